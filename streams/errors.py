@@ -1,0 +1,71 @@
+"""What can go wrong, as types. A message says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class SteadfaustError(Exception):
+    """Base of every error that a user can act on; its message says what, where and what to do."""
+
+
+class SettingsError(SteadfaustError):
+    """A setting is missing, or two of them contradict each other; the application does not start."""
+
+
+class WiringError(SteadfaustError):
+    """A choreography names a handler, message or resource that does not fit; raised at import or start."""
+
+
+class TopicMismatch(SteadfaustError):
+    """A topic in the cluster differs from its declaration; the application does not start."""
+
+
+class LayoutMismatch(SteadfaustError):
+    """Workers of one application disagree on the number of partitions or lanes."""
+
+
+class PermanentError(SteadfaustError):
+    """Trying the same message again cannot help: it goes to the dead letters as it came."""
+
+
+class MissingHeader(PermanentError):
+    """A message lacks a header that delivery depends on, such as its id."""
+
+
+class Undecodable(PermanentError):
+    """The bytes of a message are not what its schema says."""
+
+
+class TooLarge(PermanentError):
+    """A row or an outgoing message is over the broker's limit; found when staged, before the commit."""
+
+
+class UnknownSchema(SteadfaustError):
+    """A message was written with a schema that nobody has announced yet; it waits.
+
+    Attributes:
+        fingerprint: the writer's schema fingerprint, 16 hexadecimal digits.
+    """
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        super().__init__(f"schema {fingerprint} has not been announced yet; messages written with it wait")
+
+
+class Fenced(SteadfaustError):
+    """Another owner has opened the lane: this one is a zombie and changes nothing more."""
+
+
+class OutcomeUnknown(SteadfaustError):
+    """A transaction ended in doubt: the producer is discarded and the lane opens again from Kafka."""
+
+
+class PositionLost(SteadfaustError):
+    """The source position and the changelog disagree, or the log was truncated past it; the lane stops."""
+
+
+class LaneQuarantined(SteadfaustError):
+    """A lane failed at the same message again and again; it stays closed, other lanes go on."""
+
+
+class HandlerFailed(SteadfaustError):
+    """A handler raised something it should not have; its message stays uncommitted and the worker stops."""

@@ -1,0 +1,186 @@
+"""What a lane needs from the outside. The Kafka and RocksDB adapters are in `streams.runtime`, fakes in
+`streams.testing`; both pass the contract suite in `tests/contract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class TP(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(Protocol):
+    """A consumed record, as aiokafka's ConsumerRecord has it. `timestamp` is in milliseconds."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+class Outgoing(NamedTuple):
+    """A record to be produced to a partition that the caller has chosen. A value of None is a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Batch(NamedTuple):
+    """Records of one partition, in order. `next_offset` is the fetch position after them: it may lie
+    beyond the last record, over transaction markers and compacted holes, and `records` may be empty.
+    """
+
+    tp: TP
+    records: Sequence[Record]
+    next_offset: int
+
+
+class Reader(Protocol):
+    """A read_committed consumer of partitions chosen by hand; it belongs to no group and commits nothing."""
+
+    async def assign(self, positions: Mapping[TP, int]) -> None:
+        """Read exactly these partitions, each from its position; replaces what was assigned before."""
+
+    async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
+        """Wait up to `timeout` seconds for records; empty when none came.
+
+        Raises PositionLost when a position is no longer in the log.
+        """
+
+    def position(self, tp: TP) -> int:
+        """The offset that the next fetch continues from, moved over markers even when no record came."""
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+
+
+class Transactions(Protocol):
+    """A transactional producer with a fixed id. After any exception its transaction's outcome is unknown:
+    discard it and start another (design rule 4).
+    """
+
+    async def start(self) -> None:
+        """Initialise the id: fences its previous owner and ends the transaction that one left open."""
+
+    async def begin(self) -> None:
+        """Begin a transaction. Raises Fenced when another owner has started."""
+
+    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        """Write every record and wait until the broker has them all.
+
+        Returns for each partition the offset after its last record. Raises Fenced, or OutcomeUnknown
+        when any record was refused or its answer was lost.
+        """
+
+    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
+        """Add the group's source positions to the transaction."""
+
+    async def commit(self) -> None:
+        """Commit. Raises Fenced, or OutcomeUnknown when the answer was lost."""
+
+    async def discard(self) -> None:
+        """Let go without ending the transaction: neither abort nor commit. Never raises."""
+
+
+class Cluster(Protocol):
+    """Where lanes get their connections from."""
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """A producer that is not started yet."""
+
+    async def reader(self) -> Reader:
+        """A connected reader with nothing assigned."""
+
+    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
+        """The group's committed positions; partitions without one are left out."""
+
+    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The first offset still in each log."""
+
+    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The high watermark of each log, not the last stable offset (KAFKA-10167)."""
+
+
+class Write(NamedTuple):
+    """One change to the local store: `value` None deletes."""
+
+    table: str
+    key: bytes
+    value: bytes | None
+
+
+class Store(Protocol):
+    """A lane's local copy of its tables. Keys sort as bytes within a table; tables appear on first use."""
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The value, or None."""
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys."""
+
+    def scan(self, table: str, *, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop, in order of key."""
+
+    def tables(self) -> list[str]:
+        """Names of the tables that exist."""
+
+    def apply(self, writes: Iterable[Write], positions: Mapping[TP, int]) -> None:
+        """All changes and the changelog positions that they bring the store to, in one atomic write."""
+
+    def position(self, tp: TP) -> int:
+        """The changelog offset that the store has been brought to; 0 when it has none."""
+
+    def drop(self, table: str) -> None:
+        """Remove a table with all in it; nothing happens when there is none."""
+
+    def wipe(self) -> None:
+        """Remove everything, positions too."""
+
+    def updated_at(self) -> float | None:
+        """Time of the last apply, seconds since the epoch, kept across restarts; None when never."""
+
+    def close(self) -> None:
+        """Release files and locks. A closed store can be opened again by the next owner."""
+
+
+class Stores(Protocol):
+    """Opens the store of a lane; the same lane's store is open once at a time."""
+
+    def open(self, lane: int) -> Store:
+        """Open, creating it when missing."""
+
+
+class Clock(Protocol):
+    """Wall time, so that tests can move it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a test's clock returns when it has been moved on."""
+
+
+class Faults(Protocol):
+    """Labelled points of the commit protocol, at which a test makes something happen."""
+
+    async def reach(self, point: str) -> None:
+        """Called by the lane at each point; does nothing in production."""
