@@ -137,7 +137,9 @@ class Store(Protocol):
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values in the order of the keys."""
 
-    def scan(self, table: str, *, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, table: str, *, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < stop, in order of key."""
 
     def tables(self) -> list[str]:

@@ -1,0 +1,23 @@
+"""Messages and rows are frozen msgspec structs; a message also knows its topic and its key."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """An event (past tense) or a command (imperative), one class for each topic."""
+
+    #: The topic that carries it, and its CloudEvents type: `<domain>.<entity>.<event>.v<N>`.
+    TOPIC: ClassVar[str]
+
+    @property
+    def key(self) -> str:
+        """What it is about: decides its partition, its lane and the rows its handlers may touch."""
+        raise NotImplementedError(f"{type(self).__name__} has no key")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of a table's row."""

@@ -1,0 +1,54 @@
+"""What a handler decided: rows changed, messages to send, timers to set. Only values: nothing has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streams.message import Message, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A message to be sent when its time has come, unless it is cancelled by name before.
+
+    It belongs to the handler and key that set it; setting the same name again moves it.
+    `due` is in seconds since the epoch.
+    """
+
+    name: str
+    due: float
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that one message changes; committed as a whole or not at all.
+
+    `rows` is keyed by the handler's parameter names; None deletes, a name left out stays as it is.
+    `note` says in the inbox and the log why nothing, or something unusual, happened.
+    """
+
+    rows: Mapping[str, Row | None]
+    send: Sequence[Message] = ()
+    timers: Sequence[Timer] = ()
+    cancel: Sequence[str] = ()
+    note: str = ""
+
+
+def outcome(
+    *,
+    send: Sequence[Message] = (),
+    timers: Sequence[Timer] = (),
+    cancel: Sequence[str] = (),
+    note: str = "",
+    **rows: Any,
+) -> Outcome:
+    """An outcome, with rows named as the handler names them: `outcome(payment=captured, send=[...])`."""
+    return Outcome(rows, send, timers, cancel, note)
+
+
+def nothing(note: str) -> Outcome:
+    """Nothing to do, and why: a repeated or overtaken message."""
+    return Outcome({}, note=note)

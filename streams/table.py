@@ -1,0 +1,44 @@
+"""Tables: rows by (key, subkey), each table with its own compacted changelog topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from streams.message import Row
+
+R = TypeVar("R", bound=Row)
+
+
+def row_key(key: bytes, subkey: bytes = b"") -> bytes:
+    """The changelog key of a row. The key's length comes first, so that no two pairs collide and all
+    sub-rows of a key lie together.
+    """
+    return len(key).to_bytes(2, "big") + key + subkey
+
+
+def split_row_key(data: bytes) -> tuple[bytes, bytes]:
+    """The (key, subkey) that `row_key` was made of."""
+    size = int.from_bytes(data[:2], "big")
+    return data[2 : 2 + size], data[2 + size :]
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[R]):
+    """A table: its name, which is part of its changelog topic's name, and what its rows look like."""
+
+    name: str
+    row: type[R]
+
+    def by(self, subkey: Callable[[Any], str]) -> RowOf[R]:
+        """The sub-row that a message names: `RESERVATIONS.by(lambda line: line.order_id)`."""
+        return RowOf(self, subkey)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOf(Generic[R]):
+    """Which row of the message's key a handler reads and writes; without `subkey`, the one row of the key."""
+
+    table: Table[R]
+    subkey: Callable[[Any], str] | None = None
