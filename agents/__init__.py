@@ -1,0 +1,1 @@
+"""The order-fulfilment application that runs on `streams`: the part that a user replaces."""

@@ -1,0 +1,61 @@
+"""`python -m agents.gateway`: the sandbox gateway as a process, on the loopback interface.
+
+PORT is where it listens (8090; 0 for any free port), STEADFAUST_VAR the directory of its ledger (var).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+import uvloop
+from aiohttp import web
+
+from agents.gateway.server import GatewayServer, runner
+
+LOOPBACK = "127.0.0.1"
+
+
+async def serve(port: int, path: Path) -> None:
+    """Serve until SIGTERM or Ctrl-C, then answer what is in flight and close the ledger."""
+    stop = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    running = runner(GatewayServer(path).application())
+    await running.setup()
+    try:
+        await web.TCPSite(running, LOOPBACK, port).start()
+        _, bound = running.addresses[0][:2]
+        sys.stdout.write(f"gateway: http://{LOOPBACK}:{bound} ledger {path}\n")
+        sys.stdout.flush()
+        await stop.wait()
+    finally:
+        await running.cleanup()
+
+
+def main() -> int:
+    """Run the gateway; 0 after an orderly end, 1 when it cannot start."""
+    text = os.environ.get("PORT", "8090")
+    path = Path(os.environ.get("STEADFAUST_VAR", "var"), "gateway", "ledger.sqlite")
+    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
+        return _cannot_start(f"PORT is {text!r}, expected a number from 0 to 65535")
+    try:
+        uvloop.run(serve(int(text), path))
+    except sqlite3.Error as error:
+        return _cannot_start(f"cannot open the ledger {path}: {error}")
+    except OSError as error:
+        return _cannot_start(f"{error}. Is port {text} taken? PORT=0 takes a free one")
+    return 0
+
+
+def _cannot_start(why: str) -> int:
+    sys.stderr.write(f"gateway: {why}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

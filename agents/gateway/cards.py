@@ -1,0 +1,47 @@
+"""The test cards: what each one makes the gateway do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+ACCEPTED = "tok_accepted"
+DECLINED = "tok_declined"
+CHARGED_BUT_TIMED_OUT = "tok_charged_but_timed_out"
+
+_UNAVAILABLE = re.compile(r"tok_unavailable_(\d{1,4})")
+
+
+def unavailable(times: int) -> str:
+    """The card that makes the gateway unavailable the first `times` (up to 9,999) of each operation."""
+    return f"tok_unavailable_{times}"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What a card makes the gateway do.
+
+    Attributes:
+        decline: the reason for which it is declined; empty when it is accepted.
+        outages: how often an operation is turned away (503) before it is done.
+        answer_lost: the charge is made, and whoever asked first never hears of it.
+    """
+
+    decline: str = ""
+    outages: int = 0
+    answer_lost: bool = False
+
+
+@lru_cache(maxsize=1024)
+def behaviour(card: str) -> Behaviour:
+    """What `card` makes the gateway do; a card that it does not know is declined."""
+    if card == ACCEPTED:
+        return Behaviour()
+    if card == DECLINED:
+        return Behaviour(decline="card_declined")
+    if card == CHARGED_BUT_TIMED_OUT:
+        return Behaviour(answer_lost=True)
+    if match := _UNAVAILABLE.fullmatch(card):
+        return Behaviour(outages=int(match[1]))
+    return Behaviour(decline="unknown_card")

@@ -1,0 +1,152 @@
+"""The payments service's gateway port, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+import stamina
+
+from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
+from agents.gateway.retries import Retries
+from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded
+from agents.payments.gateway import Charge, Refund
+
+T = TypeVar("T")
+
+_TOO_MANY_REQUESTS = 429
+_SHOWN = 2000  # characters of an answer that an error carries
+_encode = msgspec.json.Encoder().encode
+_read_charged = msgspec.json.Decoder(Charged).decode
+_read_refunded = msgspec.json.Decoder(Refunded).decode
+_read_either = msgspec.json.Decoder(Charged | Refunded).decode
+
+
+class HttpGateway:
+    """Asks a gateway over HTTP, with up to `connections` requests under way at a time; use it `async with`.
+
+    Network errors, timeouts, 429 and 5xx are retried as `retries` says: the operation's name makes that safe.
+    Every method raises GatewayRefused for any other 4xx, and GatewayUnavailable when the time is used up.
+    """
+
+    def __init__(self, url: str, *, retries: Retries | None = None, connections: int = 64) -> None:
+        self._url = url.rstrip("/")
+        self._retries = retries or Retries()
+        # Not the connector's own limit: waiting for a connection would count as time of the attempt.
+        self._slots = asyncio.Semaphore(connections)
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session that all requests share."""
+        self._opened = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self._retries.attempt),
+            headers={"Content-Type": "application/json"},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Closing twice does nothing."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
+        """Charge `cents` (one or more) to `card` under `operation`. A declined card is an answer."""
+        body = _encode(ChargeAsk(operation, cents, card))
+        done = await self._ask(
+            operation, lambda: self._once(operation, "POST", "/charges", body, _read_charged)
+        )
+        return _charge(done)
+
+    async def refund(self, *, operation: str, charge_operation: str) -> Refund:
+        """Give back the whole of the charge that was made under `charge_operation`."""
+        body = _encode(RefundAsk(operation, charge_operation))
+        done = await self._ask(
+            operation, lambda: self._once(operation, "POST", "/refunds", body, _read_refunded)
+        )
+        return _refund(done)
+
+    async def find(self, operation: str) -> Charge | Refund | None:
+        """What was already done under `operation`; None when nothing was."""
+        path = f"/operations/{quote(operation, safe='')}"
+        try:
+            done = await self._ask(operation, lambda: self._once(operation, "GET", path, None, _read_either))
+        except GatewayRefused as refused:
+            if refused.status == 404 and '"unknown_operation"' in refused.body:
+                return None
+            raise
+        return _charge(done) if isinstance(done, Charged) else _refund(done)
+
+    async def _ask(self, operation: str, once: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer, or no time for another attempt."""
+        started = time.monotonic()
+        attempts = 0
+        last: Unanswered | None = None
+
+        # stamina adds its jitter to the backoff; full jitter takes a hook that says how long to wait.
+        def pause(error: Exception) -> bool | float:
+            wait = self._retries.wait(attempts)
+            in_time = time.monotonic() - started + wait < self._retries.total
+            return wait if in_time and isinstance(error, Unanswered) else False
+
+        try:
+            async with asyncio.timeout(self._retries.total):
+                async for attempt in stamina.retry_context(on=pause, attempts=None, timeout=None):
+                    with attempt:
+                        attempts += 1
+                        try:
+                            return await once()
+                        except Unanswered as error:
+                            last = error
+                            raise
+        except (Unanswered, TimeoutError) as error:
+            spent = time.monotonic() - started
+            raise GatewayUnavailable(operation, attempts, spent, last) from (last or error)
+        raise AssertionError("the retries end with an answer or an error")
+
+    async def _once(
+        self, operation: str, method: str, path: str, body: bytes | None, read: Callable[[bytes], T]
+    ) -> T:
+        try:
+            async with (
+                self._slots,
+                self._session.request(method, self._url + path, data=body, allow_redirects=False) as response,
+            ):
+                status, answer = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unanswered(f"{operation}: {type(error).__name__} {error}".rstrip()) from error
+        if status in (200, 201):
+            try:
+                return read(answer)
+            except msgspec.MsgspecError as error:
+                raise Unanswered(f"{operation}: the answer is not understood: {error}") from error
+        said = answer[:_SHOWN].decode(errors="replace")
+        if status == _TOO_MANY_REQUESTS or status >= 500:
+            raise Unanswered(f"{operation}: {status} {said}")
+        raise GatewayRefused(operation, status, said)
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        if self._opened is None:
+            raise RuntimeError("HttpGateway is not open: use it `async with`")
+        return self._opened
+
+
+def _charge(done: Charged) -> Charge:
+    return Charge(done.charge_id, done.operation, done.status, done.reason, done.cents)
+
+
+def _refund(done: Refunded) -> Refund:
+    return Refund(done.refund_id, done.operation, done.charge_operation, done.status, done.cents)

@@ -1,0 +1,152 @@
+"""The gateway's books: a SQLite file in which every operation is done at most once, and durably."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+from agents.gateway.cards import behaviour
+from agents.gateway.wire import ChargeAsk, Charged, LedgerPage, RefundAsk, Refunded, Refusal, Totals
+
+Ask: TypeAlias = ChargeAsk | RefundAsk
+Row: TypeAlias = Charged | Refunded
+
+_COLUMNS = "position, operation, kind, status, reason, cents, card, charge_operation, done_at"
+_FIND = f"SELECT {_COLUMNS} FROM operations WHERE operation = ?"
+_PAGE = f"SELECT {_COLUMNS} FROM operations WHERE position > ? ORDER BY position LIMIT ?"
+_CHARGE = f"""
+    INSERT INTO operations (operation, kind, status, reason, cents, card)
+    VALUES (?, 'charge', ?, ?, ?, ?) RETURNING {_COLUMNS}
+"""
+_REFUND = f"""
+    INSERT INTO operations (operation, kind, status, cents, charge_operation)
+    VALUES (?, 'refund', 'refunded', ?, ?) RETURNING {_COLUMNS}
+"""
+_REFUND_OF = "SELECT operation FROM operations WHERE charge_operation = ?"
+_COUNT_OUTAGE = """
+    INSERT INTO outages (operation, times) VALUES (?, 1)
+    ON CONFLICT (operation) DO UPDATE SET times = times + 1
+"""
+_TOTALS = "SELECT status, count(*), sum(cents) FROM operations GROUP BY status"
+
+
+class Answer:
+    """What became of one ask.
+
+    Attributes:
+        row: the operation as it stands in the ledger, or why nothing was done.
+        first: True when this very ask did it, False when it had been done before.
+    """
+
+    __slots__ = ("first", "row")
+
+    def __init__(self, row: Row | Refusal, *, first: bool = False) -> None:
+        self.row = row
+        self.first = first
+
+
+class Ledger:
+    """One connection to the books, for one thread at a time. Another may read while one writes.
+
+    Raises sqlite3.Error when the file cannot be opened, read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Transactions are begun and ended here alone; the group commit calls from a thread of its own.
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=32)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")  # an answered charge survives a power cut
+        self._db.execute("PRAGMA busy_timeout = 5000")
+        self._db.executescript(resources.files(__package__).joinpath("ledger.sql").read_text())
+
+    def close(self) -> None:
+        """Close the file; what was answered is already on disk."""
+        self._db.close()
+
+    def apply(self, asks: Sequence[Ask]) -> list[Answer]:
+        """Do all of `asks` in order, in one durable transaction, and answer each. An error means none was."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            answers = [self._charge(ask) if isinstance(ask, ChargeAsk) else self._refund(ask) for ask in asks]
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite ends it by itself on some errors, such as a full disk
+                self._db.execute("ROLLBACK")
+            raise
+        return answers
+
+    def find(self, operation: str) -> Row | None:
+        """What was done under `operation`; None when nothing was."""
+        found = self._db.execute(_FIND, (operation,)).fetchone()
+        return _row(found) if found else None
+
+    def page(self, after: int, limit: int) -> LedgerPage:
+        """Totals of the whole ledger, and up to `limit` rows that follow position `after`."""
+        self._db.execute("BEGIN")  # totals and rows of one moment
+        try:
+            sums = {status: (count, cents) for status, count, cents in self._db.execute(_TOTALS)}
+            found = self._db.execute(_PAGE, (after, limit + 1)).fetchall()
+        finally:
+            self._db.execute("COMMIT")
+        captured, declined, refunded = (sums.get(s, (0, 0)) for s in ("captured", "declined", "refunded"))
+        return LedgerPage(
+            totals=Totals(*captured, *declined, *refunded),
+            rows=[_row(row) for row in found[:limit]],
+            next=found[limit - 1][0] if len(found) > limit else None,
+        )
+
+    def _charge(self, ask: ChargeAsk) -> Answer:
+        if (done := self.find(ask.operation)) is not None:
+            if isinstance(done, Charged) and (done.cents, done.card) == (ask.cents, ask.card):
+                return Answer(done)
+            return Answer(_conflict(ask.operation, done, f"charge {ask.cents} cents to {ask.card}"))
+        card = behaviour(ask.card)
+        if card.outages and self._turned_away(ask.operation) < card.outages:
+            self._db.execute(_COUNT_OUTAGE, (ask.operation,))
+            return Answer(Refusal("unavailable", f"{ask.operation}: {ask.card} is unavailable for now"))
+        status = "declined" if card.decline else "captured"
+        [row] = self._db.execute(_CHARGE, (ask.operation, status, card.decline, ask.cents, ask.card))
+        return Answer(_row(row), first=True)
+
+    def _refund(self, ask: RefundAsk) -> Answer:
+        if (done := self.find(ask.operation)) is not None:
+            if isinstance(done, Refunded) and done.charge_operation == ask.charge_operation:
+                return Answer(done)
+            return Answer(_conflict(ask.operation, done, f"refund {ask.charge_operation}"))
+        charge = self.find(ask.charge_operation)
+        if not isinstance(charge, Charged):
+            return Answer(Refusal("unknown_charge", f"no charge was made under {ask.charge_operation}"))
+        if charge.status == "declined":
+            return Answer(
+                Refusal("not_captured", f"{ask.charge_operation} was declined: nothing to give back")
+            )
+        if earlier := self._db.execute(_REFUND_OF, (ask.charge_operation,)).fetchone():
+            detail = f"{ask.charge_operation} was already given back under {earlier[0]}"
+            return Answer(Refusal("already_refunded", detail))
+        [row] = self._db.execute(_REFUND, (ask.operation, charge.cents, ask.charge_operation))
+        return Answer(_row(row), first=True)
+
+    def _turned_away(self, operation: str) -> int:
+        found = self._db.execute("SELECT times FROM outages WHERE operation = ?", (operation,)).fetchone()
+        return int(found[0]) if found else 0
+
+
+def _row(columns: tuple[int, str, str, str, str, int, str, str, str]) -> Row:
+    position, operation, kind, status, reason, cents, card, charge_operation, done_at = columns
+    if kind == "refund":
+        return Refunded(f"re_{position}", operation, charge_operation, "refunded", cents, done_at)
+    outcome = cast('Literal["captured", "declined"]', status)  # the table's CHECK holds it to these
+    return Charged(f"ch_{position}", operation, outcome, reason, cents, card, done_at)
+
+
+def _conflict(operation: str, done: Row, asked: str) -> Refusal:
+    if isinstance(done, Charged):
+        before = f"{done.status}, a charge of {done.cents} cents to {done.card}"
+    else:
+        before = f"a refund of {done.charge_operation}"
+    detail = f"{operation} is already done: {before}. It cannot also {asked}: use another operation"
+    return Refusal("operation_conflict", detail)

@@ -1,0 +1,136 @@
+"""The gateway for tests: one in memory for handlers, and the real process for everything else."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from agents.gateway.cards import behaviour
+from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
+from agents.payments.gateway import Charge, Refund
+
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+class FakeGateway:
+    """The port in memory, with the same answers to the same test cards and no waiting.
+
+    Attributes:
+        done: what was done, by operation.
+        asked: every operation asked for, in order, repeats and failures included.
+        down: set it, and every request ends in GatewayUnavailable with nothing done.
+    """
+
+    def __init__(self, *, attempts: int = 5) -> None:
+        """A gateway whose callers are patient for `attempts` attempts in each call."""
+        self.done: dict[str, Charge | Refund] = {}
+        self.asked: list[str] = []
+        self.down = False
+        self._attempts = attempts
+        self._outages: dict[str, int] = {}
+        self._cards: dict[str, str] = {}
+
+    async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
+        """Charge `cents` to `card` under `operation`, once."""
+        self._heard(operation)
+        if (done := self.done.get(operation)) is not None:
+            if isinstance(done, Charge) and (done.cents, self._cards[operation]) == (cents, card):
+                return done
+            raise GatewayRefused(operation, _CONFLICT, "operation_conflict")
+        self._wait_out(operation, behaviour(card).outages)
+        reason = behaviour(card).decline
+        status = "declined" if reason else "captured"
+        charge = Charge(f"ch_{len(self.done) + 1}", operation, status, reason, cents)
+        self.done[operation], self._cards[operation] = charge, card
+        return charge
+
+    async def refund(self, *, operation: str, charge_operation: str) -> Refund:
+        """Give back the charge made under `charge_operation`, once."""
+        self._heard(operation)
+        if (done := self.done.get(operation)) is not None:
+            if isinstance(done, Refund) and done.charge_operation == charge_operation:
+                return done
+            raise GatewayRefused(operation, _CONFLICT, "operation_conflict")
+        charge = self.done.get(charge_operation)
+        if not isinstance(charge, Charge):
+            raise GatewayRefused(operation, _NOT_FOUND, "unknown_charge")
+        if charge.declined:
+            raise GatewayRefused(operation, _CONFLICT, "not_captured")
+        if any(isinstance(d, Refund) and d.charge_operation == charge_operation for d in self.done.values()):
+            raise GatewayRefused(operation, _CONFLICT, "already_refunded")
+        refund = Refund(f"re_{len(self.done) + 1}", operation, charge_operation, "refunded", charge.cents)
+        self.done[operation] = refund
+        return refund
+
+    async def find(self, operation: str) -> Charge | Refund | None:
+        """What was already done under `operation`; None when nothing was."""
+        self._heard(operation)
+        return self.done.get(operation)
+
+    def _heard(self, operation: str) -> None:
+        self.asked.append(operation)
+        if self.down:
+            raise GatewayUnavailable(operation, self._attempts, 0.0, Unanswered("the gateway is down"))
+
+    def _wait_out(self, operation: str, outages: int) -> None:
+        before = self._outages.get(operation, 0)
+        self._outages[operation] = min(outages, before + self._attempts)
+        if before + self._attempts <= outages:
+            raise GatewayUnavailable(operation, self._attempts, 0.0, Unanswered(f"{operation}: 503"))
+
+
+class GatewayProcess:
+    """`python -m agents.gateway` as a child on a free port, its ledger under `var`; use it `with`.
+
+    Attributes:
+        url: where it listens.
+        pid: its process id.
+    """
+
+    def __init__(self, var: Path, *, start_within: float = 20.0) -> None:
+        """Start it and wait for its address; RuntimeError with what it said when there is none in time."""
+        environment = os.environ | {"PORT": "0", "STEADFAUST_VAR": str(var)}
+        command = [sys.executable, "-m", "agents.gateway"]
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+        said = self._first_line(start_within)
+        if not said.startswith("gateway: http://"):
+            self.kill()
+            raise RuntimeError(f"the gateway did not start within {start_within} s; it said {said!r}")
+        self.url = said.split()[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> int:
+        """End it in order and return its exit code; killed when it takes over ten seconds."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it at once, as a crash would."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> int:
+        self._process.send_signal(how)
+        try:
+            return self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+
+    def _first_line(self, within: float) -> str:
+        if self._process.stdout is None:
+            return ""
+        ready, _, _ = select.select([self._process.stdout], [], [], within)
+        return self._process.stdout.readline() if ready else ""
