@@ -63,6 +63,14 @@ class PositionLost(SteadfaustError):
     """The source position and the changelog disagree, or the log was truncated past it; the lane stops."""
 
 
+class StoreBusy(SteadfaustError):
+    """A lane's local store is still open in another owner; it opens once that one has closed it."""
+
+
+class StoreBroken(SteadfaustError):
+    """A lane's local store cannot be opened or read: it is wiped and rebuilt from its changelogs."""
+
+
 class LaneQuarantined(SteadfaustError):
     """A lane failed at the same message again and again; it stays closed, other lanes go on."""
 

@@ -1,0 +1,1 @@
+"""The Faust, aiokafka and RocksDB side: everything that imports them, and nothing else."""

@@ -1,0 +1,282 @@
+"""A lane's tables in RocksDB: one database for each lane, a column family for each table.
+
+Memory is bounded for the process, not for each lane: all lanes share one block cache, and their write
+buffers are charged to it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from streams.errors import StoreBroken, StoreBusy
+from streams.ports import TP, Write
+
+_MIB = 1 << 20
+_META = "default"  # RocksDB's own column family: positions and the time of the last apply
+_UPDATED_AT = b"updated-at"
+_POSITION = b"position:"
+_SCAN_CHUNK = 512
+_OFFSET = struct.Struct(">q")
+_TIME = struct.Struct(">d")
+
+
+class RocksStores:
+    """Opens the databases of this process's lanes, under `directory`/lane-<n>.
+
+    `cache_bytes` bounds blocks, indexes, filters and write buffers of all lanes together;
+    `write_buffer_bytes` is what one table gathers in memory before it is flushed.
+    """
+
+    def __init__(
+        self, directory: Path | str, *, cache_bytes: int = 64 * _MIB, write_buffer_bytes: int = 8 * _MIB
+    ) -> None:
+        self._directory = Path(directory)
+        self._write_buffer_bytes = write_buffer_bytes
+        self._cache = Cache(cache_bytes)
+        # No stalls: a flush is started when half the cache is memtables, and writers go on meanwhile.
+        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            cache_bytes // 2, False, self._cache
+        )
+
+    def path(self, lane: int) -> Path:
+        """The directory of a lane's database."""
+        return self._directory / f"lane-{lane}"
+
+    def open(self, lane: int) -> RocksStore:
+        """Open a lane's store, creating it when missing.
+
+        Raises StoreBusy while another owner has it open, and StoreBroken when RocksDB cannot read it:
+        `destroy` it and rebuild from the changelogs.
+        """
+        return RocksStore(self.path(lane), self._options)
+
+    def destroy(self, lane: int) -> None:
+        """Remove a lane's files, broken ones too. Raises StoreBusy while the lane is open."""
+        _destroy(self.path(lane))
+
+    def _options(self) -> Options:
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_bloom_filter(10, False)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(self._write_buffer_bytes)
+        # The default, an eighth of the write buffer, is taken by every table that was written to once.
+        options.set_arena_block_size(64 * 1024)
+        options.set_compression_type(DBCompressionType.lz4())
+        # A table that is seldom written would otherwise keep every older log file alive.
+        options.set_max_total_wal_size(64 * _MIB)
+        options.set_max_open_files(256)
+        options.set_max_background_jobs(2)
+        options.set_stats_dump_period_sec(0)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(_MIB)
+        return options
+
+
+class RocksStore:
+    """One lane's open database. The write-ahead log is on but not synced for each batch: what a power
+    failure takes from its end comes again from the changelogs, because the positions go with it.
+    """
+
+    def __init__(self, path: Path, options: Any) -> None:
+        self._path = path
+        self._options = options
+        self._open()
+
+    def _open(self) -> None:
+        self._closed = False
+        self._path.mkdir(parents=True, exist_ok=True)
+        path = str(self._path)
+        try:
+            # CURRENT is the first thing that a database has and the last that a new one lacks.
+            names = Rdict.list_cf(path, self._options()) if (self._path / "CURRENT").exists() else [_META]
+            self._db = Rdict(path, self._options(), {name: self._options() for name in names})
+        except Exception as error:
+            raise _refused(self._path, error) from error
+        self._tables = {name: self._db.get_column_family(name) for name in names if name != _META}
+        self._handles = {name: self._db.get_column_family_handle(name) for name in self._tables}
+        self._positions = dict(self._stored_positions())
+        raw = self._db.get(_UPDATED_AT)
+        self._updated_at: float | None = None if raw is None else _TIME.unpack(raw)[0]
+
+    def _stored_positions(self) -> Iterator[tuple[TP, int]]:
+        for key, value in self._db.items(from_key=_POSITION):
+            if not key.startswith(_POSITION):
+                return
+            topic, _, partition = key[len(_POSITION) :].decode().rpartition(":")
+            yield TP(topic, int(partition)), _OFFSET.unpack(value)[0]
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The value, or None."""
+        family = self._tables.get(table)
+        if family is None:
+            self._check_open()
+            return None
+        try:
+            value: bytes | None = family.get(key)
+        except Exception as error:
+            raise _refused(self._path, error) from error
+        return value
+
+    def _check_open(self) -> None:
+        # A closed store has let go of its tables: it must not seem empty.
+        if self._closed:
+            raise DbClosedError(f"the store in {self._path} was closed")
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys, looked up in one call."""
+        family = self._tables.get(table)
+        if family is None or not keys:
+            self._check_open()
+            return [None] * len(keys)
+        try:
+            values: list[bytes | None] = family.get(keys if isinstance(keys, list) else list(keys))
+        except Exception as error:
+            raise _refused(self._path, error) from error
+        return values
+
+    def scan(
+        self, table: str, *, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop, in order of key.
+
+        Read in chunks, so that an iterator which is never finished does not keep the database open;
+        a row written meanwhile may or may not be seen.
+        """
+        while (family := self._tables.get(table)) is not None:
+            bounds = ReadOptions()
+            if stop is not None:
+                bounds.set_iterate_upper_bound(stop)
+            try:
+                chunk = list(islice(family.items(from_key=start, read_opt=bounds), _SCAN_CHUNK))
+            except Exception as error:
+                raise _refused(self._path, error) from error
+            yield from chunk
+            if len(chunk) < _SCAN_CHUNK:
+                return
+            start = chunk[-1][0] + b"\0"
+        self._check_open()
+
+    def tables(self) -> list[str]:
+        """Names of the tables that exist, sorted."""
+        return sorted(self._tables)
+
+    def apply(self, writes: Iterable[Write], positions: Mapping[TP, int]) -> None:
+        """All changes and the changelog positions that they bring the store to, in one atomic write."""
+        batch = WriteBatch(raw_mode=True)
+        put, delete, handles = batch.put, batch.delete, self._handles
+        now = time.time()
+        try:
+            for table, key, value in writes:
+                handle = handles.get(table)
+                if handle is None:
+                    handle = self._create(table)
+                if value is None:
+                    delete(key, handle)
+                else:
+                    put(key, value, handle)
+            for tp, offset in positions.items():
+                put(_position_key(tp), _OFFSET.pack(offset))
+            put(_UPDATED_AT, _TIME.pack(now))
+            self._db.write(batch)
+        except Exception as error:
+            raise _refused(self._path, error) from error
+        self._positions.update(positions)
+        self._updated_at = now
+
+    def _create(self, table: str) -> Any:
+        if table == _META:
+            raise ValueError(f"a table cannot be named {_META!r}: RocksDB keeps that name")
+        self._tables[table] = self._db.create_column_family(table, self._options())
+        self._handles[table] = self._db.get_column_family_handle(table)
+        return self._handles[table]
+
+    def position(self, tp: TP) -> int:
+        """The changelog offset that the store has been brought to; 0 when it has none."""
+        return self._positions.get(tp, 0)
+
+    def drop(self, table: str) -> None:
+        """Remove a table with all in it; nothing happens when there is none. Positions stay."""
+        family = self._tables.pop(table, None)
+        if family is None:
+            return
+        del self._handles[table]
+        try:
+            family.close()  # before the drop: a dropped one can no longer be closed
+            self._db.drop_column_family(table)
+        except Exception as error:
+            raise _refused(self._path, error) from error
+
+    def wipe(self) -> None:
+        """Remove everything, positions too. The store stays open."""
+        self.close()
+        _destroy(self._path)
+        self._open()
+
+    def updated_at(self) -> float | None:
+        """Time of the last apply, seconds since the epoch, kept across restarts; None when never."""
+        return self._updated_at
+
+    def close(self) -> None:
+        """Release files and locks. Closing twice does nothing."""
+        # RocksDB's lock goes only with the last reference into the database, so every one is let go of.
+        self._closed = True
+        self._handles.clear()
+        for family in self._tables.values():
+            family.close()
+        self._tables.clear()
+        self._db.close()
+
+
+def _position_key(tp: TP) -> bytes:
+    return b"%s%s:%d" % (_POSITION, tp.topic.encode(), tp.partition)
+
+
+def _destroy(path: Path) -> None:
+    if not path.exists():
+        return
+    try:
+        # Takes RocksDB's lock, so that a store in use is refused before a file of it is removed.
+        Rdict.destroy(str(path), Options(raw_mode=True))
+    except Exception as error:
+        refused = _refused(path, error)
+        if isinstance(refused, StoreBusy):
+            raise refused from error
+    if path.exists():  # with files that RocksDB did not know, or could not read
+        shutil.rmtree(path)
+
+
+def _refused(path: Path, error: Exception) -> StoreBusy | StoreBroken:
+    """What an error of RocksDB means to a lane. rocksdict raises a bare Exception; its text tells which."""
+    if type(error) is not Exception:
+        raise error  # not RocksDB's, but the caller's mistake
+    if "/LOCK:" in str(error):
+        return StoreBusy(f"the store in {path} is open elsewhere ({error}): close its previous owner first")
+    return StoreBroken(
+        f"the store in {path} cannot be used ({error}): wipe it and rebuild it from the changelogs"
+    )
