@@ -6,6 +6,7 @@ PORT is where it listens (8090; 0 for any free port), STEADFAUST_VAR the directo
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -48,7 +49,9 @@ def main() -> int:
     except sqlite3.Error as error:
         return _cannot_start(f"cannot open the ledger {path}: {error}")
     except OSError as error:
-        return _cannot_start(f"{error}. Is port {text} taken? PORT=0 takes a free one")
+        if error.errno == errno.EADDRINUSE:
+            return _cannot_start(f"port {text} is taken by another process; PORT=0 takes a free one")
+        return _cannot_start(f"cannot start on port {text} with the ledger {path}: {error}")
     return 0
 
 

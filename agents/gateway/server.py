@@ -85,7 +85,8 @@ class GatewayServer:
         return _json(200, row)
 
     async def _ledger(self, request: web.Request) -> web.Response:
-        after, limit = _number(request, "after", 0, 2**62), _number(request, "limit", 1000, MAX_PAGE)
+        after = _number(request, "after", default=0, least=0, most=2**62)
+        limit = _number(request, "limit", default=1000, least=1, most=MAX_PAGE)
         return _json(200, await self._read(lambda: self._copy.page(after, limit)))
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -138,17 +139,18 @@ async def _errors_are_json(
         return _refused(Refusal("failed", f"{type(error).__name__}: {error}"))
 
 
-def _number(request: web.Request, name: str, default: int, most: int) -> int:
+def _number(request: web.Request, name: str, *, default: int, least: int, most: int) -> int:
     text = request.query.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
-        raise msgspec.ValidationError(f"`{name}` is {text!r}, expected a number from 0 to {most}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
+        raise msgspec.ValidationError(f"`{name}` is {text!r}, expected a number from {least} to {most}")
     return int(text)
 
 
 def _answer(answer: Answer) -> web.Response:
     if isinstance(answer.row, Refusal):
         return _refused(answer.row)
-    return _json(201 if answer.first else 200, answer.row)
+    created = answer.first and answer.row.status != "declined"
+    return _json(201 if created else 200, answer.row)
 
 
 def _refused(refusal: Refusal, status: int | None = None) -> web.Response:

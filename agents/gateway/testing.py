@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from agents.gateway.cards import behaviour
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
@@ -44,7 +44,7 @@ class FakeGateway:
             raise GatewayRefused(operation, _CONFLICT, "operation_conflict")
         self._wait_out(operation, behaviour(card).outages)
         reason = behaviour(card).decline
-        status = "declined" if reason else "captured"
+        status: Literal["captured", "declined"] = "declined" if reason else "captured"
         charge = Charge(f"ch_{len(self.done) + 1}", operation, status, reason, cents)
         self.done[operation], self._cards[operation] = charge, card
         return charge

@@ -1,0 +1,1 @@
+"""Comparisons, each a command: `python -m benchmarks.NAME`."""

@@ -1,0 +1,311 @@
+"""What payments may expect of its gateway: the same of the one in memory and of the real process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from agents.gateway.cards import ACCEPTED, CHARGED_BUT_TIMED_OUT, DECLINED, unavailable
+from agents.gateway.client import HttpGateway
+from agents.gateway.errors import GatewayRefused, GatewayUnavailable
+from agents.gateway.retries import Retries
+from agents.gateway.testing import FakeGateway, GatewayProcess
+
+PATIENT = Retries(attempt=1.0, total=30.0, base=0.01, cap=0.05)
+IMPATIENT = Retries(attempt=1.0, total=1.0, base=0.01, cap=0.05)
+
+CRASH = Retries(attempt=3.0, total=3.0, base=0.01, cap=0.2)
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    with GatewayProcess(tmp_path_factory.mktemp("var")) as process:
+        yield process
+
+
+@pytest.fixture(params=["in memory", "over http"])
+async def gateways(request):
+    """Two doors to one gateway: a patient client's, and one that soon gives up."""
+    if request.param == "in memory":
+        patient, impatient = FakeGateway(attempts=1000), FakeGateway(attempts=3)
+        impatient.done, impatient._cards = patient.done, patient._cards
+        yield patient, impatient
+        return
+    url = request.getfixturevalue("process").url
+    async with AsyncExitStack() as stack:
+        yield (
+            await stack.enter_async_context(HttpGateway(url, retries=PATIENT)),
+            await stack.enter_async_context(HttpGateway(url, retries=IMPATIENT)),
+        )
+
+
+@pytest.fixture
+def gateway(gateways):
+    return gateways[0]
+
+
+@pytest.fixture
+def impatient(gateways):
+    return gateways[1]
+
+
+def new(what="capture"):
+    return f"{what}:order-{uuid4()}"
+
+
+async def test_a_good_card_is_charged(gateway):
+    operation = new()
+    charge = await gateway.charge(operation=operation, cents=1250, card=ACCEPTED)
+    assert (charge.operation, charge.status, charge.reason, charge.cents) == (operation, "captured", "", 1250)
+    assert charge.charge_id
+    assert not charge.declined
+
+
+@pytest.mark.parametrize(("card", "reason"), [(DECLINED, "card_declined"), ("tok_nobodys", "unknown_card")])
+async def test_a_declined_card_is_an_answer_and_the_answer_stays(gateway, card, reason):
+    operation = new()
+    charge = await gateway.charge(operation=operation, cents=1250, card=card)
+    assert charge.declined
+    assert charge.reason == reason
+    assert await gateway.charge(operation=operation, cents=1250, card=card) == charge
+
+
+async def test_a_repeated_charge_answers_what_was_done_before(gateway):
+    operation = new()
+    first = await gateway.charge(operation=operation, cents=99, card=ACCEPTED)
+    assert await gateway.charge(operation=operation, cents=99, card=ACCEPTED) == first
+    assert await gateway.find(operation) == first
+
+
+async def test_a_hundred_simultaneous_asks_for_one_operation_are_one_charge(gateway):
+    operation = new()
+    asks = (gateway.charge(operation=operation, cents=700, card=ACCEPTED) for _ in range(100))
+    assert len({charge.charge_id for charge in await asyncio.gather(*asks)}) == 1
+
+
+@pytest.mark.parametrize(("cents", "card"), [(101, ACCEPTED), (100, DECLINED)])
+async def test_an_operation_cannot_change_its_amount_or_card(gateway, cents, card):
+    operation = new()
+    first = await gateway.charge(operation=operation, cents=100, card=ACCEPTED)
+    with pytest.raises(GatewayRefused, match="operation_conflict") as refused:
+        await gateway.charge(operation=operation, cents=cents, card=card)
+    assert (refused.value.operation, refused.value.status) == (operation, 409)
+    assert await gateway.find(operation) == first
+
+
+async def test_a_charge_whose_answer_was_lost_is_not_charged_again(gateway):
+    operation = new()
+    charge = await gateway.charge(operation=operation, cents=4200, card=CHARGED_BUT_TIMED_OUT)
+    assert charge.status == "captured"
+    assert await gateway.charge(operation=operation, cents=4200, card=CHARGED_BUT_TIMED_OUT) == charge
+
+
+async def test_an_outage_shorter_than_the_callers_patience_is_not_noticed(gateway):
+    charge = await gateway.charge(operation=new(), cents=1, card=unavailable(3))
+    assert charge.status == "captured"
+
+
+async def test_an_outage_longer_than_the_callers_patience_is_an_exception_and_charges_nothing(impatient):
+    operation = new()
+    with pytest.raises(GatewayUnavailable, match="503") as gave_up:
+        await impatient.charge(operation=operation, cents=1, card=unavailable(9999))
+    assert gave_up.value.operation == operation
+    assert gave_up.value.attempts > 1
+    assert await impatient.find(operation) is None
+
+
+async def test_what_one_caller_gave_up_another_finishes(gateway, impatient):
+    operation = new()
+    with pytest.raises(GatewayUnavailable):
+        await impatient.charge(operation=operation, cents=5, card=unavailable(100))
+    charge = await gateway.charge(operation=operation, cents=5, card=unavailable(100))
+    assert await gateway.find(operation) == charge
+
+
+async def test_nothing_is_found_under_an_operation_that_was_never_asked_for(gateway):
+    assert await gateway.find(new()) is None
+
+
+@pytest.mark.parametrize("odd", ["order/17", "50% off", "Größe 7?x=1#y", "a+b&c", "%2F", "x/../y", "'; --"])
+async def test_any_printable_operation_is_found_again(gateway, odd):
+    operation = new() + odd
+    charge = await gateway.charge(operation=operation, cents=3, card=ACCEPTED)
+    assert await gateway.find(operation) == charge
+
+
+async def test_a_refund_gives_back_the_whole_charge(gateway):
+    charge = await gateway.charge(operation=new(), cents=880, card=ACCEPTED)
+    operation = new("refund")
+    refund = await gateway.refund(operation=operation, charge_operation=charge.operation)
+    assert (refund.operation, refund.status, refund.cents) == (operation, "refunded", 880)
+    assert refund.charge_operation == charge.operation
+    assert await gateway.find(operation) == refund
+
+
+async def test_a_repeated_refund_answers_what_was_done_before(gateway):
+    charge = await gateway.charge(operation=new(), cents=880, card=ACCEPTED)
+    operation = new("refund")
+    asks = [gateway.refund(operation=operation, charge_operation=charge.operation) for _ in range(20)]
+    assert len({refund.refund_id for refund in await asyncio.gather(*asks)}) == 1
+
+
+async def test_a_charge_is_given_back_once_whatever_the_refund_is_called(gateway):
+    charge = await gateway.charge(operation=new(), cents=880, card=ACCEPTED)
+    asks = [gateway.refund(operation=new("refund"), charge_operation=charge.operation) for _ in range(10)]
+    answers = await asyncio.gather(*asks, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, GatewayRefused)]
+    assert len(refused) == 9
+    assert all(answer.status == 409 and "already_refunded" in answer.body for answer in refused)
+
+
+async def test_a_charge_that_was_never_made_cannot_be_given_back(gateway):
+    with pytest.raises(GatewayRefused, match="unknown_charge") as refused:
+        await gateway.refund(operation=new("refund"), charge_operation=new())
+    assert refused.value.status == 404
+
+
+async def test_a_refund_cannot_itself_be_given_back(gateway):
+    charge = await gateway.charge(operation=new(), cents=10, card=ACCEPTED)
+    refund = await gateway.refund(operation=new("refund"), charge_operation=charge.operation)
+    with pytest.raises(GatewayRefused, match="unknown_charge"):
+        await gateway.refund(operation=new("refund"), charge_operation=refund.operation)
+
+
+async def test_a_declined_charge_has_nothing_to_give_back(gateway):
+    charge = await gateway.charge(operation=new(), cents=10, card=DECLINED)
+    with pytest.raises(GatewayRefused, match="not_captured"):
+        await gateway.refund(operation=new("refund"), charge_operation=charge.operation)
+
+
+async def test_one_operation_is_not_both_a_charge_and_a_refund(gateway):
+    charge = await gateway.charge(operation=new(), cents=10, card=ACCEPTED)
+    with pytest.raises(GatewayRefused, match="operation_conflict"):
+        await gateway.refund(operation=charge.operation, charge_operation=charge.operation)
+    refund = await gateway.refund(operation=new("refund"), charge_operation=charge.operation)
+    with pytest.raises(GatewayRefused, match="operation_conflict"):
+        await gateway.charge(operation=refund.operation, cents=10, card=ACCEPTED)
+
+
+# What only a process can show.
+
+
+async def found(gateway, operation, within=20.0):
+    """What is done under `operation`, once something is."""
+    async with asyncio.timeout(within):
+        while (done := await gateway.find(operation)) is None:
+            pass
+    return done
+
+
+async def ledger_of(url):
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/ledger?limit=10000") as response:
+        assert response.status == 200
+        return json.loads(await response.read())
+
+
+async def test_no_answered_charge_is_lost_or_repeated_when_the_gateway_is_killed_in_mid_load(tmp_path):
+    operations = [f"capture:order-{number}" for number in range(400)]
+    answered = {}
+    process = GatewayProcess(tmp_path)
+
+    async def charge(gateway, operation):
+        done = await gateway.charge(operation=operation, cents=100, card=ACCEPTED)
+        answered[operation] = done
+        if len(answered) == 50:
+            process.kill()
+
+    async with HttpGateway(process.url, retries=CRASH, connections=32) as gateway:
+        results = await asyncio.gather(*(charge(gateway, o) for o in operations), return_exceptions=True)
+    assert 50 <= len(answered) < 400
+    assert all(r is None or isinstance(r, GatewayUnavailable) for r in results)
+
+    with GatewayProcess(tmp_path) as process_again:
+        async with HttpGateway(process_again.url, retries=PATIENT) as gateway:
+            for operation, charge_before in answered.items():
+                assert await gateway.find(operation) == charge_before
+            asks = (gateway.charge(operation=o, cents=100, card=ACCEPTED) for o in operations)
+            assert [done.operation for done in await asyncio.gather(*asks)] == operations
+        ledger = await ledger_of(process_again.url)
+    assert ledger["totals"]["captured"] == 400
+    assert ledger["totals"]["captured_cents"] == 40_000
+    assert {row["operation"] for row in ledger["rows"]} == set(operations)
+
+
+async def test_a_charge_whose_answer_was_still_held_back_survives_a_kill(tmp_path):
+    process = GatewayProcess(tmp_path)
+    async with HttpGateway(process.url, retries=Retries(attempt=30, total=30, base=0.01)) as gateway:
+        waiting = asyncio.create_task(gateway.charge(operation="a", cents=7, card=CHARGED_BUT_TIMED_OUT))
+        charge = await found(gateway, "a")
+        assert not waiting.done()
+        process.kill()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    with GatewayProcess(tmp_path) as again:
+        async with HttpGateway(again.url, retries=PATIENT) as gateway:
+            assert await gateway.charge(operation="a", cents=7, card=CHARGED_BUT_TIMED_OUT) == charge
+        assert (await ledger_of(again.url))["totals"]["captured"] == 1
+
+
+async def test_the_gateway_ends_in_order_although_an_answer_is_held_back(tmp_path):
+    process = GatewayProcess(tmp_path)
+    async with HttpGateway(process.url, retries=Retries(attempt=30, total=30, base=0.01)) as gateway:
+        waiting = asyncio.create_task(gateway.charge(operation="a", cents=7, card=CHARGED_BUT_TIMED_OUT))
+        await found(gateway, "a")
+        assert await asyncio.to_thread(process.stop) == 0
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+async def test_a_hundred_simultaneous_asks_are_one_row_of_the_ledger(process):
+    operation = new()
+    async with HttpGateway(process.url, retries=PATIENT, connections=100) as gateway:
+        await asyncio.gather(
+            *(gateway.charge(operation=operation, cents=7, card=ACCEPTED) for _ in range(100))
+        )
+    rows = (await ledger_of(process.url))["rows"]
+    assert len([row for row in rows if row["operation"] == operation]) == 1
+
+
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_gateway_in_order(tmp_path, signal_name):
+    process = GatewayProcess(tmp_path)
+    os.kill(process.pid, getattr(signal, signal_name))
+    assert process.stop() == 0
+
+
+def start_in_vain(tmp_path, port):
+    environment = os.environ | {"PORT": port, "STEADFAUST_VAR": str(tmp_path)}
+    command = [sys.executable, "-m", "agents.gateway"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+def test_a_taken_port_is_one_clear_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = start_in_vain(tmp_path, port)
+    assert said == f"gateway: port {port} is taken by another process; PORT=0 takes a free one\n"
+
+
+def test_a_port_that_is_no_port_is_one_clear_line(tmp_path):
+    assert start_in_vain(tmp_path, "http") == "gateway: PORT is 'http', expected a number from 0 to 65535\n"
+
+
+def test_a_ledger_that_is_no_database_is_one_clear_line(tmp_path):
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway" / "ledger.sqlite").write_text("this is no database, " * 100)
+    said = start_in_vain(tmp_path, "0")
+    assert said.startswith("gateway: cannot open the ledger ")
+    assert said.count("\n") == 1

@@ -1,0 +1,163 @@
+"""How the client asks, and when it stops asking."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.gateway.cards import ACCEPTED
+from agents.gateway.client import HttpGateway
+from agents.gateway.errors import GatewayRefused, GatewayUnavailable
+from agents.gateway.retries import Retries
+from streams.errors import PermanentError, SteadfaustError
+
+QUICK = Retries(attempt=5.0, total=20.0, base=0.01, cap=0.02)
+SHORT = Retries(attempt=0.05, total=0.3, base=0.01, cap=0.02)
+CHARGED = (
+    b'{"kind":"charge","charge_id":"ch_1","operation":"a","status":"captured","reason":"","cents":5,'
+    b'"card":"tok_accepted","done_at":"2026-01-01T00:00:00.000Z"}'
+)
+
+
+@asynccontextmanager
+async def answering(*answers, retries=QUICK, connections=64):
+    """A client whose server gives `answers` in order, the last one for ever; None never comes."""
+    asked = []
+
+    async def answer(request):
+        asked.append(await request.read())
+        kind = answers[min(len(asked), len(answers)) - 1]
+        if kind is None:
+            await asyncio.Event().wait()
+        status, body = kind
+        return web.Response(status=status, body=body)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app, handler_cancellation=True) as server:
+        url = str(server.make_url("/"))
+        async with HttpGateway(url, retries=retries, connections=connections) as gateway:
+            yield gateway, asked
+
+
+def charge(gateway):
+    return gateway.charge(operation="a", cents=5, card=ACCEPTED)
+
+
+@given(
+    failures=st.integers(1, 5000),
+    base=st.floats(0.001, 10),
+    factor=st.floats(1, 10),
+    cap=st.floats(0.001, 100),
+)
+def test_a_wait_is_drawn_from_nothing_to_the_capped_exponential(failures, base, factor, cap):
+    retries = Retries(base=base, factor=factor, cap=cap)
+    assert 0 <= retries.wait(failures) <= retries.longest_wait(failures) <= cap
+
+
+def test_the_longest_wait_doubles_up_to_the_cap():
+    assert [Retries().longest_wait(n) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_waits_fill_the_whole_window():
+    waits = [Retries(base=8.0).wait(1) for _ in range(2000)]
+    assert min(waits) < 0.5
+    assert max(waits) > 7.5
+    assert 3.5 < sum(waits) / len(waits) < 4.5
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+async def test_a_gateway_in_trouble_is_asked_again_with_the_same_words(status):
+    async with answering((status, b"later"), (201, CHARGED)) as (gateway, asked):
+        assert (await charge(gateway)).charge_id == "ch_1"
+    assert asked == [b'{"operation":"a","cents":5,"card":"tok_accepted"}'] * 2
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 409, 422])
+async def test_a_refusal_is_permanent_says_why_and_is_not_asked_again(status):
+    async with answering((status, b"because"), (201, CHARGED)) as (gateway, asked):
+        with pytest.raises(GatewayRefused) as refused:
+            await charge(gateway)
+    assert len(asked) == 1
+    assert (refused.value.operation, refused.value.status, refused.value.body) == ("a", status, "because")
+    assert isinstance(refused.value, PermanentError)
+
+
+async def test_an_answer_that_is_not_the_gateways_is_not_taken_for_a_charge():
+    async with answering((200, b"<html>welcome</html>"), (200, CHARGED)) as (gateway, asked):
+        assert (await charge(gateway)).charge_id == "ch_1"
+    assert len(asked) == 2
+
+
+async def test_a_404_that_does_not_come_from_the_ledger_does_not_mean_that_nothing_was_done():
+    async with answering((404, b"no such page")) as (gateway, _):
+        with pytest.raises(GatewayRefused):
+            await gateway.find("a")
+
+
+async def test_a_silent_gateway_is_given_up_in_the_time_allowed():
+    started = time.monotonic()
+    async with answering(None, retries=SHORT) as (gateway, asked):
+        with pytest.raises(GatewayUnavailable) as gave_up:
+            await charge(gateway)
+    assert time.monotonic() - started < 5
+    error = gave_up.value
+    assert isinstance(error, SteadfaustError)
+    assert not isinstance(error, PermanentError)
+    assert error.operation == "a"
+    assert 1 < error.attempts == len(asked)
+    assert error.seconds < 2
+    assert "Timeout" in str(error.last)
+    assert error.__cause__ is error.last
+
+
+async def test_a_gateway_that_is_not_there_is_given_up_in_the_time_allowed():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    async with HttpGateway(f"http://127.0.0.1:{port}", retries=SHORT) as gateway:
+        with pytest.raises(GatewayUnavailable, match="a: no answer from the payment gateway") as gave_up:
+            await charge(gateway)
+    assert gave_up.value.attempts > 1
+    assert gave_up.value.seconds < 2
+
+
+async def test_waiting_for_a_connection_counts_as_time_allowed_but_not_as_an_attempt():
+    patience = Retries(attempt=0.2, total=0.2, base=0.01)
+    async with answering(None, retries=patience, connections=1) as (gateway, asked):
+        answers = await asyncio.gather(*(charge(gateway) for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(answer, GatewayUnavailable) for answer in answers)
+    assert all(answer.seconds < 2 for answer in answers)
+    assert 1 <= len(asked) < 5
+
+
+async def test_it_gives_up_at_once_when_no_time_is_left_for_another_attempt():
+    patience = Retries(attempt=5, total=20, base=1e9, cap=1e9)  # a wait under 20 s is one in 50 million
+    async with answering((503, b"later"), retries=patience) as (gateway, asked):
+        with pytest.raises(GatewayUnavailable) as gave_up:
+            await charge(gateway)
+    assert len(asked) == 1
+    assert gave_up.value.seconds < 10
+
+
+async def test_a_cancelled_charge_is_cancelled_at_once():
+    async with answering(None) as (gateway, asked):
+        waiting = asyncio.create_task(charge(gateway))
+        async with asyncio.timeout(20):
+            while not asked:  # noqa: ASYNC110 - a turn of the loop, for the server
+                await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+async def test_a_client_that_is_not_open_says_how_to_open_it():
+    with pytest.raises(RuntimeError, match="async with"):
+        await charge(HttpGateway("http://127.0.0.1:1"))
