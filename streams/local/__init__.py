@@ -1,0 +1,7 @@
+"""Kafka on this machine from packages alone, for the demo, the tests and the benchmarks."""
+
+from streams.local.errors import StackError
+from streams.local.processes import Companion, declared
+from streams.local.stack import Stack, local_stack, running, stop
+
+__all__ = ["Companion", "Stack", "StackError", "declared", "local_stack", "running", "stop"]

@@ -1,0 +1,181 @@
+"""A Kafka cluster as files and command lines: properties, format, start."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from streams.local.errors import OtherCluster, StackError
+from streams.local.loopback import HOST
+
+FORMAT_BOUND = 60.0
+"""Seconds for Kafka's storage tool to prepare one directory."""
+
+
+_LOGGING = {
+    "showDateTime": "true",
+    "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    # These print every setting at each start, hundreds of lines: the broker's properties file has ours.
+    "log.kafka.server.KafkaConfig": "warn",
+    "log.org.apache.kafka.common.config": "warn",
+}
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a data directory was formatted for, kept in its `cluster.json`."""
+
+    cluster_id: str
+    brokers: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One broker that is its own controller too.
+
+    Attributes:
+        id: from 1.
+        port: where clients and other brokers connect.
+        controller_port: where controllers talk to each other.
+    """
+
+    id: int
+    port: int
+    controller_port: int
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """How to run Kafka's classes.
+
+    Attributes:
+        java: the binary.
+        class_path: Kafka's jars.
+        tiered: leave the optimising compiler on; slower to start, faster once warm: for benchmarks.
+    """
+
+    java: Path
+    class_path: str
+    tiered: bool = False
+
+    def command(self, main_class: str, *arguments: str) -> list[str]:
+        """The command line that runs a class."""
+        flags = ["-Xmx384m", "-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED"]
+        if not self.tiered:
+            flags.append("-XX:TieredStopAtLevel=1")
+        flags += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in _LOGGING.items()]
+        return [str(self.java), *flags, "-cp", self.class_path, main_class, *arguments]
+
+
+def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
+    """The contents of a broker's `server.properties`."""
+    copies, in_sync = (3, 2) if len(nodes) >= 3 else (1, 1)
+    voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes)
+    settings: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": node.id,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CLIENTS://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
+        "inter.broker.listener.name": "CLIENTS",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data,
+        # Topics are declared by the application, which checks them: a typo must not make one.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        # A group of workers starts at once instead of after 3 s.
+        "group.initial.rebalance.delay.ms": 0,
+        # 50 partitions each is for large clusters; a few start and recover faster.
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # A transaction past its timeout blocks readers until the next sweep: 10 s apart by default.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 2000,
+        # A broker that was killed may register again only when its old session has ended: 9 s by default.
+        "broker.session.timeout.ms": 6000,
+        "broker.heartbeat.interval.ms": 1000,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+class Cluster:
+    """The files of one cluster: `cluster.json`, and for each broker its properties and its data."""
+
+    def __init__(self, home: Path, jvm: Jvm, nodes: Sequence[Node]) -> None:
+        self.home = home
+        self.jvm = jvm
+        self.nodes = nodes
+
+    @property
+    def shape(self) -> Shape:
+        """What the storage was formatted for."""
+        return msgspec.json.decode((self.home / "cluster.json").read_bytes(), type=Shape)
+
+    def prepare(self) -> None:
+        """Write the brokers' properties; format their storage if this is the first time.
+
+        Raises:
+            OtherCluster: the data is of a cluster with another number of brokers.
+            StackError: Kafka's storage tool failed.
+        """
+        if not self.home.exists():
+            self._format()
+        found = self.shape.brokers
+        if found != len(self.nodes):
+            raise OtherCluster(
+                f"{self.home} holds a cluster of {found} broker(s), not {len(self.nodes)}: "
+                f"start it with --brokers {found}, choose another --var, or remove {self.home} and its data"
+            )
+        for node in self.nodes:
+            self._write_properties(self.home, node)
+
+    def command(self, node: Node) -> list[str]:
+        """The command line of a prepared broker."""
+        return self.jvm.command("kafka.Kafka", str(self.home / f"broker-{node.id}.properties"))
+
+    def _format(self) -> None:
+        """Format all brokers' storage aside and move it in place, so that a crash leaves all or nothing."""
+        part = self.home.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        shape = Shape(cluster_id=_new_cluster_id(), brokers=len(self.nodes))
+        for node in self.nodes:
+            written = self._write_properties(part, node)
+            arguments = ["format", "-t", shape.cluster_id, "-c", str(written)]
+            done = subprocess.run(
+                self.jvm.command("kafka.tools.StorageTool", *arguments),
+                capture_output=True,
+                text=True,
+                timeout=FORMAT_BOUND,
+                check=False,
+            )
+            if done.returncode != 0:
+                reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
+                raise StackError(f"Kafka cannot format its storage in {part}: {reason[0]}")
+        (part / "cluster.json").write_bytes(msgspec.json.encode(shape))
+        part.rename(self.home)
+
+    def _write_properties(self, home: Path, node: Node) -> Path:
+        path = home / f"broker-{node.id}.properties"
+        path.write_text(properties(node, self.nodes, home / f"broker-{node.id}"))
+        return path
+
+
+def _new_cluster_id() -> str:
+    """A random id in Kafka's form: 16 bytes in unpadded URL-safe base64, not beginning with a dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return text

@@ -1,0 +1,147 @@
+"""Processes under the supervisor: Kafka's brokers, and the companions that an application declares."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from streams.local import state
+from streams.local.errors import BadDeclaration, NotReady, ProcessDied
+
+_POLL = 0.05
+"""Seconds between two looks at whether a process answers."""
+
+
+class Companion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A process that an application wants beside Kafka.
+
+    Attributes:
+        command: the command line; a leading `python` is the interpreter that runs the stack.
+        ready: the path that answers GET with 200 once the process can be used.
+    """
+
+    command: list[str]
+    ready: str = "/health"
+
+
+def declared(pyproject: Path) -> dict[str, Companion]:
+    """The companions declared in `[tool.steadfaust.local.processes]`; none when there is no such file.
+
+    Raises:
+        BadDeclaration: the table does not read as companions.
+    """
+    if not pyproject.exists():
+        return {}
+    try:
+        tool = tomllib.loads(pyproject.read_text()).get("tool", {})
+        table = tool.get("steadfaust", {}).get("local", {}).get("processes", {})
+        return msgspec.convert(table, dict[str, Companion])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadDeclaration(f"{pyproject}, [tool.steadfaust.local.processes]: {error}") from None
+
+
+class Child:
+    """A process that the supervisor started, in a session of its own, with its output in a log."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.pid = process.pid
+        self.started = state.started(process.pid)
+        self._process = process
+
+    @classmethod
+    async def start(cls, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Child:
+        """Start it.
+
+        Raises:
+            BadDeclaration: there is no such program.
+        """
+        program = sys.executable if command[0] == "python" else command[0]
+        with log.open("ab") as output:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    program,
+                    *command[1:],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**os.environ, **env},
+                    start_new_session=True,  # Ctrl-C is the supervisor's: it stops its children in order
+                )
+            except OSError as error:
+                raise BadDeclaration(f"{name} cannot be started: {error}") from None
+        return cls(name, process, log)
+
+    async def wait(self) -> int:
+        """Its exit status, once it has ended; negative: the signal that ended it."""
+        return await self._process.wait()
+
+    async def ready(self, answers: Callable[[], Awaitable[bool]], within: float) -> None:
+        """Wait until it answers.
+
+        Raises:
+            ProcessDied: it ended first.
+            NotReady: it did not answer within so many seconds.
+        """
+        deadline = time.monotonic() + within
+        while not await _bounded(answers):
+            if self._process.returncode is not None:
+                raise self.death()
+            if time.monotonic() > deadline:
+                raise NotReady(f"{self.name} did not answer within {within:.0f} s: see {self.log}")
+            await asyncio.sleep(_POLL)
+
+    def death(self) -> ProcessDied:
+        """The error that says how it ended, and why as far as its log tells."""
+        status = self._process.returncode or 0
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return ProcessDied(f"{self.name} died ({how}): {why(self.log)}; log: {self.log}")
+
+    async def stop(self, grace: float, say: Callable[[str], None]) -> None:
+        """Ask it to stop, and kill it if it has not within `grace` seconds."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), grace)
+        except TimeoutError:
+            say(f"{self.name} did not stop within {grace:.0f} s and is killed; log: {self.log}")
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            await self._process.wait()
+
+
+async def _bounded(answers: Callable[[], Awaitable[bool]]) -> bool:
+    """One look, given up after 2 s: a process may accept a connection and say nothing."""
+    try:
+        return await asyncio.wait_for(answers(), 2.0)
+    except TimeoutError:
+        return False
+
+
+_TELLING = {
+    "No space left on device": "the disk is full: free some space and start again",
+    "Address already in use": "its port is taken: start again to have another one chosen",
+    "OutOfMemoryError": "it ran out of memory",
+}
+
+
+def why(log: Path) -> str:
+    """The cause of a death in a few words, from the end of the log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 20_000))
+        lines = file.read().decode(errors="replace").splitlines()
+    for sign, meaning in _TELLING.items():
+        if any(sign in line for line in lines):
+            return meaning
+    errors = [line for line in lines if "ERROR" in line or "Exception" in line or "Error" in line]
+    return (errors or lines or ["its log is empty"])[-1].strip()[:200]

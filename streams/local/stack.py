@@ -1,0 +1,183 @@
+"""A local stack from outside: start it, read where it is, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, cast
+
+import msgspec
+import psutil
+
+from streams.local import state
+from streams.local.errors import NotReady, StackError
+from streams.local.processes import Companion
+from streams.local.supervisor import ERROR, READY, STOP_WITHIN, StackSpec, take_over
+
+_STOPPED_WITHIN = 2 * STOP_WITHIN + 10
+"""Seconds for a supervisor to end: companions, then brokers, each killed at last."""
+
+
+def _silent(_line: str) -> None:
+    pass
+
+
+class Stack:
+    """A stack that is up. Addresses are read afresh, since a revived broker has another pid."""
+
+    def __init__(self, var: Path) -> None:
+        self.var = state.VarDir(var)
+
+    @property
+    def state(self) -> state.StackState:
+        """What `stack.json` says now.
+
+        Raises:
+            StackError: the stack is down.
+        """
+        found = self.var.read()
+        if found is None:
+            raise StackError(f"the stack in {self.var.root} is down: see {self.var.log / 'supervisor.log'}")
+        return found
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port[,host:port...]` for Kafka clients."""
+        return self.state.bootstrap
+
+    def url(self, process: str) -> str:
+        """Where a companion process answers."""
+        return self.state.processes[process].url
+
+    def signal_broker(self, broker: int, number: signal.Signals) -> None:
+        """Send a broker a signal, for fault tests; a killed one comes back when `revive_after` is set."""
+        pid = next(each.pid for each in self.state.brokers if each.id == broker)
+        psutil.Process(pid).send_signal(number)
+
+    def stop(self) -> None:
+        """Stop it and wait until nothing of it runs; does nothing when it is down."""
+        stop(self.var.root)
+
+
+class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) as stack
+    """A stack for the length of a `with` or `async with`, which also ends when its starter is killed.
+
+    Args:
+        var: its directory; made when missing. Data in it is kept, and found again by the next start.
+        brokers: 1 or 3.
+        port: the first broker's port; None: free ports.
+        processes: companions to run beside Kafka.
+        tiered: leave the JVM's optimising compiler on, for benchmarks.
+        revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
+        say: receives lines of progress.
+    """
+
+    def __init__(
+        self,
+        var: Path,
+        *,
+        brokers: int = 1,
+        port: int | None = None,
+        processes: Mapping[str, Companion] | None = None,
+        tiered: bool = False,
+        revive_after: float | None = None,
+        say: Callable[[str], None] = _silent,
+    ) -> None:
+        self._say = say
+        self._spec = StackSpec(
+            var=str(var),
+            brokers=brokers,
+            port=port,
+            processes=dict(processes or {}),
+            tiered=tiered,
+            revive_after=revive_after,
+            lifeline=True,
+        )
+        self._supervisor: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Stack:
+        self._supervisor = launch(self._spec, self._say)
+        return Stack(Path(self._spec.var))
+
+    def __exit__(self, *_: object) -> None:
+        if self._supervisor is not None:
+            with self._supervisor as supervisor:
+                supervisor.terminate()
+
+    async def __aenter__(self) -> Stack:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.__exit__)
+
+
+def launch(spec: StackSpec, say: Callable[[str], None]) -> subprocess.Popen[str]:
+    """Start a supervisor in the background and wait until everything answers; returns the supervisor.
+
+    Raises:
+        StackError: it could not start; the message is the supervisor's.
+    """
+    logs = state.VarDir(Path(spec.var)).log
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / "supervisor.log").open("a") as log:
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "streams.local", msgspec.json.encode(spec).decode()],
+            stdin=subprocess.PIPE if spec.lifeline else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        _follow(supervisor, say, log=logs / "supervisor.log")
+    except BaseException:
+        with supervisor:
+            supervisor.terminate()
+        raise
+    return supervisor
+
+
+def _follow(supervisor: subprocess.Popen[str], say: Callable[[str], None], log: Path) -> None:
+    """Pass its progress on until it is ready; raise its error if it has one."""
+    with cast("IO[str]", supervisor.stdout) as lines:
+        for line in map(str.rstrip, lines):
+            if line == READY:
+                return
+            if line.startswith(ERROR):
+                raise StackError(line.removeprefix(ERROR))
+            say(line)
+    raise StackError(f"the supervisor ended too early (status {supervisor.wait()}): see {log}")
+
+
+def running(var: Path) -> Stack | None:
+    """The stack of this directory if it is up."""
+    stack = Stack(var)
+    found = stack.var.read() if stack.var.supervised() else None
+    return stack if found is not None and found.ready else None
+
+
+def stop(var: Path, say: Callable[[str], None] = _silent) -> bool:
+    """Stop the stack of this directory, or what a killed supervisor left; returns whether there was one.
+
+    Raises:
+        NotReady: the supervisor did not end in time.
+    """
+    place = state.VarDir(var)
+    was_up = place.supervised() or place.read() is not None
+    deadline = time.monotonic() + _STOPPED_WITHIN
+    if (pid := place.holder()) is not None:
+        os.kill(pid, signal.SIGTERM)
+    while place.supervised():
+        if time.monotonic() > deadline:
+            raise NotReady(f"supervisor {pid} has not stopped: see {place.log / 'supervisor.log'}")
+        time.sleep(0.05)
+    if was_up:
+        with place.lock():
+            take_over(place, say)
+    return was_up

@@ -1,0 +1,276 @@
+"""The one process that starts a local stack, watches it and stops it.
+
+It runs in front (`steadfaust up --foreground`) or as `python -m streams.local SPEC`. In the second
+case its standard error is the log, and its standard output tells whoever started it how far it has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from streams.errors import SteadfaustError
+from streams.local import artifacts, loopback, state
+from streams.local.errors import DiskFull
+from streams.local.kafka import Cluster, Jvm, Node
+from streams.local.processes import Child, Companion
+
+LEAST_FREE_SPACE = 1 << 30
+"""Bytes that must be free: Kafka stops for good when a write fails."""
+
+READY_WITHIN = 60.0
+"""Seconds for a process to answer after its start."""
+
+STOP_WITHIN = 20.0
+"""Seconds for a process to stop before it is killed."""
+
+READY, ERROR = "ready", "error: "
+"""What the starter looks for in the supervisor's output."""
+
+Say = Callable[[str], None]
+
+
+class StackSpec(msgspec.Struct, frozen=True):
+    """What to run.
+
+    Attributes:
+        var: the stack's directory.
+        brokers: 1 or 3.
+        port: the first broker's port, the others follow it; None: free ports.
+        processes: the companions to run, by name.
+        tiered: leave the JVM's optimising compiler on, for benchmarks.
+        revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
+        lifeline: end when standard input closes, that is when whoever started the stack has gone.
+    """
+
+    var: str
+    brokers: int = 1
+    port: int | None = None
+    processes: dict[str, Companion] = {}
+    tiered: bool = False
+    revive_after: float | None = None
+    lifeline: bool = False
+
+
+def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: None) -> None:
+    """Run the stack until SIGTERM or SIGINT, then stop it in order.
+
+    Raises:
+        StackError: it could not start, or a part of it died; everything else has been stopped.
+    """
+    var = state.VarDir(Path(spec.var))
+    with ExitStack() as held:
+        held.enter_context(var.lock())
+        take_over(var, say)
+        _require_space(var.root)
+        jvm = Jvm(artifacts.java(), artifacts.class_path(artifacts.KAFKA, say), tiered=spec.tiered)
+
+        def port(wanted: int | None = None) -> int:
+            reserved = loopback.reserve(wanted)
+            held.callback(reserved.release)
+            return reserved.port
+
+        first = spec.port
+        clients = [port(None if first is None else first + index) for index in range(spec.brokers)]
+        nodes = [Node(number, client, port()) for number, client in enumerate(clients, start=1)]
+        cluster = Cluster(var.kafka, jvm, nodes)
+        cluster.prepare()
+        ports = {name: port() for name in spec.processes}
+        asyncio.run(_Supervisor(spec, var, cluster, ports, say).run(ready))
+
+
+def take_over(var: state.VarDir, say: Say) -> None:
+    """End what a supervisor that was killed has left running. The caller holds the lock."""
+    left = var.read()
+    if left is None:
+        return
+    orphans = state.orphans(left)
+    if orphans:
+        pids = ", ".join(str(process.pid) for process in orphans)
+        say(f"supervisor {left.supervisor_pid} was killed: ending what it left running (pid {pids})")
+    for pid in state.end(orphans, STOP_WITHIN):
+        say(f"pid {pid} did not stop within {STOP_WITHIN:.0f} s and was killed")
+    var.forget()
+
+
+def _require_space(root: Path) -> None:
+    free = shutil.disk_usage(root).free
+    if free < LEAST_FREE_SPACE:
+        raise DiskFull(
+            f"only {free >> 20} MiB are free where {root} is, Kafka needs {LEAST_FREE_SPACE >> 20}: "
+            "free some space, or choose another --var"
+        )
+
+
+class _Supervisor:
+    """The running part: children, and the `stack.json` that names them."""
+
+    def __init__(
+        self, spec: StackSpec, var: state.VarDir, cluster: Cluster, ports: dict[str, int], say: Say
+    ) -> None:
+        self.spec = spec
+        self.var = var
+        self.cluster = cluster
+        self.ports = ports
+        self.say = say
+        self.brokers: dict[int, Child] = {}
+        self.companions: dict[str, Child] = {}
+        self.ready = False
+        self.started = state.started(os.getpid())
+        self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        asked_to_stop = asyncio.Event()
+        self._listen(asked_to_stop)
+        life = asyncio.create_task(self._live(ready))
+        stop = asyncio.create_task(asked_to_stop.wait())
+        try:
+            await asyncio.wait({life, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                life.result()
+        finally:
+            life.cancel()
+            stop.cancel()
+            await asyncio.gather(life, stop, return_exceptions=True)
+            await self._stop()
+
+    def _listen(self, asked_to_stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked_to_stop.set)
+        if self.spec.lifeline:
+
+            def look() -> None:
+                if not os.read(sys.stdin.fileno(), 1):
+                    loop.remove_reader(sys.stdin)
+                    asked_to_stop.set()
+
+            loop.add_reader(sys.stdin, look)
+
+    async def _live(self, ready: Callable[[], None]) -> None:
+        """Start everything, then watch it: this ends only with an error."""
+        for node in self.cluster.nodes:
+            await self._start_broker(node)
+        await _all(*(self._answering(node) for node in self.cluster.nodes))
+        for name, companion in self.spec.processes.items():
+            await self._start_companion(name, companion)
+        self.ready = True
+        self._record()
+        ready()
+        brokers = (self._watch_broker(node) for node in self.cluster.nodes)
+        await _all(*brokers, *(_watch(child) for child in self.companions.values()))
+
+    async def _start_broker(self, node: Node) -> None:
+        log = self.var.log / f"broker-{node.id}.log"
+        env = {"STEADFAUST_VAR": str(self.var.root)}
+        self.brokers[node.id] = await Child.start(f"broker {node.id}", self.cluster.command(node), log, env)
+        self._record()
+
+    async def _answering(self, node: Node) -> None:
+        answers = partial(loopback.kafka_answers, node.port, len(self.cluster.nodes))
+        await self.brokers[node.id].ready(answers, READY_WITHIN)
+        self.say(f"broker {node.id} answers on {loopback.HOST}:{node.port}")
+
+    async def _start_companion(self, name: str, companion: Companion) -> None:
+        port, log = self.ports[name], self.var.log / f"{name}.log"
+        env = {"PORT": str(port), "STEADFAUST_VAR": str(self.var.root)}
+        child = self.companions[name] = await Child.start(name, companion.command, log, env)
+        self._record()
+        await child.ready(partial(loopback.http_answers, port, companion.ready), READY_WITHIN)
+        self.say(f"{name} answers on {loopback.HOST}:{port}")
+
+    async def _watch_broker(self, node: Node) -> None:
+        while True:
+            child = self.brokers[node.id]
+            await child.wait()
+            if self.spec.revive_after is None:
+                raise child.death()
+            self.say(f"{child.death()}; it starts again in {self.spec.revive_after:g} s")
+            await asyncio.sleep(self.spec.revive_after)
+            await self._start_broker(node)
+
+    async def _stop(self) -> None:
+        """Companions first, since they may use Kafka; then the brokers, together."""
+        for children in (self.companions, self.brokers):
+            await asyncio.gather(*(child.stop(STOP_WITHIN, self.say) for child in children.values()))
+        self.var.forget()
+
+    def _record(self) -> None:
+        nodes = {node.id: node for node in self.cluster.nodes}
+        brokers = [
+            state.RunningBroker(number, child.pid, child.started, nodes[number].port, str(child.log))
+            for number, child in self.brokers.items()
+        ]
+        processes = {
+            name: state.RunningProcess(
+                child.pid, child.started, f"http://{loopback.HOST}:{self.ports[name]}", str(child.log)
+            )
+            for name, child in self.companions.items()
+        }
+        self.var.write(
+            state.StackState(
+                supervisor_pid=os.getpid(),
+                supervisor_started=self.started,
+                ready=self.ready,
+                started_at=self.started_at,
+                cluster_id=self.cluster.shape.cluster_id,
+                bootstrap=",".join(f"{loopback.HOST}:{node.port}" for node in self.cluster.nodes),
+                brokers=brokers,
+                processes=processes,
+            )
+        )
+
+
+async def _watch(child: Child) -> None:
+    await child.wait()
+    raise child.death()
+
+
+async def _all(*work: Coroutine[None, None, None]) -> None:
+    """Await all of them; the first error cancels the others and is raised as it is."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Starter:
+    """Whoever started the supervisor: follows its progress on standard output until everything is ready."""
+
+    def __init__(self) -> None:
+        self.listens = True
+
+    def say(self, line: str) -> None:
+        """Write a line to the log, which is standard error, and to the starter while it listens."""
+        print(datetime.now(UTC).isoformat(timespec="seconds"), line, file=sys.stderr, flush=True)  # noqa: T201 - the log
+        if self.listens:
+            print(line, flush=True)  # noqa: T201 - the protocol
+
+    def ready(self) -> None:
+        """Tell the starter that everything answers; it stops listening."""
+        self.say(READY)
+        self.listens = False
+
+
+def main() -> int:
+    """Supervise in the background; exit status 1 when the stack could not start or a part of it died."""
+    starter = _Starter()
+    try:
+        supervise(msgspec.json.decode(sys.argv[1], type=StackSpec), starter.say, starter.ready)
+    except SteadfaustError as error:
+        starter.say(f"{ERROR}{error}")
+        return 1
+    return 0
