@@ -1,0 +1,74 @@
+"""Who does what when: the order's way through the services, in either order. Each line is a message and what
+is done about it.
+"""
+
+from __future__ import annotations
+
+from agents.inventory import handlers as inventory
+from agents.messages import (
+    LineRefused,
+    LineReleased,
+    LineReserved,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ReleaseLine,
+    ReserveLine,
+    ShipLine,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReceived,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from agents.orders import handlers as orders
+from agents.payments import handlers as payments
+from agents.shipping import handlers as shipping
+from streams.choreography import choreography, on
+
+# fmt: off
+
+#: How inventory works inside, the same in both: orders are split by SKU, and the answers gathered by order.
+stock_keeping = (
+    on(StockReceived, inventory.receive),
+    on(ReserveLine,   inventory.reserve_line),
+    on(LineReserved,  inventory.gather),
+    on(LineRefused,   inventory.gather),
+    on(ReleaseLine,   inventory.release_line),
+    on(LineReleased,  inventory.gather_released),
+    on(ShipLine,      inventory.ship_line),
+)
+
+#: Stock, payment, shipment.
+stock_first = choreography(
+    on(OrderPlaced,            orders.open,    inventory.split_order),
+    on(StockReserved,          orders.note,    payments.capture),
+    on(PaymentCaptured,        orders.note,    shipping.schedule),
+    on(ShipmentScheduled,      orders.confirm, inventory.ship),
+
+    on(StockReservationFailed, orders.cancel),
+    on(PaymentFailed,          orders.cancel,  inventory.release),
+    on(ShipmentFailed,         orders.cancel,  inventory.release, payments.refund),
+
+    on(PaymentRefunded,        orders.note),
+    on(StockReleased,          orders.note),
+    *stock_keeping,
+)
+
+#: Payment, stock, shipment.
+payment_first = choreography(
+    on(OrderPlaced,            orders.open,    payments.capture),
+    on(PaymentCaptured,        orders.note,    inventory.split_order),
+    on(StockReserved,          orders.note,    shipping.schedule),
+    on(ShipmentScheduled,      orders.confirm, inventory.ship),
+
+    on(PaymentFailed,          orders.cancel),
+    on(StockReservationFailed, orders.cancel,  payments.refund),
+    on(ShipmentFailed,         orders.cancel,  payments.refund, inventory.release),
+
+    on(PaymentRefunded,        orders.note),
+    on(StockReleased,          orders.note),
+    *stock_keeping,
+)

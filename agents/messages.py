@@ -1,0 +1,204 @@
+"""Every message of the application: events in the past tense, commands in the imperative.
+
+An event about an order carries the order, so that a handler needs to know nothing of what came before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from streams.message import Message
+from tables.values import Cents, Key, Order, OrderLine, Units
+
+__all__ = [
+    "LineRefused",
+    "LineReleased",
+    "LineReserved",
+    "Order",
+    "OrderCancelled",
+    "OrderConfirmed",
+    "OrderLine",
+    "OrderPlaced",
+    "PaymentCaptured",
+    "PaymentFailed",
+    "PaymentRefunded",
+    "ReleaseLine",
+    "ReserveLine",
+    "ShipLine",
+    "ShipmentFailed",
+    "ShipmentScheduled",
+    "StockReceived",
+    "StockReleased",
+    "StockReservationFailed",
+    "StockReserved",
+]
+
+
+class OrderEvent(Message, frozen=True, kw_only=True):
+    """Something that happened to an order."""
+
+    order: Order
+
+    @property
+    def key(self) -> str:
+        """The order's id."""
+        return self.order.order_id
+
+
+class FailedOrderEvent(OrderEvent, frozen=True, kw_only=True):
+    """Something that ends an order badly; `reason` is a word for programs, such as `out_of_stock`."""
+
+    reason: str
+
+
+class LineMessage(Message, frozen=True, kw_only=True):
+    """About the pieces of one SKU in an order."""
+
+    order_id: Key
+    sku: Key
+    units: Units
+
+
+class LineCommand(LineMessage, frozen=True, kw_only=True):
+    """Asks the stock of a SKU for something."""
+
+    @property
+    def key(self) -> str:
+        """The SKU."""
+        return self.sku
+
+
+class LineEvent(LineMessage, frozen=True, kw_only=True):
+    """The stock's answer to an order."""
+
+    @property
+    def key(self) -> str:
+        """The order's id."""
+        return self.order_id
+
+    @classmethod
+    def to(cls, command: LineCommand, **more: Any) -> Self:
+        """The answer to `command`."""
+        return cls(order_id=command.order_id, sku=command.sku, units=command.units, **more)
+
+
+class OrderPlaced(OrderEvent, frozen=True, kw_only=True):
+    """A customer asked for something: the beginning of every order."""
+
+    TOPIC = "orders.order.placed.v1"
+
+
+class OrderConfirmed(OrderEvent, frozen=True, kw_only=True):
+    """The order is paid for, and it ships: its good end."""
+
+    TOPIC = "orders.order.confirmed.v1"
+
+
+class OrderCancelled(FailedOrderEvent, frozen=True, kw_only=True):
+    """The order comes to nothing: its other end."""
+
+    TOPIC = "orders.order.cancelled.v1"
+
+
+class StockReceived(Message, frozen=True, kw_only=True):
+    """Pieces of a SKU came in."""
+
+    TOPIC = "inventory.stock.received.v1"
+
+    sku: Key
+    units: Units
+
+    @property
+    def key(self) -> str:
+        """The SKU."""
+        return self.sku
+
+
+class ReserveLine(LineCommand, frozen=True, kw_only=True):
+    """Set pieces aside for an order, all or none."""
+
+    TOPIC = "inventory.commands.reserve-line"
+
+
+class ReleaseLine(LineCommand, frozen=True, kw_only=True):
+    """Give back what was set aside for an order, or never set it aside."""
+
+    TOPIC = "inventory.commands.release-line"
+
+
+class ShipLine(LineCommand, frozen=True, kw_only=True):
+    """Let go what was set aside for an order: it leaves."""
+
+    TOPIC = "inventory.commands.ship-line"
+
+
+class LineReserved(LineEvent, frozen=True, kw_only=True):
+    """The pieces are set aside."""
+
+    TOPIC = "inventory.line.reserved.v1"
+
+
+class LineRefused(LineEvent, frozen=True, kw_only=True):
+    """The pieces are not set aside: `out_of_stock`, or `released` when the release came first."""
+
+    TOPIC = "inventory.line.refused.v1"
+
+    reason: str
+
+
+class LineReleased(LineEvent, frozen=True, kw_only=True):
+    """Nothing is set aside for the order any more."""
+
+    TOPIC = "inventory.line.released.v1"
+
+
+class StockReserved(OrderEvent, frozen=True, kw_only=True):
+    """Every piece of the order is set aside."""
+
+    TOPIC = "inventory.stock.reserved.v1"
+
+
+class StockReservationFailed(FailedOrderEvent, frozen=True, kw_only=True):
+    """Something of the order is out of stock; whatever was set aside is being given back."""
+
+    TOPIC = "inventory.stock.reservation-failed.v1"
+
+
+class StockReleased(OrderEvent, frozen=True, kw_only=True):
+    """All that was set aside for the order is free again."""
+
+    TOPIC = "inventory.stock.released.v1"
+
+
+class PaymentCaptured(OrderEvent, frozen=True, kw_only=True):
+    """The order is paid for; `cents` is 0 when it costs nothing."""
+
+    TOPIC = "payments.payment.captured.v1"
+
+    cents: Cents
+
+
+class PaymentFailed(FailedOrderEvent, frozen=True, kw_only=True):
+    """The card was declined, and no money moved."""
+
+    TOPIC = "payments.payment.failed.v1"
+
+
+class PaymentRefunded(OrderEvent, frozen=True, kw_only=True):
+    """The customer has all the money back; `cents` is 0 when nothing had been taken."""
+
+    TOPIC = "payments.payment.refunded.v1"
+
+    cents: Cents
+
+
+class ShipmentScheduled(OrderEvent, frozen=True, kw_only=True):
+    """The order will leave."""
+
+    TOPIC = "shipping.shipment.scheduled.v1"
+
+
+class ShipmentFailed(FailedOrderEvent, frozen=True, kw_only=True):
+    """The order cannot be shipped."""
+
+    TOPIC = "shipping.shipment.failed.v1"

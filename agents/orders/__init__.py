@@ -1,0 +1,1 @@
+"""The orders service: keeps each order's status and history, and settles it once."""

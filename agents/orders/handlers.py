@@ -1,0 +1,75 @@
+"""What orders does: it watches an order through the other services' events, and settles it once."""
+
+from __future__ import annotations
+
+from agents.messages import (
+    OrderCancelled,
+    OrderConfirmed,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from agents.orders.model import entry
+from streams.envelope import Envelope
+from streams.handlers import Service
+from streams.outcome import Outcome, nothing, outcome
+from tables.orders import ORDERS, TrackedOrder
+
+service = Service("orders")
+
+
+@service.handler(tracked=ORDERS)
+def open(  # noqa: A001 - read as orders.open
+    event: OrderPlaced, tracked: TrackedOrder | None, *, envelope: Envelope
+) -> Outcome:
+    """Begin an order; placed again, it stays what it was."""
+    if tracked is not None:
+        return nothing("it was placed before")
+    return outcome(tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)))
+
+
+@service.handler(tracked=ORDERS)
+def note(
+    event: StockReserved | PaymentCaptured | StockReleased | PaymentRefunded,
+    tracked: TrackedOrder | None,
+    *,
+    envelope: Envelope,
+) -> Outcome:
+    """Keep in the order's history what happened to it."""
+    tracked = tracked or TrackedOrder(order=event.order)
+    return outcome(tracked=tracked.noted(entry(event, envelope.time)))
+
+
+@service.handler(sends=[OrderConfirmed], tracked=ORDERS)
+def confirm(event: ShipmentScheduled, tracked: TrackedOrder | None, *, envelope: Envelope) -> Outcome:
+    """Settle the order as confirmed."""
+    tracked = tracked or TrackedOrder(order=event.order)
+    if tracked.settled:
+        return nothing(f"already {tracked.status}")
+    return outcome(
+        tracked=tracked.noted(entry(event, envelope.time)).confirmed(),
+        send=[OrderConfirmed(order=event.order)],
+    )
+
+
+@service.handler(sends=[OrderCancelled], tracked=ORDERS)
+def cancel(
+    event: StockReservationFailed | PaymentFailed | ShipmentFailed,
+    tracked: TrackedOrder | None,
+    *,
+    envelope: Envelope,
+) -> Outcome:
+    """Settle the order as cancelled, and say why."""
+    tracked = tracked or TrackedOrder(order=event.order)
+    if tracked.settled:
+        return nothing(f"already {tracked.status}")
+    return outcome(
+        tracked=tracked.noted(entry(event, envelope.time)).cancelled(event.reason),
+        send=[OrderCancelled(order=event.order, reason=event.reason)],
+    )

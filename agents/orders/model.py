@@ -1,0 +1,21 @@
+"""What an order's history says of an event."""
+
+from __future__ import annotations
+
+from agents.messages import FailedOrderEvent, OrderEvent, PaymentCaptured, PaymentRefunded
+from tables.orders import HistoryEntry
+
+
+def entry(event: OrderEvent, time: str) -> HistoryEntry:
+    """The entry for an event that happened at `time`, RFC 3339."""
+    return HistoryEntry(type=event.TOPIC, time=time, detail=_detail(event))
+
+
+def _detail(event: OrderEvent) -> str:
+    match event:
+        case PaymentCaptured() | PaymentRefunded():
+            return f"{event.cents} cents"
+        case FailedOrderEvent():
+            return event.reason
+        case _:
+            return ""

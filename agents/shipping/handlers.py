@@ -1,0 +1,28 @@
+"""What shipping does."""
+
+from __future__ import annotations
+
+from agents.messages import PaymentCaptured, ShipmentFailed, ShipmentScheduled, StockReserved
+from agents.shipping.model import UNSUPPORTED_DESTINATION, ships_to
+from streams.handlers import Service
+from streams.outcome import Outcome, nothing, outcome
+from tables.shipments import SHIPMENTS, Shipment
+
+service = Service("shipping")
+
+
+@service.handler(sends=[ShipmentScheduled, ShipmentFailed], shipment=SHIPMENTS)
+def schedule(event: PaymentCaptured | StockReserved, shipment: Shipment | None) -> Outcome:
+    """Schedule the order's shipment, if we ship to where it goes."""
+    order = event.order
+    if shipment is not None:
+        return nothing(f"already {shipment.status}")
+    if not ships_to(order.country):
+        return outcome(
+            shipment=Shipment(status="refused", country=order.country, reason=UNSUPPORTED_DESTINATION),
+            send=[ShipmentFailed(order=order, reason=UNSUPPORTED_DESTINATION)],
+        )
+    return outcome(
+        shipment=Shipment(status="scheduled", country=order.country),
+        send=[ShipmentScheduled(order=order)],
+    )

@@ -1,0 +1,63 @@
+"""`orders`, by order id: what became of each order, and how it came to that."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from streams.message import Row
+from streams.table import Table
+from tables.values import Order
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to the order.
+
+    Attributes:
+        type: the event's topic.
+        time: when it happened, RFC 3339 in UTC.
+        detail: what a person wants to know besides, such as an amount or a reason; may be empty.
+    """
+
+    type: str
+    time: str
+    detail: str
+
+
+class TrackedOrder(Row, frozen=True, kw_only=True):
+    """An order and what became of it. Confirmed and cancelled are final.
+
+    Attributes:
+        order: what was asked for.
+        status: `pending` until it is settled.
+        reason: why it was cancelled; empty otherwise.
+        history: what happened to it, in the order in which orders heard of it.
+    """
+
+    order: Order
+    status: Literal["pending", "confirmed", "cancelled"] = "pending"
+    reason: str = ""
+    history: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether its status is final."""
+        return self.status != "pending"
+
+    def noted(self, entry: HistoryEntry) -> TrackedOrder:
+        """With one more entry; each type of event happens to an order once, a repeated one adds nothing."""
+        if any(entry.type == earlier.type for earlier in self.history):
+            return self
+        return msgspec.structs.replace(self, history=(*self.history, entry))
+
+    def confirmed(self) -> TrackedOrder:
+        """Settled well."""
+        return msgspec.structs.replace(self, status="confirmed")
+
+    def cancelled(self, reason: str) -> TrackedOrder:
+        """Settled badly."""
+        return msgspec.structs.replace(self, status="cancelled", reason=reason)
+
+
+ORDERS = Table("orders", TrackedOrder)

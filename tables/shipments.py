@@ -1,0 +1,25 @@
+"""`shipments`, by order id: where each order goes, or why it does not."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from streams.message import Row
+from streams.table import Table
+
+
+class Shipment(Row, frozen=True, kw_only=True):
+    """The shipment of one order.
+
+    Attributes:
+        status: whether it will leave.
+        country: where it should go, ISO 3166-1 alpha-2.
+        reason: why it was refused; empty otherwise.
+    """
+
+    status: Literal["scheduled", "refused"]
+    country: str
+    reason: str = ""
+
+
+SHIPMENTS = Table("shipments", Shipment)

@@ -1,0 +1,76 @@
+"""`stock`, by SKU: how much there is. `stock-reservations`, by SKU and order: what each order has of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from streams.errors import PermanentError
+from streams.message import Row
+from streams.table import Table
+from tables.values import Units
+
+HoldStatus = Literal["reserved", "refused", "released", "shipped"]
+
+
+class StockContradiction(PermanentError):
+    """What is asked of the stock contradicts what was done with it before."""
+
+
+class StockLevel(Row, frozen=True, kw_only=True):
+    """The pieces of one SKU. Always received = on_hand + reserved + shipped, and none is below 0.
+
+    Attributes:
+        received: all that ever came in.
+        on_hand: on the shelf and free.
+        reserved: on the shelf, set aside for orders.
+        shipped: gone to customers.
+    """
+
+    received: int = 0
+    on_hand: int = 0
+    reserved: int = 0
+    shipped: int = 0
+
+    def receive(self, units: int) -> StockLevel:
+        """New pieces come in."""
+        return self._changed(received=units, on_hand=units)
+
+    def reserve(self, units: int) -> StockLevel:
+        """Free pieces are set aside."""
+        return self._changed(on_hand=-units, reserved=units)
+
+    def release(self, units: int) -> StockLevel:
+        """Pieces that were set aside are free again."""
+        return self._changed(on_hand=units, reserved=-units)
+
+    def ship(self, units: int) -> StockLevel:
+        """Pieces that were set aside leave."""
+        return self._changed(reserved=-units, shipped=units)
+
+    def _changed(self, **changes: int) -> StockLevel:
+        counts = {name: getattr(self, name) + change for name, change in changes.items()}
+        if min(counts.values()) < 0:
+            raise StockContradiction(f"{changes} would leave less than nothing of {self}")
+        return msgspec.structs.replace(self, **counts)
+
+
+class Hold(Row, frozen=True, kw_only=True):
+    """What one order has of a SKU. One that is refused or released stays as a mark: it is not reserved later.
+
+    Attributes:
+        units: how many pieces it is about.
+        status: whether they are set aside, were refused, were given back, or left.
+    """
+
+    units: Units
+    status: HoldStatus
+
+    def now(self, status: HoldStatus) -> Hold:
+        """The same pieces, in another state."""
+        return Hold(units=self.units, status=status)
+
+
+STOCK = Table("stock", StockLevel)
+STOCK_RESERVATIONS = Table("stock-reservations", Hold)
