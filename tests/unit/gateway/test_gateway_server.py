@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from agents.gateway.ledger import Ledger
 from agents.gateway.server import GatewayServer
 
 
@@ -119,10 +121,6 @@ async def test_a_gateway_that_can_read_its_ledger_is_healthy(http):
 
 
 async def test_a_ledger_that_fails_is_no_answer_and_the_server_goes_on(http, monkeypatch):
-    import sqlite3
-
-    from agents.gateway.ledger import Ledger
-
     def full(self, asks):
         raise sqlite3.OperationalError("database or disk is full")
 
