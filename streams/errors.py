@@ -35,6 +35,10 @@ class Undecodable(PermanentError):
     """The bytes of a message are not what its schema says."""
 
 
+class Unencodable(SteadfaustError):
+    """A handler returned a value that does not fit its own schema: a mistake in the handler."""
+
+
 class TooLarge(PermanentError):
     """A row or an outgoing message is over the broker's limit; found when staged, before the commit."""
 
@@ -59,6 +63,14 @@ class OutcomeUnknown(SteadfaustError):
     """A transaction ended in doubt: the producer is discarded and the lane opens again from Kafka."""
 
 
+class Refused(OutcomeUnknown):
+    """The broker refused a record for what it is; the same transaction would be refused again."""
+
+
+class ClusterUnavailable(SteadfaustError):
+    """Kafka did not answer in time; nothing was changed, and the lane opens again later."""
+
+
 class PositionLost(SteadfaustError):
     """The source position and the changelog disagree, or the log was truncated past it; the lane stops."""
 
@@ -69,10 +81,6 @@ class StoreBusy(SteadfaustError):
 
 class StoreBroken(SteadfaustError):
     """A lane's local store cannot be opened or read: it is wiped and rebuilt from its changelogs."""
-
-
-class LaneQuarantined(SteadfaustError):
-    """A lane failed at the same message again and again; it stays closed, other lanes go on."""
 
 
 class HandlerFailed(SteadfaustError):

@@ -1,0 +1,84 @@
+"""What the producer, the reader and the metadata client have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.ports import TP
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Bounds of every Kafka client of a worker. Sizes are in bytes, times in seconds.
+
+    Attributes:
+        max_batch: the largest record batch that is produced, and so the largest record. The topics'
+            max.message.bytes must not be less.
+        max_fetch: what one fetch may bring, and so what a reader holds in memory, for each broker.
+        max_partition_fetch: what one fetch may bring of one partition.
+        fetch_wait: how long a broker holds back the answer when nothing new is there.
+        transaction_timeout: after this long the broker aborts the open transaction of a dead owner.
+        step_timeout: bound on each of begin, send, send_offsets and commit.
+        start_timeout: bound on initialising a transactional id.
+        metadata_timeout: bound on each question about topics, offsets and positions.
+        request_timeout: bound on one request to one broker.
+        security: connection arguments of aiokafka, such as security_protocol, ssl_context, sasl_mechanism.
+    """
+
+    max_batch: int = _MIB
+    max_fetch: int = 8 * _MIB
+    max_partition_fetch: int = _MIB
+    fetch_wait: float = 0.5
+    transaction_timeout: float = 15.0
+    step_timeout: float = 25.0
+    start_timeout: float = 30.0
+    metadata_timeout: float = 15.0
+    request_timeout: float = 20.0
+    security: Mapping[str, Any] = field(default_factory=dict)
+
+    def connection(self, bootstrap: str) -> dict[str, Any]:
+        """Arguments that every aiokafka client takes."""
+        return {
+            "bootstrap_servers": bootstrap,
+            "request_timeout_ms": int(self.request_timeout * 1000),
+            **self.security,
+        }
+
+
+async def require_partitions(client: Any, tps: Iterable[TP], timeout: float) -> None:
+    """Wait until the cluster knows these partitions.
+
+    Raises TopicMismatch when it answers and does not, ClusterUnavailable when it does not answer.
+    aiokafka by itself waits for an unknown topic without an error, or with one that does not name it.
+    """
+    answered = False
+    missing = _unknown(client, tps)
+    try:
+        async with asyncio.timeout(timeout):
+            while missing:
+                for tp in missing:
+                    client.add_topic(tp.topic)
+                answered = await client.force_metadata_update()
+                missing = _unknown(client, missing)
+                if missing:
+                    await asyncio.sleep(0.1)
+    except TimeoutError:
+        names = ", ".join(sorted(f"{tp.topic}[{tp.partition}]" for tp in missing))
+        if not answered:
+            raise ClusterUnavailable(
+                f"no broker answered for {timeout:g} s when asked about {names}: check the brokers' addresses"
+            ) from None
+        raise TopicMismatch(
+            f"the cluster has no {names}: create the topics, with the application's number of partitions"
+        ) from None
+
+
+def _unknown(client: Any, tps: Iterable[TP]) -> list[TP]:
+    partitions_for_topic = client.cluster.partitions_for_topic
+    return [tp for tp in tps if tp.partition not in (partitions_for_topic(tp.topic) or ())]

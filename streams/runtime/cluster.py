@@ -1,0 +1,65 @@
+"""The connections of one worker to Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+
+from streams.ports import TP
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.metadata import Metadata
+from streams.runtime.producer import KafkaTransactions
+from streams.runtime.reader import KafkaReader
+
+
+class KafkaCluster:
+    """Makes producers and readers for lanes, and answers their questions. One for each worker.
+
+    `bootstrap` is host:port of some brokers, separated by commas.
+    """
+
+    def __init__(self, bootstrap: str, options: KafkaOptions | None = None) -> None:
+        self._bootstrap = bootstrap
+        self._options = options or KafkaOptions()
+        self._metadata = Metadata(bootstrap, self._options)
+        self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def transactions(self, transactional_id: str) -> KafkaTransactions:
+        """A producer that is not started yet."""
+        return KafkaTransactions(
+            self._bootstrap,
+            transactional_id,
+            self._options,
+            starting=self._starting[transactional_id],
+            closing=self._closing,
+        )
+
+    async def reader(self) -> KafkaReader:
+        """A connected reader with nothing assigned. Raises ClusterUnavailable."""
+        reader = KafkaReader(self._bootstrap, self._options, self._metadata.log_range)
+        await reader.start()
+        return reader
+
+    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
+        """The group's committed positions; partitions without one are left out.
+
+        Ask only after the lane's transactional id is initialised: a transaction still open would not be
+        waited for. Raises ClusterUnavailable.
+        """
+        return await self._metadata.committed(group, tps)
+
+    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The first offset still in each log. Raises TopicMismatch or ClusterUnavailable."""
+        return await self._metadata.begin_offsets(tps)
+
+    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The high watermark of each log, not the last stable offset. Raises as `begin_offsets` does."""
+        return await self._metadata.end_offsets(tps)
+
+    async def close(self) -> None:
+        """Close what the lanes share, and wait for discarded producers to close. Readers have owners."""
+        await self._metadata.close()
+        if self._closing:
+            await asyncio.wait(self._closing)

@@ -1,0 +1,147 @@
+"""Questions to Kafka about positions and logs, over one connection shared by all lanes of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
+
+from streams.errors import ClusterUnavailable
+from streams.ports import TP
+from streams.runtime.clients import KafkaOptions, require_partitions
+
+T = TypeVar("T")
+_RETRY_EVERY = 0.05
+
+
+class Metadata:
+    """Connects at the first question."""
+
+    def __init__(self, bootstrap: str, options: KafkaOptions) -> None:
+        self._bootstrap = bootstrap
+        self._options = options
+        self._connecting = asyncio.Lock()
+        self._admin: Any = None
+        self._consumer: Any = None
+
+    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
+        """The group's committed positions; partitions without one are left out."""
+        wanted = list(tps)
+        if not wanted:
+            return {}
+        what = f"the committed positions of {group}"
+        return await self._ask(what, lambda: self._committed(group, wanted))
+
+    async def _committed(self, group: str, wanted: list[TP]) -> dict[TP, int]:
+        admin = await self._admin_client()
+        topics = defaultdict(list)
+        for topic, partition in wanted:
+            topics[topic].append(partition)
+        coordinator = await admin.find_coordinator(group)
+        # Not the admin client's list_consumer_group_offsets: it does not look at the answer's own error,
+        # so that a coordinator which is still loading would seem to say that nothing was ever committed.
+        request = OffsetFetchRequest(group, list(topics.items()))
+        answer = await admin._client.send(coordinator, request)
+        _check(getattr(answer, "error_code", 0))
+        committed = {}
+        for topic, partitions in answer.topics:
+            for partition, offset, _, error in partitions:
+                _check(error)
+                if offset >= 0:
+                    committed[TP(topic, partition)] = offset
+        return committed
+
+    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The first offset still in each log."""
+        return await self._log_offsets("beginning_offsets", list(tps))
+
+    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The high watermark of each log: open transactions are before it, not behind."""
+        return await self._log_offsets("end_offsets", list(tps))
+
+    async def _log_offsets(self, question: str, tps: list[TP]) -> dict[TP, int]:
+        if not tps:
+            return {}
+
+        async def ask() -> dict[TP, int]:
+            consumer = await self._offsets_client()
+            # One that does not exist would be waited for until the timeout, without being named.
+            await require_partitions(consumer._client, tps, self._options.metadata_timeout)
+            offsets = await getattr(consumer, question)([TopicPartition(*tp) for tp in tps])
+            return {tp: offsets[TopicPartition(*tp)] for tp in tps}
+
+        return await self._ask(f"the {question} of {len(tps)} partitions", ask)
+
+    async def log_range(self, tp: TP) -> tuple[int, int]:
+        """First offset and high watermark of a log."""
+        return (await self.begin_offsets([tp]))[tp], (await self.end_offsets([tp]))[tp]
+
+    async def close(self) -> None:
+        """Let go of the connections; the next question connects again."""
+        admin, self._admin = self._admin, None
+        consumer, self._consumer = self._consumer, None
+        if admin is not None:
+            await admin.close()
+        if consumer is not None:
+            await consumer.stop()
+
+    async def _ask(self, what: str, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer, or the bound is reached."""
+        last: BaseException | None = None
+        # A little more than the bound on a missing topic, whose error says more.
+        bound = self._options.metadata_timeout + 1
+        try:
+            async with asyncio.timeout(bound):
+                while True:
+                    try:
+                        return await question()
+                    except KafkaError as error:
+                        last = error
+                        if not error.retriable:
+                            break
+                    await asyncio.sleep(_RETRY_EVERY)
+        except TimeoutError as error:
+            last = last or error
+        raise ClusterUnavailable(f"Kafka did not tell {what} within {bound:g} s: {last!r}") from last
+
+    async def _admin_client(self) -> Any:
+        async with self._connecting:
+            if self._admin is None:
+                admin = AIOKafkaAdminClient(**self._options.connection(self._bootstrap))
+                try:
+                    await admin.start()
+                except BaseException:
+                    await admin.close()
+                    raise
+                self._admin = admin
+            return self._admin
+
+    async def _offsets_client(self) -> Any:
+        async with self._connecting:
+            if self._consumer is None:
+                # read_uncommitted, because read_committed answers with the last stable offset (KAFKA-10167):
+                # a recovery up to that one would miss what is committed behind an open transaction.
+                consumer = AIOKafkaConsumer(
+                    **self._options.connection(self._bootstrap),
+                    group_id=None,
+                    isolation_level="read_uncommitted",
+                    enable_auto_commit=False,
+                )
+                try:
+                    await consumer.start()
+                except BaseException:
+                    await consumer.stop()
+                    raise
+                self._consumer = consumer
+            return self._consumer
+
+
+def _check(code: int) -> None:
+    if code:
+        raise for_code(code)

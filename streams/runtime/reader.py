@@ -1,0 +1,132 @@
+"""A read_committed reader of chosen partitions, on aiokafka's consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from streams.errors import ClusterUnavailable, PositionLost
+from streams.ports import TP, Batch
+from streams.runtime.clients import KafkaOptions, require_partitions
+
+LogRange = Callable[[TP], Awaitable[tuple[int, int]]]
+
+
+class KafkaReader:
+    """Reads partitions chosen by hand; it belongs to no group and commits nothing. For one task at a time."""
+
+    def __init__(self, bootstrap: str, options: KafkaOptions, log_range: LogRange) -> None:
+        self._options = options
+        self._log_range = log_range
+        self._consumer = AIOKafkaConsumer(
+            **options.connection(bootstrap),
+            group_id=None,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_bytes=options.max_fetch,
+            max_partition_fetch_bytes=options.max_partition_fetch,
+            fetch_max_wait_ms=int(options.fetch_wait * 1000),
+        )
+        self._fetcher: Any = None
+        self._states: list[tuple[TP, Any]] = []
+        self._positions: dict[TP, int] = {}
+
+    async def start(self) -> None:
+        """Connect. Raises ClusterUnavailable when no broker answers within the bound."""
+        try:
+            async with asyncio.timeout(self._options.metadata_timeout):
+                await self._consumer.start()
+        except (KafkaError, TimeoutError) as error:
+            await self._consumer.stop()
+            raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
+        self._fetcher = self._consumer._fetcher
+        # aiokafka has one fetch in flight to a broker. When a partition's records lie undrained for this
+        # time, 0.1 s unless set, it fetches the others without it, and that fetch may be held back by the
+        # broker for `fetch_wait`: a busy partition then stands still. All are fetched again together
+        # instead, once all are drained, which also bounds what lies here undrained to one fetch.
+        self._fetcher._prefetch_backoff = 3600.0
+
+    async def assign(self, positions: Mapping[TP, int]) -> None:
+        """Read exactly these partitions, each from its position; replaces what was assigned before.
+
+        Raises TopicMismatch when the cluster does not have one of them.
+        """
+        consumer = self._consumer
+        self._states, self._positions = [], {}
+        if not positions:
+            consumer.unsubscribe()
+            return
+        await require_partitions(consumer._client, positions, self._options.metadata_timeout)
+        consumer.assign([TopicPartition(*tp) for tp in positions])
+        assignment = consumer._subscription.subscription.assignment
+        for tp, offset in positions.items():
+            consumer.seek(TopicPartition(*tp), offset)
+            self._states.append((tp, assignment.state_value(TopicPartition(*tp))))
+        self._positions = dict(positions)
+
+    async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
+        """Wait up to `timeout` seconds for records; empty when none came.
+
+        A batch without records says that a position moved over markers, aborted records or holes.
+        Raises PositionLost when a position is no longer in the log.
+        """
+        deadline = monotonic() + timeout
+        while True:
+            batches = await self._take(max_records)
+            if batches:
+                return batches
+            remaining = deadline - monotonic()
+            if remaining <= 0:
+                return []
+            await self._wait(remaining)
+
+    async def _take(self, max_records: int) -> list[Batch]:
+        if not self._states:
+            return []
+        try:
+            fetched = await self._consumer.getmany(timeout_ms=0, max_records=max_records)
+        except OffsetOutOfRangeError as error:
+            raise await self._lost(error) from error
+        batches = []
+        positions = self._positions
+        for tp, state in self._states:
+            # aiokafka moves the position with the records, and over what a reader does not get to see.
+            next_offset = state.position
+            if next_offset != positions[tp]:
+                positions[tp] = next_offset
+                batches.append(Batch(tp, fetched.get(tp, ()), next_offset))
+        return batches
+
+    async def _wait(self, timeout: float) -> None:
+        """Until something was fetched. `getmany` with a timeout would not return for a lone marker, and
+        nearly every changelog ends in one: each recovery would wait for its whole timeout.
+        """
+        if self._fetcher._fetch_task.done():
+            self._fetcher._fetch_task.result()  # it runs for ever, or died of this
+        waiter = self._fetcher._create_fetch_waiter()
+        try:
+            await asyncio.wait([waiter], timeout=timeout)
+        finally:
+            waiter.cancel()
+
+    async def _lost(self, error: OffsetOutOfRangeError) -> PositionLost:
+        ((topic, partition), offset), *_ = error.args[0].items()
+        first, end = await self._log_range(TP(topic, partition))
+        return PositionLost(
+            f"{topic}[{partition}] is to be read from offset {offset}, but its log holds {first} to {end}: "
+            "records were removed before they were processed, or the topic was made anew"
+        )
+
+    def position(self, tp: TP) -> int:
+        """The offset that the next fetch continues from, moved over markers even when no record came."""
+        return self._positions[tp]
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._consumer.stop()

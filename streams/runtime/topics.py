@@ -1,0 +1,154 @@
+"""Topics as the cluster has them: described and created."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
+
+from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.runtime.clients import KafkaOptions
+from streams.topics import TopicSpec
+
+DESCRIBED = (
+    "cleanup.policy",
+    "min.insync.replicas",
+    "max.message.bytes",
+    "retention.ms",
+    "delete.retention.ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A topic as it is. `config` has the values in force of the settings in DESCRIBED; `ready` says that
+    every partition has a leader.
+    """
+
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+    ready: bool
+
+
+class KafkaTopics:
+    """Describes and creates topics. Use it as an async context manager, or close it.
+
+    Every method raises ClusterUnavailable when Kafka does not answer within the bound.
+    """
+
+    def __init__(self, bootstrap: str, options: KafkaOptions | None = None) -> None:
+        self._options = options or KafkaOptions()
+        self._admin = AIOKafkaAdminClient(**self._options.connection(bootstrap))
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(self._options.metadata_timeout):
+                await self._admin.start()
+        except (KafkaError, TimeoutError) as error:
+            await self._admin.close()
+            raise ClusterUnavailable(f"no broker answered: {error!r}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def describe(self, names: Iterable[str]) -> dict[str, Description]:
+        """Those of the topics that exist, by name."""
+        wanted = sorted(names)
+        if not wanted:
+            return {}
+        try:
+            async with asyncio.timeout(self._options.metadata_timeout):
+                found = await self._partitions(wanted)
+                configs = await self._configs(list(found))
+        except (KafkaError, TimeoutError) as error:
+            raise ClusterUnavailable(f"Kafka did not describe {', '.join(wanted)}: {error!r}") from error
+        return {
+            name: Description(
+                partitions=len(partitions),
+                replication=min(len(partition["replicas"]) for partition in partitions),
+                config=configs[name],
+                ready=all(p["leader"] >= 0 and not p["error_code"] for p in partitions),
+            )
+            for name, partitions in found.items()
+            if name in configs
+        }
+
+    async def create(self, specs: Iterable[TopicSpec]) -> None:
+        """Create the topics that do not exist yet, and wait until every one has its leaders.
+
+        An existing topic is left as it is: compare with `describe`. Raises TopicMismatch when the broker
+        refuses a topic, with its reason.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        if not wanted:
+            return
+        bound = self._options.start_timeout
+        try:
+            async with asyncio.timeout(bound):
+                await self._create(list(wanted.values()))
+                while not await self._ready(wanted):  # noqa: ASYNC110 - Kafka can only be asked
+                    await asyncio.sleep(0.05)
+        except (KafkaError, TimeoutError) as error:
+            names = ", ".join(wanted)
+            raise ClusterUnavailable(
+                f"{names} had no leaders {bound:g} s after creation: {error!r}"
+            ) from error
+
+    async def _create(self, specs: Sequence[TopicSpec]) -> None:
+        answer = await self._admin.create_topics(
+            [NewTopic(s.name, s.partitions, s.replication, topic_configs=dict(s.config)) for s in specs]
+        )
+        for name, code, *reason in answer.topic_errors:
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                raise TopicMismatch(f"the cluster refused to create {name}: {error.__name__}, {reason[0]}")
+
+    async def _ready(self, specs: Mapping[str, TopicSpec]) -> bool:
+        found = await self._partitions(list(specs))
+        return all(
+            found.get(name) and all(p["leader"] >= 0 and not p["error_code"] for p in found[name])
+            for name in specs
+        )
+
+    async def _partitions(self, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+        # Not the client's describe_topics: on a broker that creates topics by itself, that would create them.
+        answer = await self._admin._send_request(MetadataRequest(names, allow_auto_topic_creation=False))
+        found = {}
+        for topic in answer.to_object()["topics"]:
+            if topic["error_code"] == UnknownTopicOrPartitionError.errno:
+                continue
+            if topic["error_code"] and not topic["partitions"]:
+                raise for_code(topic["error_code"])
+            found[topic["topic"]] = topic["partitions"]
+        return found
+
+    async def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(DESCRIBED)) for name in names
+        ]
+        configs = {}
+        for answer in await self._admin.describe_configs(resources):
+            for code, _, _, name, entries in answer.resources:
+                if code == UnknownTopicOrPartitionError.errno:
+                    continue  # deleted since it was listed
+                if code:
+                    raise for_code(code)
+                configs[name] = {entry[0]: entry[1] for entry in entries}
+        return configs
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._admin.close()
