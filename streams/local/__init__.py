@@ -2,6 +2,6 @@
 
 from streams.local.errors import StackError
 from streams.local.processes import Companion, declared
-from streams.local.stack import Stack, local_stack, running, stop
+from streams.local.stack import Stack, local_stack, running, start, stop
 
-__all__ = ["Companion", "Stack", "StackError", "declared", "local_stack", "running", "stop"]
+__all__ = ["Companion", "Stack", "StackError", "declared", "local_stack", "running", "start", "stop"]

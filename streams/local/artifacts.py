@@ -27,7 +27,7 @@ class JavaPart:
         title: what a person calls it.
         coordinates: Maven coordinates; their dependencies come along.
         size: for the progress line.
-        digest: SHA-256 over the sorted names and contents of the jars: a proxy or a broken download must not pass.
+        digest: SHA-256 over the sorted names and contents of the jars: an altered one must not run.
     """
 
     name: str

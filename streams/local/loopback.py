@@ -53,7 +53,7 @@ def reserve(port: int | None = None) -> Reserved:
             if error.errno != errno.EADDRINUSE:
                 raise
     if port is not None:
-        raise PortTaken(f"port {port} on {HOST} is taken: choose another, or none to have one found")
+        raise PortTaken(f"port {port} on {HOST} is taken: choose another --port, or none to have one found")
     first, last = _BELOW_EPHEMERAL[0], _BELOW_EPHEMERAL[-1]
     raise PortTaken(f"{len(candidates)} ports tried between {first} and {last} on {HOST}, all taken")
 

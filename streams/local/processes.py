@@ -52,12 +52,13 @@ def declared(pyproject: Path) -> dict[str, Companion]:
 class Child:
     """A process that the supervisor started, in a session of its own, with its output in a log."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, log_start: int) -> None:
         self.name = name
         self.log = log
         self.pid = process.pid
         self.started = state.started(process.pid)
         self._process = process
+        self._log_start = log_start
 
     @classmethod
     async def start(cls, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Child:
@@ -68,6 +69,7 @@ class Child:
         """
         program = sys.executable if command[0] == "python" else command[0]
         with log.open("ab") as output:
+            log_start = output.tell()
             try:
                 process = await asyncio.create_subprocess_exec(
                     program,
@@ -80,7 +82,7 @@ class Child:
                 )
             except OSError as error:
                 raise BadDeclaration(f"{name} cannot be started: {error}") from None
-        return cls(name, process, log)
+        return cls(name, process, log, log_start)
 
     async def wait(self) -> int:
         """Its exit status, once it has ended; negative: the signal that ended it."""
@@ -105,7 +107,7 @@ class Child:
         """The error that says how it ended, and why as far as its log tells."""
         status = self._process.returncode or 0
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return ProcessDied(f"{self.name} died ({how}): {why(self.log)}; log: {self.log}")
+        return ProcessDied(f"{self.name} died ({how}): {why(self.log, self._log_start)}; log: {self.log}")
 
     async def stop(self, grace: float, say: Callable[[str], None]) -> None:
         """Ask it to stop, and kill it if it has not within `grace` seconds."""
@@ -135,13 +137,15 @@ _TELLING = {
 }
 
 
-def why(log: Path) -> str:
-    """The cause of a death in a few words, from the end of the log."""
+def why(log: Path, since: int = 0) -> str:
+    """The cause of a death in a few words, from the end of what the log says after byte `since`."""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 20_000))
+        file.seek(max(since, log.stat().st_size - 20_000))
         lines = file.read().decode(errors="replace").splitlines()
     for sign, meaning in _TELLING.items():
         if any(sign in line for line in lines):
             return meaning
-    errors = [line for line in lines if "ERROR" in line or "Exception" in line or "Error" in line]
-    return (errors or lines or ["its log is empty"])[-1].strip()[:200]
+    errors = [
+        line for line in lines if any(word in line for word in ("ERROR", "FATAL", "Error:", "Exception:"))
+    ]
+    return errors[-1].strip()[:200] if errors else "its log tells no error, so something outside ended it"

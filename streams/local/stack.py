@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -117,25 +118,39 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         await asyncio.to_thread(self.__exit__)
 
 
+def start(spec: StackSpec, say: Callable[[str], None] = _silent) -> Stack:
+    """Start a stack that outlives its starter, and wait until everything answers.
+
+    Raises:
+        StackError: it could not start.
+    """
+    launch(spec, say)
+    return Stack(Path(spec.var))
+
+
 def launch(spec: StackSpec, say: Callable[[str], None]) -> subprocess.Popen[str]:
     """Start a supervisor in the background and wait until everything answers; returns the supervisor.
 
     Raises:
         StackError: it could not start; the message is the supervisor's.
     """
-    logs = state.VarDir(Path(spec.var)).log
-    logs.mkdir(parents=True, exist_ok=True)
-    with (logs / "supervisor.log").open("a") as log:
+    log = state.VarDir(Path(spec.var)).log / "supervisor.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = log.open("a")
+    except OSError as error:
+        raise StackError(f"cannot write to {log} ({error.strerror}): choose another --var") from None
+    with output:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "streams.local", msgspec.json.encode(spec).decode()],
             stdin=subprocess.PIPE if spec.lifeline else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=output,
             text=True,
             start_new_session=True,
         )
     try:
-        _follow(supervisor, say, log=logs / "supervisor.log")
+        _follow(supervisor, say, log)
     except BaseException:
         with supervisor:
             supervisor.terminate()
@@ -172,7 +187,8 @@ def stop(var: Path, say: Callable[[str], None] = _silent) -> bool:
     was_up = place.supervised() or place.read() is not None
     deadline = time.monotonic() + _STOPPED_WITHIN
     if (pid := place.holder()) is not None:
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     while place.supervised():
         if time.monotonic() > deadline:
             raise NotReady(f"supervisor {pid} has not stopped: see {place.log / 'supervisor.log'}")

@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 import psutil
 
-from streams.local.errors import StackBusy
+from streams.local.errors import StackBusy, StackError
 
 _SAME_START = 2.0
 """Seconds: start times are computed from the boot time, which moves when the clock is set."""
@@ -71,11 +71,19 @@ class VarDir:
         self.lock_file = self.root / "stack.lock"
 
     def read(self) -> StackState | None:
-        """What the last supervisor wrote; None after an orderly stop."""
+        """What the last supervisor wrote; None after an orderly stop.
+
+        Raises:
+            StackError: the file is of another version of the stack.
+        """
         try:
             return msgspec.json.decode(self.state_file.read_bytes(), type=StackState)
         except FileNotFoundError:
             return None
+        except msgspec.DecodeError as error:
+            raise StackError(
+                f"{self.state_file} cannot be read ({error}): end the processes it names, then remove it"
+            ) from None
 
     def write(self, state: StackState) -> None:
         """Replace `stack.json`, so that a reader never sees half of it."""

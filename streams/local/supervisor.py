@@ -71,6 +71,7 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
     var = state.VarDir(Path(spec.var))
     with ExitStack() as held:
         held.enter_context(var.lock())
+        var.log.mkdir(exist_ok=True)
         take_over(var, say)
         _require_space(var.root)
         jvm = Jvm(artifacts.java(), artifacts.class_path(artifacts.KAFKA, say), tiered=spec.tiered)
@@ -172,8 +173,7 @@ class _Supervisor:
 
     async def _start_broker(self, node: Node) -> None:
         log = self.var.log / f"broker-{node.id}.log"
-        env = {"STEADFAUST_VAR": str(self.var.root)}
-        self.brokers[node.id] = await Child.start(f"broker {node.id}", self.cluster.command(node), log, env)
+        self.brokers[node.id] = await Child.start(f"broker {node.id}", self.cluster.command(node), log, {})
         self._record()
 
     async def _answering(self, node: Node) -> None:
@@ -248,7 +248,7 @@ async def _all(*work: Coroutine[None, None, None]) -> None:
 
 
 class _Starter:
-    """Whoever started the supervisor: follows its progress on standard output until everything is ready."""
+    """Whoever started the supervisor: reads its progress from standard output until everything is ready."""
 
     def __init__(self) -> None:
         self.listens = True
@@ -257,7 +257,10 @@ class _Starter:
         """Write a line to the log, which is standard error, and to the starter while it listens."""
         print(datetime.now(UTC).isoformat(timespec="seconds"), line, file=sys.stderr, flush=True)  # noqa: T201 - the log
         if self.listens:
-            print(line, flush=True)  # noqa: T201 - the protocol
+            try:
+                print(line, flush=True)  # noqa: T201 - the protocol
+            except BrokenPipeError:  # it has gone; the lifeline, if there is one, says what to do
+                self.listens = False
 
     def ready(self) -> None:
         """Tell the starter that everything answers; it stops listening."""
@@ -268,9 +271,12 @@ class _Starter:
 def main() -> int:
     """Supervise in the background; exit status 1 when the stack could not start or a part of it died."""
     starter = _Starter()
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(0)
+    )  # until the loop handles it: end what is being prepared
     try:
         supervise(msgspec.json.decode(sys.argv[1], type=StackSpec), starter.say, starter.ready)
-    except SteadfaustError as error:
+    except (SteadfaustError, OSError) as error:
         starter.say(f"{ERROR}{error}")
         return 1
     return 0

@@ -1,0 +1,30 @@
+"""The `steadfaust` command: a registry. Each group of commands has a module of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from streams.cli import stack
+from streams.errors import SteadfaustError
+
+app = typer.Typer(
+    name="steadfaust",
+    help="Reliable messaging on Faust: the local stack.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(stack.up)
+app.command()(stack.down)
+app.command()(stack.status)
+
+
+def main() -> None:
+    """Run a command; an error that a user can act on is one line, and exit status 1."""
+    try:
+        app()
+    except SteadfaustError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
