@@ -1,0 +1,170 @@
+"""An application, bound: each topic with its codec and handlers, each handler with its rows and resources.
+
+Made once at start from the choreography; everything that the hot path can have ready is made ready here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streams.changes import INBOX, LANE
+from streams.choreography import AnyHandler, Choreography
+from streams.codecs import Codec, MakeCodec
+from streams.envelope import FINGERPRINT, SOURCE, TYPE
+from streams.errors import WiringError
+from streams.layout import Layout, dead_letter_topic
+from streams.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How lanes work. Times in seconds, sizes in bytes.
+
+    Attributes:
+        max_batch: messages in one transaction at most.
+        max_backlog: messages taken and not yet committed at most, for each lane.
+        max_in_flight: keys with an async handler under way at most, for each lane.
+        linger: how long a commit waits for more messages; 0 commits what is there.
+        max_message_bytes: the broker's limit for a record, rows included.
+        inbox_retention: how long an id is remembered at least.
+        dead_letter_retention: how long a dead letter is kept.
+        delete_retention: how long changelogs keep tombstones; older local stores are rebuilt.
+        stop_timeout: how long a commit in flight may take when the lane is stopped.
+        fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
+    """
+
+    max_batch: int = 2000
+    max_backlog: int = 8000
+    max_in_flight: int = 64
+    linger: float = 0.0
+    max_message_bytes: int = 1_000_000
+    inbox_retention: float = 15 * 86400.0
+    dead_letter_retention: float = 14 * 86400.0
+    delete_retention: float = 86400.0
+    stop_timeout: float = 3.0
+    fenced_pause: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """A table with its codec and changelog topic."""
+
+    name: str
+    codec: Codec[Any]
+    changelog: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMessage:
+    """A message that a service sends: its codec and the headers that never change."""
+
+    topic: str
+    codec: Codec[Any]
+    headers: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundHandler:
+    """A handler with its resources filled in, its rows resolved and its outputs ready."""
+
+    name: str
+    name_bytes: bytes
+    call: Callable[..., Any]
+    is_async: bool
+    wants_envelope: bool
+    rows: tuple[tuple[str, BoundTable, Callable[[Any], str] | None], ...]
+    sends: Mapping[type[Message], BoundMessage]
+
+    def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None]:
+        """The table behind a row parameter. Raises WiringError for a name that was not declared."""
+        for name, table, subkey in self.rows:
+            if name == parameter:
+                return table, subkey
+        declared = [name for name, _, _ in self.rows]
+        raise WiringError(f"{self.name} returned a row named {parameter!r}, but is declared with {declared}")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRoute:
+    """A topic with what happens to its messages."""
+
+    topic: str
+    codec: Codec[Any]
+    handlers: tuple[BoundHandler, ...]
+    inbox: bool
+    is_async: bool
+    dead_letters: str
+
+
+class Application:
+    """All that lanes need to know. Raises WiringError when a resource that a handler names is missing."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        wiring: Choreography,
+        codecs: MakeCodec,
+        *,
+        resources: Mapping[str, Any] | None = None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        self.layout = layout
+        self.wiring = wiring
+        self.delivery = delivery or Delivery()
+        resources = resources or {}
+        self.tables = {
+            name: BoundTable(name, codecs(table.row), layout.changelog(name))
+            for name, table in wiring.tables().items()
+        }
+        if reserved := [name for name in self.tables if name in (INBOX, LANE) or name.startswith("_")]:
+            raise WiringError(f"table names {reserved} are taken by the lane itself")
+        #: Changelog topic -> the table it belongs to, built-in ones too.
+        self.changelogs = {layout.changelog(table): table for table in [*self.tables, INBOX, LANE]}
+        self.message_codecs = {topic: codecs(message) for topic, message in wiring.messages().items()}
+        bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
+        self.routes = {
+            topic: BoundRoute(
+                topic,
+                self.message_codecs[topic],
+                handlers := tuple(bound[handler.name] for handler in route.handlers),
+                wiring.uses_inbox(topic),
+                any(handler.is_async for handler in handlers),
+                dead_letter_topic(topic),
+            )
+            for topic, route in wiring.routes.items()
+        }
+
+    @property
+    def sources(self) -> list[str]:
+        """The topics that lanes consume."""
+        return list(self.routes)
+
+    def schemas(self) -> dict[str, str]:
+        """Fingerprint -> text of every schema that this application writes with."""
+        codecs = [*self.message_codecs.values(), *(table.codec for table in self.tables.values())]
+        return {codec.fingerprint.decode(): codec.schema for codec in codecs if codec.schema}
+
+    def _bind(self, handler: AnyHandler, resources: Mapping[str, Any]) -> BoundHandler:
+        if missing := [name for name in handler.resources if name not in resources]:
+            raise WiringError(
+                f"{handler.name} needs {missing}, which the worker does not supply: it has {list(resources)}"
+            )
+        given = {name: resources[name] for name in handler.resources}
+        source = f"{self.layout.app_id}/{handler.service}".encode()
+        return BoundHandler(
+            handler.name,
+            handler.name.encode(),
+            partial(handler.function, **given) if given else handler.function,
+            handler.is_async,
+            handler.wants_envelope,
+            tuple((name, self.tables[row.table.name], row.subkey) for name, row in handler.rows.items()),
+            {message: self._bind_message(message, source) for message in handler.sends},
+        )
+
+    def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:
+        codec = self.message_codecs[message.TOPIC]
+        headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
+        return BoundMessage(message.TOPIC, codec, headers)

@@ -1,0 +1,114 @@
+"""Who owns which lane: a pure function of the members (rule 1). Sticky, balanced, warm standbys first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+
+class Member(msgspec.Struct, frozen=True):
+    """What a member says of itself when it joins. `generation` is that of the lanes it claims."""
+
+    partitions: int
+    lanes: int
+    topics: tuple[str, ...]
+    active: tuple[int, ...] = ()
+    standby: tuple[int, ...] = ()
+    generation: int = -1
+    url: str = ""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a member is told. `owners` maps each lane to its owner's web address.
+
+    `error` is set for a member whose layout differs from the group's: it gets nothing and must stop.
+    """
+
+    active: tuple[int, ...] = ()
+    standby: tuple[int, ...] = ()
+    topics: tuple[str, ...] = ()
+    owners: dict[int, str] = {}
+    error: str = ""
+
+
+def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment]:
+    """Give every lane one owner and up to `standbys` followers, each on another member.
+
+    Lanes stay where they are as far as balance allows. A topic that not every member knows yet waits.
+    """
+    layout = _group_layout(members)
+    fitting = {name: m for name, m in members.items() if (m.partitions, m.lanes) == layout}
+    lanes = range(layout[1])
+    owners = _owners(fitting, lanes)
+    followers = _followers(fitting, owners, standbys)
+    known = [set(m.topics) for m in fitting.values()]
+    topics = tuple(sorted(set.intersection(*known)))
+    urls = {lane: fitting[owner].url for lane, owner in owners.items()}
+    assignments = {
+        name: Assignment(
+            tuple(lane for lane in lanes if owners[lane] == name),
+            tuple(lane for lane in lanes if name in followers[lane]),
+            topics,
+            urls,
+        )
+        for name in fitting
+    }
+    for name in members.keys() - fitting.keys():
+        assignments[name] = Assignment(
+            error=f"this worker has {members[name].partitions} partitions in {members[name].lanes} lanes, the"
+            f" group {layout[0]} in {layout[1]}: stop all workers before changing either"
+        )
+    return assignments
+
+
+def _group_layout(members: Mapping[str, Member]) -> tuple[int, int]:
+    """The layout of the members that already own lanes; at first start, the commonest."""
+    layouts = [(m.partitions, m.lanes) for m in members.values()]
+    settled = [(m.partitions, m.lanes) for m in members.values() if m.generation >= 0 and m.active]
+    return max(sorted(set(settled or layouts)), key=(settled or layouts).count)
+
+
+def _owners(members: Mapping[str, Member], lanes: Sequence[int]) -> dict[int, str]:
+    names = sorted(members)
+    fewest, extra = divmod(len(lanes), len(names))
+    claims: dict[int, str] = {}
+    for name in sorted(names, key=lambda n: members[n].generation):  # the newest claim wins
+        claims |= {lane: name for lane in members[name].active if lane in lanes}
+    owned: dict[str, list[int]] = {name: [] for name in names}
+    for lane in lanes:
+        if lane in claims:
+            owned[claims[lane]].append(lane)
+    # Those who have most keep the extra lane; what is over each one's share is given away.
+    free = [lane for lane in lanes if lane not in claims]
+    for rank, name in enumerate(sorted(names, key=lambda n: (-len(owned[n]), n))):
+        share = fewest + (rank < extra)
+        free += owned[name][share:]
+        owned[name] = owned[name][:share]
+    for lane in sorted(free):
+        warm = [name for name in names if lane in members[name].standby and len(owned[name]) < fewest]
+        name = min(warm or names, key=lambda n: (len(owned[n]), n))
+        owned[name].append(lane)
+    return {lane: name for name, own in owned.items() for lane in own}
+
+
+def _followers(
+    members: Mapping[str, Member], owners: Mapping[int, str], standbys: int
+) -> dict[int, Collection[str]]:
+    count = min(standbys, len(members) - 1)
+    load = dict.fromkeys(members, 0)
+    followers: dict[int, Collection[str]] = {}
+    most = -(-len(owners) * count // len(members))
+
+    def rank(name: str, lane: int) -> tuple[bool, bool, int, str]:
+        warm = lane in members[name].active or lane in members[name].standby
+        return load[name] >= most, not warm, load[name], name
+
+    for lane, owner in owners.items():
+        chosen: list[str] = []
+        for _ in range(count):
+            rest = [name for name in members if name != owner and name not in chosen]
+            chosen.append(min(rest, key=lambda name: rank(name, lane)))
+            load[chosen[-1]] += 1
+        followers[lane] = chosen
+    return followers

@@ -1,0 +1,156 @@
+"""Bytes to values and back. Avro with the writer's schema found by fingerprint; JSON where that is enough.
+
+Parsed schemas are kept: parsing is the slow part of fastavro.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any, Generic, Protocol, TypeVar
+
+import fastavro
+import msgspec
+from fastavro.schema import fingerprint as schema_fingerprint
+from fastavro.schema import to_parsing_canonical_form
+
+from streams.errors import Undecodable, Unencodable, UnknownSchema
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+#: Bytes that a row's value begins with: the fingerprint of its writer's schema, not in hexadecimal.
+FINGERPRINT_SIZE = 8
+
+
+class Codec(Protocol[T]):
+    """Encodes values of one type. `fingerprint` names the schema it writes, 16 hexadecimal digits."""
+
+    fingerprint: bytes
+    schema: str
+
+    def encode(self, value: T) -> bytes:
+        """The value's bytes, without the fingerprint."""
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> T:
+        """The value. Raises Undecodable, or UnknownSchema when the writer's schema is not known yet."""
+
+
+class Schemas:
+    """Writers' schemas by fingerprint: our own, and those that others have announced."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def add(self, text: str) -> str:
+        """Learn a schema; returns its fingerprint, 16 hexadecimal digits (CRC-64-AVRO)."""
+        fingerprint = fingerprint_of(text)
+        self._texts[fingerprint] = text
+        return fingerprint
+
+    def get(self, fingerprint: str) -> str:
+        """The schema's text. Raises UnknownSchema."""
+        try:
+            return self._texts[fingerprint]
+        except KeyError:
+            raise UnknownSchema(fingerprint) from None
+
+    def __contains__(self, fingerprint: str) -> bool:
+        return fingerprint in self._texts
+
+
+def fingerprint_of(schema: str) -> str:
+    """The CRC-64-AVRO fingerprint of the schema's parsing canonical form, 16 hexadecimal digits."""
+    return str(schema_fingerprint(to_parsing_canonical_form(json.loads(schema)), "CRC-64-AVRO"))
+
+
+class AvroCodec(Generic[T]):
+    """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema."""
+
+    def __init__(self, kind: type[T], schema: str, schemas: Schemas) -> None:
+        self.schema = schema
+        self.fingerprint = schemas.add(schema).encode()
+        self._kind = kind
+        self._schemas = schemas
+        self._parsed = fastavro.parse_schema(json.loads(schema))
+        # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
+        self._writers: dict[bytes, Any] = {self.fingerprint: None}
+
+    def encode(self, value: T) -> bytes:
+        """Raises Unencodable when the value does not fit its own schema."""
+        out = BytesIO()
+        try:
+            fastavro.schemaless_writer(out, self._parsed, msgspec.to_builtins(value))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Unencodable(f"{type(value).__name__} does not fit its schema: {error}") from error
+        return out.getvalue()
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> T:
+        """Without a fingerprint the bytes are taken to be of our own schema."""
+        writer = self._writer(fingerprint or self.fingerprint)
+        source = BytesIO(data)
+        try:
+            if writer is None:
+                fields = fastavro.schemaless_reader(source, self._parsed, None)
+            else:
+                fields = fastavro.schemaless_reader(source, writer, self._parsed)
+            value = msgspec.convert(fields, self._kind)
+        except Exception as error:  # fastavro raises whatever damaged bytes lead it into
+            raise Undecodable(f"{self._kind.__name__}: {type(error).__name__}: {error}") from error
+        if source.tell() != len(data):
+            raise Undecodable(f"{self._kind.__name__}: {len(data) - source.tell()} bytes too many at the end")
+        return value
+
+    def _writer(self, fingerprint: bytes) -> Any:
+        if fingerprint not in self._writers:
+            text = self._schemas.get(fingerprint.decode("ascii", "replace"))
+            self._writers[fingerprint] = fastavro.parse_schema(json.loads(text))
+        return self._writers[fingerprint]
+
+
+class JsonCodec(Generic[T]):
+    """JSON by msgspec, checked against the type. It has no writer's schema to resolve."""
+
+    schema = ""
+    fingerprint = b"0" * 16
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
+        self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
+
+    def encode(self, value: T) -> bytes:
+        """Never fails for a value of the type."""
+        return self._encode(value)
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
+        """Raises Undecodable."""
+        try:
+            return self._decode(data)
+        except msgspec.DecodeError as error:
+            raise Undecodable(f"{self._kind.__name__}: {error}") from error
+
+
+#: Makes the codec of a message or row class.
+MakeCodec = Callable[[type[Any]], Codec[Any]]
+
+
+def avro(schema_of: Callable[[type[Any]], str], schemas: Schemas) -> MakeCodec:
+    """Avro codecs, given how to find the schema of a class."""
+    return lambda kind: AvroCodec(kind, schema_of(kind), schemas)
+
+
+def encode_row(codec: Codec[Any], row: Any) -> bytes:
+    """A row's stored form: the fingerprint of its writer's schema, then its bytes (design rule 7)."""
+    return bytes.fromhex(codec.fingerprint.decode()) + codec.encode(row)
+
+
+def decode_row(codec: Codec[Any], data: bytes) -> Any:
+    """The row that `encode_row` made. Raises Undecodable or UnknownSchema."""
+    return codec.decode(data[FINGERPRINT_SIZE:], data[:FINGERPRINT_SIZE].hex().encode())
+
+
+def describe(value: Any) -> Mapping[str, Any]:
+    """A decoded value as plain data, for pages and logs."""
+    plain: Mapping[str, Any] = msgspec.to_builtins(value)
+    return plain

@@ -1,0 +1,132 @@
+"""Ids, correlation and causation of a message: CloudEvents 1.0 in Kafka's binary mode (`ce_*` headers)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import blake2b
+
+import uuid_utils
+
+from streams.errors import MissingHeader
+from streams.ports import Headers, Record
+
+ID = "ce_id"
+TYPE = "ce_type"
+SOURCE = "ce_source"
+SUBJECT = "ce_subject"
+TIME = "ce_time"
+CORRELATION = "ce_correlationid"
+CAUSATION = "ce_causationid"
+SPEC_VERSION = "ce_specversion"
+TRACEPARENT = "traceparent"
+FINGERPRINT = "schema-fingerprint"
+TIMER_DUE = "timer-due"
+
+_SPEC = (SPEC_VERSION, b"1.0")
+
+
+class Envelope:
+    """What is known of a message besides its body; read from the headers when asked for.
+
+    Attributes:
+        headers: the record's headers by name; of a repeated name the last.
+        id_bytes: `ce_id` as it came.
+    """
+
+    __slots__ = ("headers", "id_bytes", "record")
+
+    def __init__(self, record: Record) -> None:
+        """Raises MissingHeader when the record has no id."""
+        headers = dict(record.headers)
+        id_bytes = headers.get(ID)
+        if not id_bytes:
+            raise MissingHeader(
+                f"{record.topic} partition {record.partition} offset {record.offset} has no {ID} header"
+            )
+        self.record = record
+        self.headers: Mapping[str, bytes] = headers
+        self.id_bytes = id_bytes
+
+    def _text(self, name: str, default: str = "") -> str:
+        data = self.headers.get(name)
+        return default if data is None else data.decode("utf-8", "replace")
+
+    @property
+    def id(self) -> str:
+        """The message's own id, unique within its source."""
+        return self.id_bytes.decode("utf-8", "replace")
+
+    @property
+    def type(self) -> str:
+        """What happened, or is asked for; the topic when the sender did not say."""
+        return self._text(TYPE, self.record.topic)
+
+    @property
+    def source(self) -> str:
+        """Who sent it."""
+        return self._text(SOURCE)
+
+    @property
+    def time(self) -> str:
+        """When it was made, RFC 3339 in UTC; the record's timestamp when the sender did not say."""
+        return self._text(TIME) or rfc3339(self.record.timestamp / 1000)
+
+    @property
+    def correlation_id(self) -> str:
+        """The business operation it belongs to; its own id when it begins one."""
+        return self._text(CORRELATION) or self.id
+
+    @property
+    def causation_id(self) -> str | None:
+        """The id of the message it is an answer to."""
+        return self._text(CAUSATION) or None
+
+    @property
+    def fingerprint(self) -> bytes | None:
+        """The fingerprint of the writer's schema, 16 hexadecimal digits; None when not said."""
+        return self.headers.get(FINGERPRINT)
+
+    def caused(self) -> list[tuple[str, bytes]]:
+        """The headers that every message sent in answer to this one shares."""
+        get = self.headers.get
+        headers = [_SPEC, (CORRELATION, get(CORRELATION) or self.id_bytes), (CAUSATION, self.id_bytes)]
+        trace = get(TRACEPARENT)
+        if trace is not None:
+            headers.append((TRACEPARENT, trace))
+        return headers
+
+
+def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
+    """The id of the message that `handler` sends as its `index`-th answer to `incoming` (design rule 13).
+
+    A rerun makes the same ids. The form is that of a UUID, version 8 (RFC 9562: free content).
+    """
+    digest = blake2b(b"%b\0%b\0%d" % (incoming, handler, index), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}".encode()
+
+
+def new_headers(
+    message_type: str, key: str, *, source: str, time: float, message_id: str = "", correlation_id: str = ""
+) -> list[tuple[str, bytes]]:
+    """Headers of a message that begins something: a client's, not an answer. `time` is in epoch seconds."""
+    own_id = (message_id or str(uuid_utils.uuid7())).encode()
+    return [
+        _SPEC,
+        (ID, own_id),
+        (TYPE, message_type.encode()),
+        (SOURCE, source.encode()),
+        (SUBJECT, key.encode()),
+        (TIME, rfc3339(time).encode()),
+        (CORRELATION, correlation_id.encode() or own_id),
+    ]
+
+
+def rfc3339(seconds: float) -> str:
+    """Epoch seconds as RFC 3339 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def headers_size(headers: Headers) -> int:
+    """Bytes that headers take in a record, a little more than less."""
+    return sum(len(name) + len(value) + 4 for name, value in headers)

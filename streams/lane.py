@@ -1,0 +1,343 @@
+"""The lane: one owner of a fixed set of partition numbers, over all topics of the application.
+
+It reads, runs handlers, and commits state, inbox, outputs and source positions in one Kafka transaction;
+only then does the local store change. On any doubt it drops what is staged and opens again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from enum import StrEnum
+
+import structlog
+
+from streams.application import Application
+from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
+from streams.errors import Fenced, HandlerFailed, OutcomeUnknown, PositionLost, Refused
+from streams.inbox import Inbox, bucket_length
+from streams.pipeline import Counters, Pipeline
+from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
+from streams.recovery import recover, source_partitions, source_positions
+from streams.staging import writes_of
+from streams.timers import due_timers
+from streams.transactions import commit
+
+log = structlog.get_logger(__name__)
+
+#: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
+FETCH_RECORDS = 500
+FETCH_TIMEOUT = 0.5
+#: Between looks at the timers, in seconds: a timer is late by this much at most when the lane is idle.
+TIMER_INTERVAL = 0.1
+#: Failures at the same place, with one message in the transaction, until the lane is quarantined.
+QUARANTINE_AFTER = 5
+#: Wait before opening again after an error, in seconds: doubled each time, up to the cap.
+REOPEN_DELAY = 0.2
+REOPEN_CAP = 5.0
+
+
+class LaneState(StrEnum):
+    """Where a lane is in its life."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    WAITING = "waiting"  # after an error, before it opens again
+    QUARANTINED = "quarantined"
+    CLOSED = "closed"
+
+
+class Lane:
+    """Runs until stopped; see `run`. The same class runs on Kafka and on the fake broker."""
+
+    def __init__(
+        self,
+        app: Application,
+        number: int,
+        *,
+        cluster: Cluster,
+        stores: Stores,
+        clock: Clock,
+        faults: Faults,
+        topics: Collection[str] | None = None,
+        may_open: asyncio.Event | None = None,
+    ) -> None:
+        """`topics` are those to consume, all of the application's unless given. While `may_open` is not set,
+        membership is unsure and the lane does not open: it would fence an owner that may be the right one.
+        """
+        self.number = number
+        self.topics = tuple(app.sources if topics is None else topics)
+        self.state = LaneState.OPENING
+        self.counters = Counters()
+        self.fenced = 0
+        self.reopened = 0
+        self.commits = 0
+        self.recovered = 0
+        self.last_progress = clock.now()
+        self.error: Exception | None = None
+        self.store: Store | None = None
+        self._app = app
+        self._cluster = cluster
+        self._stores = stores
+        self._clock = clock
+        self._faults = faults
+        self._writes = Writes(bucket_length(app.delivery.inbox_retention))
+        self._stopping = asyncio.Event()
+        self._may_open = may_open
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._error: BaseException | None = None
+        self._pipeline: Pipeline | None = None
+        self._limit = app.delivery.max_batch
+        self._failed_at: object = None
+        self._failures = 0
+
+    @property
+    def backlog(self) -> int:
+        """Messages taken and not yet committed."""
+        return self._pipeline.sequences.backlog if self._pipeline is not None else 0
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Open, work, and open again after every doubt, until stopped.
+
+        Raises HandlerFailed or PositionLost, which opening again would not help; the worker stops for them.
+        """
+        try:
+            self.store = self._stores.open(self.number)
+            while not self._stopping.is_set() and self.state is not LaneState.QUARANTINED:
+                try:
+                    await self._session()
+                except (HandlerFailed, PositionLost):
+                    raise
+                except Exception as error:  # noqa: BLE001 - logged; whatever it was, the answer is to open again
+                    await self._recoil(error)
+            await self._stopping.wait()
+        finally:
+            if self.state is not LaneState.QUARANTINED:
+                self.state = LaneState.CLOSED
+            if self.store is not None:
+                self.store.close()
+                self.store = None
+
+    def stop(self) -> None:
+        """Ask the lane to end; a commit in flight is let finish. `run` returns when it has."""
+        self._stopping.set()
+        self._wake.set()
+        self._room.set()
+
+    async def _session(self) -> None:
+        """From opening to the first error, or until stopped."""
+        self.state = LaneState.OPENING
+        if self._may_open is not None:
+            await self._may_open.wait()
+        producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
+        reader = await self._cluster.reader()
+        self._pipeline = None
+        try:
+            pipeline = await self._open(producer, reader)
+            self._pipeline = pipeline
+            self.state = LaneState.OPEN
+            await self._work(pipeline, producer, reader)
+        finally:
+            if self._pipeline is not None:
+                await self._pipeline.close()
+            await producer.discard()
+            await reader.close()
+
+    async def _open(self, producer: Transactions, reader: Reader) -> Pipeline:
+        """In this order: fence the old owner, recover, learn the positions, go (design rule 3)."""
+        assert self.store is not None
+        began = self._clock.now()
+        await producer.start()
+        self.recovered = await recover(
+            self._app,
+            self.number,
+            store=self.store,
+            cluster=self._cluster,
+            reader=reader,
+            writes=self._writes,
+            clock=self._clock,
+            faults=self._faults,
+        )
+        sources = source_partitions(self._app, self.number, self.topics)
+        positions = await source_positions(self._app, sources, self.store, self._cluster)
+        await reader.assign(positions)
+        inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
+        if expired := inbox.expire(self._clock.now()):
+            log.info("inbox_expired", lane=self.number, buckets=expired)
+        self._error = None
+        pipeline = Pipeline(self._app, self.store, inbox, self._clock, self._on_progress)
+        pipeline.counters = self.counters
+        seconds = round(self._clock.now() - began, 3)
+        log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
+        self.last_progress = self._clock.now()
+        return pipeline
+
+    async def _recoil(self, error: Exception) -> None:
+        """Remember where it failed, and wait before opening again."""
+        self.state = LaneState.WAITING
+        self.error = error
+        self.reopened += 1
+        self.fenced += isinstance(error, Fenced)
+        self._blame(error)
+        log.warning(
+            "lane_reopens",
+            lane=self.number,
+            error=repr(error),
+            cause=repr(error.__cause__),
+            limit=self._limit,
+        )
+        if not isinstance(error, (Fenced, OutcomeUnknown, TimeoutError, OSError)):
+            log.error("lane_error", lane=self.number, exc_info=error)
+        if self.state is LaneState.WAITING:
+            delay = min(REOPEN_DELAY * 2**self._failures, REOPEN_CAP)
+            if isinstance(error, Fenced):
+                delay = self._app.delivery.fenced_pause
+            await self._pause(delay)
+
+    def _blame(self, error: Exception) -> None:
+        """Failing at the same place again and again: halve the batch, then quarantine (design rule 8)."""
+        if self._pipeline is None or isinstance(error, Fenced):
+            return
+        place = tuple(sorted(self._committed_positions().items()))
+        same = place == self._failed_at
+        self._failed_at = place
+        self._failures = self._failures + 1 if same else 1
+        if not same:
+            return
+        culpable = isinstance(error, Refused) or not isinstance(
+            error, (OutcomeUnknown, TimeoutError, OSError)
+        )
+        if culpable and self._limit == 1 and self._failures > QUARANTINE_AFTER:
+            self.state = LaneState.QUARANTINED
+            log.critical(
+                "lane_quarantined",
+                lane=self.number,
+                error=repr(error),
+                action="the lane stays closed, others go on; restart the worker when the cause is mended",
+            )
+        self._limit = max(1, self._limit // 8)
+
+    def _committed_positions(self) -> dict[bytes, bytes]:
+        return dict(self.store.scan(POSITIONS)) if self.store is not None else {}
+
+    async def _pause(self, seconds: float) -> None:
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        slept = asyncio.ensure_future(self._clock.sleep(seconds))
+        await asyncio.wait((stopped, slept), return_when=asyncio.FIRST_COMPLETED)
+        for future in (stopped, slept):
+            future.cancel()
+
+    # -- work -----------------------------------------------------------------------------------------
+
+    async def _work(self, pipeline: Pipeline, producer: Transactions, reader: Reader) -> None:
+        """Read and commit side by side; the first error ends both."""
+        tasks = [
+            asyncio.create_task(self._read(pipeline, reader)),
+            asyncio.create_task(self._commit(pipeline, producer)),
+            asyncio.create_task(self._fire_timers(pipeline)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._stopping.is_set():  # a commit in flight may end
+                await asyncio.wait(tasks[1:2], timeout=self._app.delivery.stop_timeout)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        errors = [r for r in results if isinstance(r, Exception)]
+        # A failed handler ends the worker: it must not hide behind what broke because of it.
+        for error in sorted(errors, key=lambda e: not isinstance(e, (HandlerFailed, PositionLost))):
+            raise error
+
+    def _on_progress(self, error: BaseException | None) -> None:
+        self._error = self._error or error
+        self._wake.set()
+        self._room.set()
+
+    async def _read(self, pipeline: Pipeline, reader: Reader) -> None:
+        held: dict[TP, deque[Batch]] = {}
+        while not self._stopping.is_set():
+            self._room.clear()
+            self._take_held(pipeline, held)
+            if self._is_full(pipeline, held):
+                with suppress(TimeoutError):  # a schema may be announced without anything else happening
+                    await asyncio.wait_for(self._room.wait(), 0.2)
+                continue
+            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=FETCH_TIMEOUT)
+            for batch in batches:
+                held.setdefault(batch.tp, deque()).append(batch)
+            self._take_held(pipeline, held)
+            await asyncio.sleep(0)  # records that were there already must not starve the other lanes
+
+    def _is_full(self, pipeline: Pipeline, held: Mapping[TP, deque[Batch]]) -> bool:
+        delivery = self._app.delivery
+        waiting = sum(len(batch.records) for batches in held.values() for batch in batches)
+        return (
+            pipeline.in_flight >= delivery.max_in_flight
+            or pipeline.sequences.backlog + waiting >= delivery.max_backlog
+        )
+
+    def _take_held(self, pipeline: Pipeline, held: dict[TP, deque[Batch]]) -> None:
+        """Offer batches to the pipeline, each partition's in order; what it cannot take stays."""
+        for tp in list(held):
+            batches = held[tp]
+            while batches:
+                rest = pipeline.accept(batches.popleft())
+                if rest is not None:
+                    batches.appendleft(rest)
+                    break
+            else:
+                del held[tp]
+        if pipeline.sequences.backlog:
+            self._wake.set()
+
+    async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
+        assert self.store is not None
+        linger = self._app.delivery.linger
+        while not self._stopping.is_set():
+            self._wake.clear()
+            if self._error is not None:
+                raise self._error
+            if not pipeline.sequences.has_finished():
+                await self._wake.wait()
+                continue
+            if linger and pipeline.sequences.backlog < self._limit:
+                await self._clock.sleep(linger)
+            staged = pipeline.sequences.take(self._limit)
+            ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
+            changelogs = self._app.changelogs
+            self.store.apply(
+                writes_of(staged, self._writes),
+                {tp: end for tp, end in ends.items() if tp.topic in changelogs},
+            )
+            await self._faults.reach("applied")
+            pipeline.overlay.forget(staged)
+            self._succeeded()
+
+    def _succeeded(self) -> None:
+        self.commits += 1
+        self.last_progress = self._clock.now()
+        self._failures = 0
+        self._failed_at = None
+        self._limit = min(self._limit * 2, self._app.delivery.max_batch)
+        self._room.set()
+
+    async def _fire_timers(self, pipeline: Pipeline) -> None:
+        assert self.store is not None
+        while not self._stopping.is_set():
+            stale = []
+            for due, index_key in due_timers(self.store, self._clock.now()):
+                if due is None:
+                    stale.append(Write(TIMERS_BY_DUE, index_key, None))
+                elif pipeline.fire(due):
+                    self._wake.set()
+                if pipeline.sequences.backlog >= self._app.delivery.max_backlog:
+                    break
+            if stale:
+                self.store.apply(stale, {})
+            await self._clock.sleep(TIMER_INTERVAL)

@@ -1,0 +1,79 @@
+"""How an application is cut: partitions for good, lanes as what is owned and committed together (rule 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from streams.errors import SettingsError
+
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's key hash, as its Java client's `Utils.murmur2` computes it, unsigned."""
+    m = 0x5BD1E995
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for i in range(0, whole, 4):
+        k = (int.from_bytes(data[i : i + 4], "little") * m) & _MASK
+        h = ((h * m) & _MASK) ^ ((k ^ (k >> 24)) * m & _MASK)
+    if rest := data[whole:]:
+        h = ((h ^ int.from_bytes(rest, "little")) * m) & _MASK
+    h = ((h ^ (h >> 13)) * m) & _MASK
+    return h ^ (h >> 15)
+
+
+@lru_cache(maxsize=1 << 17)
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Kafka's default partitioner puts a key in. Cached: the hash is slow in Python."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The application's id and cut, and the names that follow from them."""
+
+    app_id: str
+    partitions: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lanes <= self.partitions:
+            raise SettingsError(
+                f"{self.lanes} lanes over {self.partitions} partitions: use 1 to {self.partitions} lanes"
+            )
+
+    def lane_of(self, partition: int) -> int:
+        """The lane that owns a partition number, over all topics."""
+        return partition % self.lanes
+
+    def partitions_of(self, lane: int) -> range:
+        """The partition numbers of a lane."""
+        return range(lane, self.partitions, self.lanes)
+
+    def partition_of(self, key: bytes) -> int:
+        """Where a key's rows and messages belong."""
+        return partition_of(key, self.partitions)
+
+    def lane_of_key(self, key: str) -> int:
+        """The lane that owns a key."""
+        return self.lane_of(self.partition_of(key.encode()))
+
+    def transactional_id(self, lane: int) -> str:
+        """Fixed for each lane, so that opening it fences its previous owner (design rule 3)."""
+        return f"{self.app_id}-lane-{lane}"
+
+    def changelog(self, table: str) -> str:
+        """The changelog topic of a table."""
+        return f"{self.app_id}-{table}-changelog"
+
+    @property
+    def announcements(self) -> str:
+        """The compacted topic of schemas and of this layout."""
+        return f"{self.app_id}-announcements"
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Where messages of a topic go that cannot be handled."""
+    return f"{topic}.dlq"

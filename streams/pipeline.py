@@ -1,0 +1,363 @@
+"""From a record to what its handlers decided: the middle of the lane, without any I/O of its own.
+
+Records of one partition number are taken in arrival order. Sync handlers run at once. A key with an async
+handler under way holds its later messages back; other keys go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from streams.application import Application, BoundHandler, BoundMessage, BoundRoute, BoundTable
+from streams.changes import LANE, TIMER, Change, store_key
+from streams.codecs import decode_row, encode_row
+from streams.dead_letters import dead_letter
+from streams.envelope import ID, SOURCE, SUBJECT, TIME, TIMER_DUE, Envelope, derived_id, headers_size, rfc3339
+from streams.errors import HandlerFailed, MissingHeader, PermanentError, TooLarge, Undecodable, UnknownSchema
+from streams.inbox import Inbox
+from streams.outcome import Outcome
+from streams.ports import Batch, Clock, Outgoing, Record, Store
+from streams.staging import Entry, Overlay, Sequences
+from streams.table import row_key
+from streams.timers import Due, remove_timer, set_timer, timer_name
+
+#: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
+RECORD_OVERHEAD = 512
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a lane has met since it opened."""
+
+    handled: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    misrouted: int = 0
+    timers: int = 0
+
+
+class Arrival:
+    """A decoded message with the handlers that are still to see it."""
+
+    __slots__ = ("entry", "envelope", "handlers", "message", "record", "route")
+
+    def __init__(
+        self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, message: Any
+    ) -> None:
+        self.entry = entry
+        self.route = route
+        self.record = record
+        self.envelope = envelope
+        self.message = message
+        #: With each handler its inbox key, when the topic is covered by the inbox.
+        self.handlers: list[tuple[BoundHandler, bytes | None]] = [(h, None) for h in route.handlers]
+
+
+class Pipeline:
+    """Runs handlers over the overlay and the store, and stages what they decide."""
+
+    def __init__(
+        self,
+        app: Application,
+        store: Store,
+        inbox: Inbox,
+        clock: Clock,
+        progress: Callable[[BaseException | None], None],
+    ) -> None:
+        """`progress` is called when an async handler has finished, with its error if it failed."""
+        self.sequences = Sequences(app.layout)
+        self.overlay = Overlay()
+        self.counters = Counters()
+        self._app = app
+        self._store = store
+        self._inbox = inbox
+        self._clock = clock
+        self._progress = progress
+        self._busy: dict[bytes, deque[Arrival]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._now = clock.now()
+        self._time = b""
+
+    @property
+    def in_flight(self) -> int:
+        """Keys with an async handler under way."""
+        return len(self._busy)
+
+    async def close(self) -> None:
+        """Cancel what is under way; its effects were never staged."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- taking records -------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch) -> Batch | None:
+        """Take records in order. Returns what could not be taken yet: their schema is unknown, or too many
+        handlers are under way. Raises HandlerFailed.
+        """
+        route = self._app.routes[batch.tp.topic]
+        records = batch.records
+        room = len(records)
+        if route.is_async:
+            room = min(room, self._app.delivery.max_in_flight - self.in_flight)
+        self._now = self._clock.now()
+        self._time = rfc3339(self._now).encode()
+        arrivals: list[Arrival] = []
+        taken = 0
+        while taken < room and self._take(batch, records[taken], route, arrivals):
+            taken += 1
+        if route.inbox:
+            self._check_inbox(batch.tp.partition, arrivals)
+        for arrival in arrivals:
+            self._dispatch(arrival)
+        return None if taken == len(records) else Batch(batch.tp, records[taken:], batch.next_offset)
+
+    def _take(self, batch: Batch, record: Record, route: BoundRoute, arrivals: list[Arrival]) -> bool:
+        """Give a record its place in the order; False when it has to wait for its schema."""
+        is_last = record is batch.records[-1]
+        entry = Entry(batch.tp.partition, batch.tp, batch.next_offset if is_last else record.offset + 1)
+        try:
+            envelope = Envelope(record)
+            if record.key is None or record.value is None:
+                missing = "key" if record.key is None else "value"
+                raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
+            if route.inbox and (home := self._app.layout.partition_of(record.key)) != record.partition:
+                self._forward(entry, record, home)
+            else:
+                message = route.codec.decode(record.value, envelope.fingerprint)
+                arrivals.append(Arrival(entry, route, record, envelope, message))
+        except UnknownSchema:
+            return False
+        except PermanentError as error:
+            self._bury(entry, route, record, error, handler="")
+            entry.done = True
+        self.sequences.add(entry)
+        return True
+
+    def _forward(self, entry: Entry, record: Record, home: int) -> None:
+        """A client with another partitioner: the message goes on to the lane of its key (design rule 2)."""
+        self.counters.misrouted += 1
+        entry.sends.append((record.topic, home, Outgoing(record.key, record.value, record.headers)))
+        entry.done = True
+
+    def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
+        """Drop handlers that have seen the message; mark it for the others before any of them runs."""
+        pairs = [
+            (arrival, handler, self._inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
+            for arrival in arrivals
+            for source in (arrival.envelope.headers.get(SOURCE, b""),)
+            for handler in arrival.route.handlers
+        ]
+        seen = self._inbox.seen(partition, [key for _, _, key in pairs], self._now)
+        for arrival in arrivals:
+            arrival.handlers = []
+        now_ms = int(self._now * 1000)
+        for (arrival, handler, key), was_seen in zip(pairs, seen, strict=True):
+            mark = Inbox.entry(key, now_ms, b"")
+            if was_seen or self.overlay.get(mark.table, store_key(partition, key)) is not None:
+                self.counters.duplicates += 1
+            else:
+                self.overlay.put(partition, mark)
+                arrival.handlers.append((handler, key))
+
+    # -- running handlers -----------------------------------------------------------------------------
+
+    def _dispatch(self, arrival: Arrival) -> None:
+        key = arrival.record.key or b""
+        if key in self._busy:
+            self._busy[key].append(arrival)
+        elif arrival.route.is_async and arrival.handlers:
+            self._busy[key] = deque([arrival])
+            task = asyncio.create_task(self._run_queue(key))
+            self._tasks.add(task)
+            task.add_done_callback(self._finished)
+        else:
+            self._run(arrival)
+
+    async def _run_queue(self, key: bytes) -> None:
+        """Run a key's messages one after the other until none is left."""
+        queue = self._busy[key]
+        while queue:
+            arrival = queue.popleft()
+            if arrival.route.is_async:
+                await self._run_async(arrival)
+            else:
+                self._run(arrival)
+            if queue:
+                self._progress(None)
+        del self._busy[key]
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self._progress(task.exception())
+
+    def _run(self, arrival: Arrival) -> None:
+        for handler, inbox_key in arrival.handlers:
+            arguments, named = self._arguments(arrival, handler)
+            try:
+                outcome = handler.call(arrival.message, *arguments, **named)
+                self._stage(arrival, handler, outcome, inbox_key)
+            except PermanentError as error:
+                self._give_up(arrival, handler, error, inbox_key)
+            except Exception as error:
+                raise self._failure(arrival, handler, error) from error
+        arrival.entry.done = True
+        self.counters.handled += 1
+
+    async def _run_async(self, arrival: Arrival) -> None:
+        for handler, inbox_key in arrival.handlers:
+            arguments, named = self._arguments(arrival, handler)
+            try:
+                outcome = handler.call(arrival.message, *arguments, **named)
+                if handler.is_async:
+                    outcome = await outcome
+                self._stage(arrival, handler, outcome, inbox_key)
+            except PermanentError as error:
+                self._give_up(arrival, handler, error, inbox_key)
+            except Exception as error:
+                raise self._failure(arrival, handler, error) from error
+        arrival.entry.done = True
+        self.counters.handled += 1
+
+    def _arguments(self, arrival: Arrival, handler: BoundHandler) -> tuple[list[Any], dict[str, Any]]:
+        key = arrival.record.key or b""
+        rows = [
+            self._read(table, arrival.entry.partition, row_key(key, subkey(arrival.message).encode()))
+            if subkey
+            else self._read(table, arrival.entry.partition, row_key(key))
+            for _, table, subkey in handler.rows
+        ]
+        return rows, {"envelope": arrival.envelope} if handler.wants_envelope else {}
+
+    def _read(self, table: BoundTable, partition: int, key: bytes) -> Any:
+        local = store_key(partition, key)
+        staged = self.overlay.get(table.name, local)
+        if staged is not None:
+            return staged.row
+        data = self._store.get(table.name, local)
+        if data is None:
+            return None
+        try:
+            return decode_row(table.codec, data)
+        except (Undecodable, UnknownSchema) as error:  # our own state: no message is to blame for it
+            raise HandlerFailed(
+                f"a row of table {table.name}, key {key[2:]!r}, cannot be read: {error}"
+            ) from error
+
+    def _failure(self, arrival: Arrival, handler: BoundHandler, error: Exception) -> HandlerFailed:
+        record = arrival.record
+        return HandlerFailed(
+            f"{handler.name} raised {type(error).__name__}: {error} on {record.topic} partition"
+            f" {record.partition} offset {record.offset} (id {arrival.envelope.id}). The message is not"
+            " committed and comes again when a worker starts."
+        )
+
+    # -- staging what was decided ---------------------------------------------------------------------
+
+    def _stage(
+        self, arrival: Arrival, handler: BoundHandler, outcome: Outcome, inbox_key: bytes | None
+    ) -> None:
+        """Everything is encoded and its size checked before any of it is staged (design rule 8)."""
+        record, entry = arrival.record, arrival.entry
+        key = record.key or b""
+        changes = [self._change(handler, name, row, arrival) for name, row in outcome.rows.items()]
+        sends = []
+        if outcome.send or outcome.timers:
+            caused = arrival.envelope.caused()
+            index = count()
+            for message in outcome.send:
+                bound, outgoing = self._outgoing(handler, message, arrival, caused, next(index))
+                same = outgoing.key == key
+                partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
+                sends.append((bound.topic, partition, outgoing))
+            for timer in outcome.timers:
+                bound, outgoing = self._outgoing(handler, timer.message, arrival, caused, next(index))
+                name = timer_name(handler.name_bytes, key, timer.name)
+                changes.append(set_timer(name, timer.due, bound.topic, outgoing))
+        changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
+        if inbox_key is not None:
+            changes.append(Inbox.entry(inbox_key, int(self._now * 1000), outcome.note.encode()[:200]))
+        self._put(entry, changes)
+        entry.sends.extend(sends)
+
+    def _put(self, entry: Entry, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self.overlay.put(entry.partition, change)
+        entry.changes.extend(changes)
+
+    def _change(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Change:
+        table, subkey = handler.table_of(name)
+        sub = subkey(arrival.message).encode() if subkey else b""
+        key = row_key(arrival.record.key or b"", sub)
+        value = None if row is None else encode_row(table.codec, row)
+        if value is not None and len(key) + len(value) > self._limit:
+            raise TooLarge(f"{handler.name}: row {name} has {len(value)} bytes, the limit is {self._limit}")
+        return Change(table.name, key, value, row)
+
+    def _outgoing(
+        self,
+        handler: BoundHandler,
+        message: Any,
+        arrival: Arrival,
+        caused: Sequence[tuple[str, bytes]],
+        index: int,
+    ) -> tuple[BoundMessage, Outgoing]:
+        bound = handler.sends.get(type(message))
+        if bound is None:
+            raise HandlerFailed(
+                f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
+            )
+        key = message.key.encode()
+        value = bound.codec.encode(message)
+        own_id = derived_id(arrival.envelope.id_bytes, handler.name_bytes, index)
+        headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
+        if len(key) + len(value) > self._limit - headers_size(headers):
+            raise TooLarge(
+                f"{handler.name}: {type(message).__name__} has {len(value)} bytes, the limit is {self._limit}"
+            )
+        return bound, Outgoing(key, value, headers)
+
+    def _give_up(
+        self, arrival: Arrival, handler: BoundHandler, error: PermanentError, inbox_key: bytes | None
+    ) -> None:
+        """The message is settled for this handler, as a dead letter; the other handlers are not concerned."""
+        self._bury(arrival.entry, arrival.route, arrival.record, error, handler.name)
+        if inbox_key is not None:
+            mark = Inbox.entry(inbox_key, int(self._now * 1000), b"dead letter")
+            self._put(arrival.entry, [mark])
+
+    def _bury(
+        self, entry: Entry, route: BoundRoute, record: Record, error: PermanentError, handler: str
+    ) -> None:
+        self.counters.dead_letters += 1
+        group = self._app.layout.app_id
+        letter = dead_letter(record, error, group=group, handler=handler, now=self._now)
+        entry.sends.append((route.dead_letters, 0, letter))
+
+    # -- timers ---------------------------------------------------------------------------------------
+
+    def fire(self, due: Due) -> bool:
+        """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile."""
+        if self.overlay.get(LANE, store_key(due.partition, TIMER + due.name)) is not None:
+            return False
+        entry = Entry(due.partition, None, 0)
+        headers = [header for header in due.outgoing.headers if header[0] != TIME]
+        headers += [
+            (TIME, rfc3339(self._clock.now()).encode()),
+            (TIMER_DUE, rfc3339(due.due_ms / 1000).encode()),
+        ]
+        key = due.outgoing.key or b""
+        outgoing = Outgoing(key, due.outgoing.value, headers)
+        entry.sends.append((due.topic, self._app.layout.partition_of(key), outgoing))
+        self._put(entry, [remove_timer(due.name)])
+        entry.done = True
+        self.sequences.add(entry)
+        self.counters.timers += 1
+        return True

@@ -1,0 +1,137 @@
+"""Bringing a lane's store to the end of its changelogs, and finding where to go on reading.
+
+Used when a lane opens and by standbys, which do it all the time. Recovery goes to the high watermark with a
+read_committed reader: the last stable offset may lie before records that are already committed (KAFKA-10167).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import structlog
+
+from streams.application import Application
+from streams.changes import POSITIONS, Writes, store_key
+from streams.errors import PositionLost
+from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Write
+
+log = structlog.get_logger(__name__)
+
+#: How long recovery may see no record at all before it gives up and the lane opens again, in seconds.
+STALLED = 30.0
+FETCH_RECORDS = 5000
+
+
+def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:
+    """The changelog partitions of a lane, each with its table."""
+    return {
+        TP(topic, partition): table
+        for topic, table in app.changelogs.items()
+        for partition in app.layout.partitions_of(lane)
+    }
+
+
+def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Iterable[Batch]) -> int:
+    """Write changelog records to the store with their positions; returns how many records."""
+    changes: list[Write] = []
+    positions: dict[TP, int] = {}
+    records = 0
+    for batch in batches:
+        pairs = ((record.key or b"", record.value) for record in batch.records)
+        changes.extend(writes.of(tables[batch.tp], batch.tp.partition, pairs))
+        positions[batch.tp] = batch.next_offset
+        records += len(batch.records)
+    if positions:
+        store.apply(changes, positions)
+    return records
+
+
+async def start_positions(
+    store: Store, cluster: Cluster, tables: Mapping[TP, str], *, delete_retention: float, now: float
+) -> tuple[dict[TP, int], dict[TP, int]]:
+    """Where each changelog is to be read from, and its end. Wipes a store that cannot be trusted."""
+    begins = await cluster.begin_offsets(tables)
+    ends = await cluster.end_offsets(tables)
+    updated = store.updated_at()
+    ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
+    behind = [tp for tp in tables if 0 < store.position(tp) < begins[tp]]
+    if ahead:
+        log.error("store_ahead_of_changelog", partitions=ahead, action="wiped, rebuilt from the changelog")
+        store.wipe()
+    elif updated is not None and (behind or now - updated > delete_retention / 2):
+        # Tombstones may have been compacted away: what was deleted could come back (design rule 4).
+        log.warning("store_too_old", seconds=now - updated, action="wiped, rebuilt from the changelog")
+        store.wipe()
+    return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends
+
+
+async def recover(
+    app: Application,
+    lane: int,
+    *,
+    store: Store,
+    cluster: Cluster,
+    reader: Reader,
+    writes: Writes,
+    clock: Clock,
+    faults: Faults,
+) -> int:
+    """Bring the store to the end of the lane's changelogs; returns the number of records read.
+
+    Raises TimeoutError when nothing comes for STALLED seconds.
+    """
+    tables = changelog_partitions(app, lane)
+    positions, ends = await start_positions(
+        store, cluster, tables, delete_retention=app.delivery.delete_retention, now=clock.now()
+    )
+    todo = {tp for tp in tables if positions[tp] < ends[tp]}
+    await reader.assign({tp: positions[tp] for tp in todo})
+    records, moved = 0, clock.now()
+    while todo:
+        batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
+        records += restore(store, writes, tables, batches)
+        if batches:
+            await faults.reach("recovering")
+        reached = {tp for tp in todo if reader.position(tp) >= ends[tp]}
+        todo -= reached
+        if batches or reached:
+            moved = clock.now()
+        elif clock.now() - moved > STALLED:
+            raise TimeoutError(f"lane {lane}: no record for {STALLED:g} s, still to recover: {sorted(todo)}")
+    store.apply((), {tp: max(ends[tp], store.position(tp)) for tp in tables})
+    return records
+
+
+def source_partitions(app: Application, lane: int, topics: Collection[str]) -> list[TP]:
+    """The partitions of the topics that a lane consumes."""
+    return [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
+
+
+async def source_positions(
+    app: Application, sources: Sequence[TP], store: Store, cluster: Cluster
+) -> dict[TP, int]:
+    """Where the lane goes on reading each source partition.
+
+    The group's committed position and the one in the changelog were written by one transaction. Raises
+    PositionLost when they disagree, or when the log no longer reaches back to them (design rule 3).
+    """
+    committed = await cluster.committed(app.layout.app_id, sources)
+    begins = await cluster.begin_offsets(sources)
+    positions = {}
+    for tp in sources:
+        data = store.get(POSITIONS, store_key(tp.partition, tp.topic.encode()))
+        recorded = None if data is None else int(data)
+        if recorded != committed.get(tp):
+            raise PositionLost(
+                f"{tp.topic} partition {tp.partition}: the group {app.layout.app_id} stands at"
+                f" {committed.get(tp)}, the changelog at {recorded}. Someone has reset one of them, or the"
+                ' group\'s offsets have expired: see docs/operating.md, "Positions that disagree".'
+            )
+        if recorded is not None and recorded < begins[tp]:
+            raise PositionLost(
+                f"{tp.topic} partition {tp.partition}: handled up to {recorded}, but the log now begins at"
+                f" {begins[tp]}: {begins[tp] - recorded} messages were deleted unread."
+                ' See docs/operating.md, "Positions that disagree".'
+            )
+        positions[tp] = begins[tp] if recorded is None else recorded
+    return positions

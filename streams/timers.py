@@ -1,0 +1,79 @@
+"""Timers: messages that are sent when due, unless cancelled. Rows in the lane, so a crash loses none.
+
+A timer belongs to (handler, key, name). Firing stages the message and removes the timer in one transaction;
+the message then arrives on its own topic like any other. The due index is local: an entry whose timer has
+been moved or cancelled is recognised when it comes up, and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from streams.changes import LANE, TIMER, TIMERS, TIMERS_BY_DUE, Change, split_store_key
+from streams.ports import Outgoing, Store
+
+
+class Stored(msgspec.Struct, array_like=True, frozen=True):
+    """A timer's message as it will be sent: topic, key, value, headers."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+class Due(NamedTuple):
+    """A timer whose time has come. `name` is its changelog key without the kind; `due_ms` since the epoch."""
+
+    partition: int
+    name: bytes
+    due_ms: int
+    topic: str
+    outgoing: Outgoing
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Stored).decode
+
+
+def timer_name(handler: bytes, key: bytes, name: str) -> bytes:
+    """The identity of a timer within its partition."""
+    return b"\0".join((handler, key, name.encode()))
+
+
+def set_timer(name: bytes, due: float, topic: str, outgoing: Outgoing) -> Change:
+    """The change that sets or moves a timer. `due` in epoch seconds."""
+    stored = Stored(topic, outgoing.key or b"", outgoing.value or b"", list(outgoing.headers))
+    return Change(LANE, TIMER + name, int(due * 1000).to_bytes(8, "big") + _encode(stored))
+
+
+def remove_timer(name: bytes) -> Change:
+    """The change that cancels a timer, or takes away one that has fired."""
+    return Change(LANE, TIMER + name, None)
+
+
+def due_timers(store: Store, now: float) -> Iterator[tuple[Due | None, bytes]]:
+    """Timers due at `now` (epoch seconds), earliest first, each with its index key.
+
+    None in place of a timer means that its index entry is stale and can be dropped.
+    """
+    stop = (int(now * 1000) + 1).to_bytes(8, "big")
+    for index_key, _ in store.scan(TIMERS_BY_DUE, stop=stop):
+        value = store.get(TIMERS, index_key[8:])
+        if value is None or value[:8] != index_key[:8]:
+            yield None, index_key
+            continue
+        partition, name = split_store_key(index_key[8:])
+        stored = _decode(value[8:])
+        outgoing = Outgoing(stored.key, stored.value, stored.headers)
+        yield Due(partition, name, int.from_bytes(value[:8], "big"), stored.topic, outgoing), index_key
+
+
+def next_due(store: Store) -> float | None:
+    """When the earliest timer, or stale index entry, comes up; epoch seconds."""
+    for index_key, _ in store.scan(TIMERS_BY_DUE):
+        return int.from_bytes(index_key[:8], "big") / 1000
+    return None
