@@ -1,0 +1,62 @@
+# Needs Linux, make and Python 3.11+ with venv; everything else is fetched, pinned by hash.
+#
+#   make demo [ORDERS=n]   real orders through four services over real Kafka, then the independent check
+#   make test              lint, types, import contracts, then all tests
+#   make bench             the lane against stock Faust on the micro workload
+#   make up | down         the local stack alone
+#   make requirements      pin the newest versions that pyproject.toml allows
+#   make clean             remove everything made here; fetched Java parts stay in the user's cache
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+CANDIDATES := python3 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
+
+.PHONY: install demo test lint bench up down requirements clean
+
+install: $(INSTALLED)
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m demo
+
+test: lint
+	$(BIN)/pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.micro
+
+up down: $(INSTALLED)
+	@$(BIN)/steadfaust $@
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@"$(PYTHON)" -c '$(RECENT)' 2>/dev/null || { echo "error: \
+	$(if $(PYTHON),$(PYTHON) is not,none of $(CANDIDATES) is) Python 3.11 or later with the venv module: \
+	install one (on Debian: python3 and python3-venv), or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "installing the pinned requirements into $(VENV) ..."
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# pip-tools is wanted here alone, so it is installed when asked for. The machine's own package index,
+# if it has one, stays out of the file.
+requirements: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
+	CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --no-config --upgrade \
+	    --all-extras --strip-extras --allow-unsafe --generate-hashes --no-emit-options \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	    --output-file requirements.txt pyproject.toml
+
+clean:
+	@if [ -x $(BIN)/steadfaust ]; then $(BIN)/steadfaust down; fi
+	rm -rf $(VENV) var build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
