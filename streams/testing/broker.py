@@ -1,0 +1,206 @@
+"""Kafka in memory, as far as a lane depends on it. Passes the contract suite together with the real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from time import time
+
+from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.ports import TP, Headers
+from streams.testing.clients import FakeReader, FakeTransactions, Fault
+from streams.testing.log import Entry, FakeRecord, Log, Transaction, TransactionState
+
+__all__ = ["FakeCluster", "Fault"]
+
+
+class Producer:
+    """A transactional id at the broker."""
+
+    __slots__ = ("epoch", "transaction")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.transaction: Transaction | None = None
+
+
+class FakeCluster:
+    """Topics, transactional ids and group positions. Every request gives other tasks a turn, as networks do.
+
+    `topics` are names with their numbers of partitions; `max_batch` is the largest record in bytes; `now` is
+    the time of records, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        max_batch: int = 1 << 20,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.max_batch = max_batch
+        #: How often each fault has happened: a test ends with asserting that its own did.
+        self.happened: Counter[Fault] = Counter()
+        self._now = now
+        self._logs: dict[TP, Log] = {}
+        self._producers: dict[str, Producer] = {}
+        self._groups: dict[str, dict[TP, int]] = {}
+        self._faults: list[tuple[Fault, int]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+        for name, partitions in (topics or {}).items():
+            self.create_topic(name, partitions)
+
+    # What a lane needs: the Cluster port.
+
+    def transactions(self, transactional_id: str) -> FakeTransactions:
+        """A producer that is not started yet."""
+        return FakeTransactions(self, transactional_id)
+
+    async def reader(self) -> FakeReader:
+        """A reader with nothing assigned."""
+        return FakeReader(self)
+
+    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
+        """The group's committed positions; partitions without one are left out."""
+        await self._question()
+        positions = self._groups.get(group, {})
+        return {tp: positions[tp] for tp in tps if tp in positions}
+
+    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The first offset still in each log."""
+        await self._question()
+        return {tp: self.log(tp).start for tp in tps}
+
+    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The high watermark of each log."""
+        await self._question()
+        return {tp: self.log(tp).end for tp in tps}
+
+    async def _question(self) -> None:
+        await asyncio.sleep(0)
+        if self.take(Fault.UNAVAILABLE):
+            raise ClusterUnavailable("injected: no answer")
+
+    # What a test does and looks at.
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Add a topic, or more partitions to one."""
+        for partition in range(partitions):
+            self._logs.setdefault(TP(name, partition), Log(TP(name, partition)))
+
+    def produce(
+        self,
+        tp: TP,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Write a record outside any transaction, as other applications do; returns its offset."""
+        offset = self.log(tp).append(None, timestamp or self.timestamp(), key, value, headers)
+        self.wake()
+        return offset
+
+    def inject(self, fault: Fault, *, skip: int = 0, times: int = 1) -> None:
+        """Make a fault happen at the next occasion, after `skip` occasions that go well."""
+        self._faults += [(fault, skip if i == 0 else 0) for i in range(times)]
+
+    @property
+    def pending(self) -> list[Fault]:
+        """Injected faults that have not happened yet."""
+        return [fault for fault, _ in self._faults]
+
+    def expire(self, transactional_id: str) -> None:
+        """Abort the open transaction of an id, as the broker does after the transaction timeout; fences."""
+        producer = self._producers[transactional_id]
+        producer.epoch += 1
+        self.end(producer, TransactionState.ABORTED)
+
+    def truncate(self, tp: TP, before: int) -> None:
+        """Remove everything before an offset, as retention does."""
+        self.log(tp).truncate(before)
+
+    def compact(self, topic: str, *, tombstones: bool = False) -> None:
+        """Compact a topic, leaving holes; with `tombstones`, deletions are forgotten too."""
+        for log in self._of(topic):
+            log.compact(tombstones=tombstones)
+
+    def recreate_topic(self, name: str) -> None:
+        """Delete a topic and make it anew, empty."""
+        for log in list(self._of(name)):
+            self._logs[log.tp] = Log(log.tp)
+
+    def visible(self, topic: str) -> list[FakeRecord]:
+        """What a read_committed reader of the whole topic would get, partition by partition."""
+        return [
+            e.record
+            for log in self._of(topic)
+            for e in log.entries()
+            if e.visible and e.record is not None and e.offset < log.stable
+        ]
+
+    def entries(self, tp: TP) -> list[Entry]:
+        """All that is in a log: markers, open and aborted records too."""
+        return list(self.log(tp).entries())
+
+    # What the clients of this module ask of the broker.
+
+    def log(self, tp: TP) -> Log:
+        """The log of a partition. Raises TopicMismatch when there is none."""
+        log = self._logs.get(tp)
+        if log is None:
+            raise TopicMismatch(f"the cluster has no {tp.topic}[{tp.partition}]: create the topic")
+        return log
+
+    def _of(self, topic: str) -> list[Log]:
+        return [log for tp, log in sorted(self._logs.items()) if tp.topic == topic]
+
+    def producer(self, transactional_id: str) -> Producer:
+        """The state of a transactional id."""
+        return self._producers.setdefault(transactional_id, Producer())
+
+    def end(self, producer: Producer, state: TransactionState) -> None:
+        """End the transaction of an id: markers everywhere, and its positions when it is committed."""
+        transaction, producer.transaction = producer.transaction, None
+        if transaction is None:
+            return
+        transaction.state = state
+        for tp in sorted(transaction.partitions):
+            self.log(tp).mark(transaction)
+        if state is TransactionState.COMMITTED:
+            for group, offsets in transaction.offsets.items():
+                self._groups.setdefault(group, {}).update(offsets)
+        self.wake()
+
+    def take(self, fault: Fault) -> bool:
+        """Whether this fault is to happen now."""
+        for i, (injected, skip) in enumerate(self._faults):
+            if injected is fault:
+                if skip:
+                    self._faults[i] = (fault, skip - 1)
+                    return False
+                del self._faults[i]
+                self.happened[fault] += 1
+                return True
+        return False
+
+    def timestamp(self) -> int:
+        """Now, in milliseconds."""
+        return int(self._now() * 1000)
+
+    def wake(self) -> None:
+        """Something may have become readable."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def changed(self, timeout: float) -> None:
+        """Wait until something may have become readable, at most `timeout` seconds."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=timeout)
+        finally:
+            self._waiting.discard(waiter)
+            waiter.cancel()

@@ -1,0 +1,215 @@
+"""The fake broker's clients: they fail, fence and count offsets as the real ones do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from streams.errors import Fenced, OutcomeUnknown, PositionLost, TooLarge
+from streams.ports import TP, Batch, Outgoing
+from streams.testing.log import FakeRecord, Transaction, TransactionState
+
+if TYPE_CHECKING:
+    from streams.testing.broker import FakeCluster, Producer
+
+#: What a batch of one record adds to its key, value and headers, at most.
+_BATCH_OVERHEAD = 90
+
+
+class Fault(Enum):
+    """What can go wrong once, at the next occasion."""
+
+    COMMIT_DONE = "the commit happens, its answer is lost"
+    COMMIT_LOST = "the commit does not happen: the transaction stays open until the id is initialised"
+    SEND_REFUSED = "no record is written"
+    SEND_TORN = "only the first of the partitions gets its records"
+    SEND_UNANSWERED = "every record is written, the answer is lost"
+    OFFSETS_REFUSED = "the source positions are not added"
+    START_FAILED = "the id is initialised, the answer is lost"
+    FETCH_DELAYED = "a fetch with records waiting comes back empty"
+    UNAVAILABLE = "a question about positions is not answered"
+
+
+class FakeTransactions:
+    """A transactional producer. As with the real one, `begin` and a commit of nothing make no request, so
+    that a zombie learns of its fencing at the first request after them.
+    """
+
+    def __init__(self, cluster: FakeCluster, transactional_id: str) -> None:
+        self._cluster = cluster
+        self._id = transactional_id
+        self._epoch: int | None = None
+        self._in_transaction = False
+        self._failure: Fenced | OutcomeUnknown | None = None
+
+    async def start(self) -> None:
+        """Initialise the id: fences its previous owner and ends the transaction that one left open."""
+        await asyncio.sleep(0)
+        producer = self._cluster.producer(self._id)
+        producer.epoch += 1
+        self._cluster.end(producer, TransactionState.ABORTED)
+        self._epoch = producer.epoch
+        if self._cluster.take(Fault.START_FAILED):
+            raise self._fail(f"{self._id} failed to initialise: injected")
+        await asyncio.sleep(0)
+
+    async def begin(self) -> None:
+        """Begin a transaction; no request is made."""
+        self._check_usable()
+        if self._in_transaction:
+            raise self._fail(f"{self._id} failed to begin: it is in a transaction")
+        self._in_transaction = True
+
+    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        """Write every record. Returns for each partition the offset after its last record."""
+        self._check_usable()
+        wanted = {tp: records for tp, records in batches.items() if records}
+        for tp, records in wanted.items():
+            self._check_sizes(tp, records)
+        for tp in wanted:
+            self._cluster.log(tp)
+        transaction = await self._request("send")
+        transaction.partitions |= wanted.keys()
+        refused, torn = self._cluster.take(Fault.SEND_REFUSED), self._cluster.take(Fault.SEND_TORN)
+        ends: dict[TP, int] = {}
+        timestamp = self._cluster.timestamp()
+        for tp, records in wanted.items():
+            if refused or (torn and ends):
+                break
+            log = self._cluster.log(tp)
+            for key, value, headers in records:
+                ends[tp] = log.append(transaction, timestamp, key, value, headers) + 1
+        if refused or torn or self._cluster.take(Fault.SEND_UNANSWERED):
+            raise self._fail(f"{self._id} failed to send: injected")
+        await asyncio.sleep(0)
+        return ends
+
+    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
+        """Add the group's source positions to the transaction."""
+        transaction = await self._request("send offsets")
+        if self._cluster.take(Fault.OFFSETS_REFUSED):
+            raise self._fail(f"{self._id} failed to send offsets: injected")
+        transaction.offsets.setdefault(group, {}).update(offsets)
+        await asyncio.sleep(0)
+
+    async def commit(self) -> None:
+        """Commit. One in which nothing was sent makes no request."""
+        self._check_usable()
+        if not self._in_transaction:
+            raise self._fail(f"{self._id} failed to commit: it is not in a transaction")
+        producer = self._cluster.producer(self._id)
+        if producer.epoch == self._epoch and producer.transaction is None:
+            self._in_transaction = False
+            return
+        await self._request("commit")
+        lost, unanswered = self._cluster.take(Fault.COMMIT_LOST), self._cluster.take(Fault.COMMIT_DONE)
+        if not lost:
+            self._cluster.end(producer, TransactionState.COMMITTED)
+        if lost or unanswered:
+            raise self._fail(f"{self._id} failed to commit: injected")
+        self._in_transaction = False
+        await asyncio.sleep(0)
+
+    async def discard(self) -> None:
+        """Let go without ending the transaction: neither abort nor commit."""
+        if self._failure is None:
+            self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
+
+    def _check_sizes(self, tp: TP, records: Sequence[Outgoing]) -> None:
+        limit = self._cluster.max_batch
+        for key, value, headers in records:
+            size = len(key or b"") + len(value or b"") + sum(len(name) + len(v) for name, v in headers)
+            if size + _BATCH_OVERHEAD > limit:
+                raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        if self._epoch is None:
+            raise RuntimeError(f"the producer {self._id} was not started")
+
+    async def _request(self, name: str) -> Transaction:
+        """What the broker does first with every request of a transaction."""
+        self._check_usable()
+        await asyncio.sleep(0)
+        producer: Producer = self._cluster.producer(self._id)
+        if producer.epoch != self._epoch:
+            self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: another owner started")
+            raise self._failure
+        if not self._in_transaction:
+            raise self._fail(f"{self._id} failed to {name}: it is not in a transaction")
+        if producer.transaction is None:
+            producer.transaction = Transaction()
+        return producer.transaction
+
+    def _fail(self, text: str) -> OutcomeUnknown:
+        self._failure = OutcomeUnknown(text)
+        return self._failure
+
+
+class FakeReader:
+    """A read_committed reader of chosen partitions."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self._positions: dict[TP, int] = {}
+        self._closed = False
+
+    async def assign(self, positions: Mapping[TP, int]) -> None:
+        """Read exactly these partitions, each from its position; replaces what was assigned before."""
+        for tp in positions:
+            self._cluster.log(tp)
+        self._positions = dict(positions)
+
+    async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
+        """Wait up to `timeout` seconds of real time for records; empty when none came."""
+        deadline = monotonic() + timeout
+        await asyncio.sleep(0)
+        while True:
+            if self._closed:
+                raise RuntimeError("the reader was closed")
+            if self._something_to_read() and self._cluster.take(Fault.FETCH_DELAYED):
+                return []
+            batches = self._take(max_records)
+            if batches:
+                return batches
+            remaining = deadline - monotonic()
+            if remaining <= 0:
+                return []
+            await self._cluster.changed(remaining)
+
+    def _something_to_read(self) -> bool:
+        return any(self._cluster.log(tp).stable > position for tp, position in self._positions.items())
+
+    def _take(self, max_records: int) -> list[Batch]:
+        batches = []
+        for tp, position in list(self._positions.items()):
+            records: Sequence[FakeRecord]
+            log = self._cluster.log(tp)
+            if not log.start <= position <= log.end:
+                raise PositionLost(
+                    f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
+                    f"but its log holds {log.start} to {log.end}"
+                )
+            records, next_offset = log.read(position, max_records)
+            if next_offset == position:
+                continue
+            # To the back of the queue, so that one full partition does not starve the others.
+            del self._positions[tp]
+            self._positions[tp] = next_offset
+            batches.append(Batch(tp, records, next_offset))
+            max_records -= len(records)
+            if max_records <= 0:
+                break
+        return batches
+
+    def position(self, tp: TP) -> int:
+        """The offset that the next fetch continues from."""
+        return self._positions[tp]
+
+    async def close(self) -> None:
+        """No fetch afterwards."""
+        self._closed = True

@@ -1,0 +1,140 @@
+"""Partitions of the fake broker: logs with gaps in their offsets, as transactions and compaction make."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from streams.ports import TP, Headers
+
+
+class FakeRecord(NamedTuple):
+    """A record as a reader gets it. `timestamp` is in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class TransactionState(Enum):
+    """What became of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Transaction:
+    """A transaction at the broker: the partitions it touched, and positions that its commit would set."""
+
+    __slots__ = ("offsets", "partitions", "state")
+
+    def __init__(self) -> None:
+        self.state = TransactionState.OPEN
+        self.partitions: set[TP] = set()
+        self.offsets: dict[str, dict[TP, int]] = {}
+
+
+class Entry(NamedTuple):
+    """An offset of a log. A marker has no record; a record outside any transaction has no `transaction`."""
+
+    offset: int
+    record: FakeRecord | None
+    transaction: Transaction | None
+
+    @property
+    def visible(self) -> bool:
+        """Whether a read_committed reader gets to see it, once the last stable offset is past it."""
+        return self.record is not None and (
+            self.transaction is None or self.transaction.state is TransactionState.COMMITTED
+        )
+
+
+class Log:
+    """One partition."""
+
+    def __init__(self, tp: TP) -> None:
+        self.tp = tp
+        self.start = 0
+        self.end = 0
+        self._entries: list[Entry] = []
+        self._open: dict[Transaction, int] = {}
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: the first record of an open transaction, or the end."""
+        return min(self._open.values(), default=self.end)
+
+    def append(
+        self,
+        transaction: Transaction | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> int:
+        """Write a record; returns its offset."""
+        offset = self.end
+        if transaction is not None:
+            self._open.setdefault(transaction, offset)
+        record = FakeRecord(*self.tp, offset, timestamp, key, value, tuple(headers))
+        self._entries.append(Entry(offset, record, transaction))
+        self.end += 1
+        return offset
+
+    def mark(self, transaction: Transaction) -> None:
+        """Write the marker of a transaction that has ended."""
+        self._open.pop(transaction, None)
+        self._entries.append(Entry(self.end, None, transaction))
+        self.end += 1
+
+    def read(self, position: int, max_records: int) -> tuple[list[FakeRecord], int]:
+        """Committed records from a position, and the position after them: over markers and aborted records,
+        unless the limit stopped it right behind a record.
+        """
+        records: list[FakeRecord] = []
+        stable = self.stable
+        for entry in self.entries(position):
+            if entry.offset >= stable:
+                break
+            if entry.visible and entry.record is not None:
+                if len(records) == max_records:
+                    return records, records[-1].offset + 1
+                records.append(entry.record)
+                if len(records) == max_records:
+                    return records, entry.offset + 1
+        return records, max(position, stable)
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """What is in the log from an offset on, markers and aborted records too."""
+        first = bisect_left(self._entries, start, key=lambda entry: entry.offset)
+        yield from self._entries[first:]
+
+    def truncate(self, before: int) -> None:
+        """Remove everything before an offset, as retention does."""
+        self.start = max(self.start, min(before, self.end))
+        self._entries = list(self.entries(self.start))
+
+    def compact(self, *, tombstones: bool) -> None:
+        """Keep the last committed value of each key below the last stable offset, and leave holes for the
+        rest. `tombstones` says whether deletions go too, as they do after delete.retention.ms.
+        """
+        stable = self.stable
+        latest = {
+            e.record.key: e.offset for e in self._entries if e.record and e.visible and e.offset < stable
+        }
+
+        def kept(entry: Entry) -> bool:
+            if entry.offset >= stable or entry.record is None:
+                return True
+            if not entry.visible or latest[entry.record.key] != entry.offset:
+                return False
+            return entry.record.value is not None or not tombstones
+
+        self._entries = [entry for entry in self._entries if kept(entry)]

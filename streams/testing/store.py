@@ -1,0 +1,170 @@
+"""Lane stores in memory, which survive a crash as files would."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time
+
+from streams.errors import StoreBroken, StoreBusy
+from streams.ports import TP, Write
+
+#: How many of the last batches `MemoryStores.crash` can take back.
+HISTORY = 64
+
+Undo = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Files:
+    """What a lane has on disk."""
+
+    tables: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    positions: dict[TP, int] = field(default_factory=dict)
+    updated_at: float | None = None
+    broken: bool = False
+    history: deque[Undo] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+    def undo(self, table: str, key: bytes) -> Undo:
+        """What brings a row back to its value of now."""
+        rows = self.tables[table]
+        before = rows.get(key)
+
+        def back() -> None:
+            if before is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = before
+
+        return back
+
+
+class MemoryStores:
+    """The lanes' stores of one machine. `now` is the time of an apply, in seconds since the epoch."""
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
+        self._files: dict[int, _Files] = {}
+        self._open: dict[int, MemoryStore] = {}
+
+    def open(self, lane: int) -> MemoryStore:
+        """Open a lane's store, creating it when missing. Raises StoreBusy or StoreBroken, as the real one."""
+        if lane in self._open:
+            raise StoreBusy(f"the store of lane {lane} is open elsewhere: close its previous owner first")
+        files = self._files.setdefault(lane, _Files())
+        if files.broken:
+            raise StoreBroken(
+                f"the store of lane {lane} cannot be used: wipe it and rebuild it from the changelogs"
+            )
+        store = MemoryStore(files, self._now, lambda: self._open.pop(lane, None))
+        self._open[lane] = store
+        return store
+
+    def crash(self, lane: int, *, lose_batches: int = 0) -> None:
+        """End the lane's owner without a close. A power failure also loses the last batches, whole ones;
+        at most HISTORY of them.
+        """
+        store = self._open.pop(lane, None)
+        if store is not None:
+            store.closed = True
+        history = self._files.setdefault(lane, _Files()).history
+        for _ in range(min(lose_batches, len(history))):
+            history.pop()()
+
+    def damage(self, lane: int) -> None:
+        """Make the files unreadable, from the next open on."""
+        self._files.setdefault(lane, _Files()).broken = True
+
+    def destroy(self, lane: int) -> None:
+        """Remove a lane's files, broken ones too; also what a lost disk does."""
+        if lane in self._open:
+            raise StoreBusy(f"the store of lane {lane} is open: close it first")
+        self._files.pop(lane, None)
+
+
+class MemoryStore:
+    """One lane's open store."""
+
+    def __init__(self, files: _Files, now: Callable[[], float], on_close: Callable[[], object]) -> None:
+        self._files = files
+        self._now = now
+        self._on_close = on_close
+        self.closed = False
+
+    def _live(self) -> _Files:
+        if self.closed:
+            raise RuntimeError("the store was closed")
+        return self._files
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The value, or None."""
+        return self._live().tables.get(table, {}).get(key)
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys."""
+        rows = self._live().tables.get(table, {})
+        return [rows.get(key) for key in keys]
+
+    def scan(
+        self, table: str, *, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop, in order of key; rows as they were at the first one."""
+        rows = self._live().tables.get(table, {})
+        found = sorted((k, v) for k, v in rows.items() if k >= start and (stop is None or k < stop))
+        yield from found
+
+    def tables(self) -> list[str]:
+        """Names of the tables that exist, sorted."""
+        return sorted(self._live().tables)
+
+    def apply(self, writes: Iterable[Write], positions: Mapping[TP, int]) -> None:
+        """All changes and the changelog positions that they bring the store to, or none of them."""
+        files = self._live()
+        changes = list(writes)
+        before_positions, before_time = dict(files.positions), files.updated_at
+        undo: list[Undo] = []
+        for table, key, value in changes:
+            rows = files.tables.setdefault(table, {})
+            undo.append(files.undo(table, key))
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+        files.positions.update(positions)
+        files.updated_at = self._now()
+
+        def back() -> None:
+            for step in reversed(undo):
+                step()
+            files.positions, files.updated_at = before_positions, before_time
+
+        files.history.append(back)
+
+    def position(self, tp: TP) -> int:
+        """The changelog offset that the store has been brought to; 0 when it has none."""
+        return self._live().positions.get(tp, 0)
+
+    def drop(self, table: str) -> None:
+        """Remove a table with all in it; nothing happens when there is none. Positions stay."""
+        files = self._live()
+        if files.tables.pop(table, None) is not None:
+            files.history.clear()  # a dropped table does not come back by losing a batch
+
+    def wipe(self) -> None:
+        """Remove everything, positions too. The store stays open."""
+        files = self._live()
+        files.tables.clear()
+        files.positions.clear()
+        files.history.clear()
+        files.updated_at = None
+
+    def updated_at(self) -> float | None:
+        """Time of the last apply, seconds since the epoch; None when never."""
+        return self._live().updated_at
+
+    def close(self) -> None:
+        """Let the next owner open it. Closing twice does nothing."""
+        if not self.closed:
+            self.closed = True
+            self._on_close()
