@@ -1,0 +1,190 @@
+"""Runs a whole choreography in memory, without lanes or Kafka: for properties that hold in whatever order
+messages arrive.
+
+Only the order within one key of one topic is kept, as Kafka keeps it. Messages may come again: where the
+wiring says so they are stopped by their id, elsewhere they reach their handlers a second time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+from streams.choreography import AnyHandler, Choreography
+from streams.envelope import ID, SOURCE, TIME, Envelope, derived_id, new_headers, rfc3339
+from streams.errors import WiringError
+from streams.message import Message, Row
+from streams.outcome import Outcome
+from streams.ports import Headers
+from streams.table import RowOf, Table
+
+R = TypeVar("R", bound=Row)
+M = TypeVar("M", bound=Message)
+
+#: The time of a run's first message, seconds since the epoch; each message takes one second.
+START = 1_000_000_000
+
+
+@dataclass(slots=True)
+class World:
+    """What a run has left behind.
+
+    Attributes:
+        rows: the rows by table name, key and subkey.
+        messages: every message in the order in which it was sent, from outside and by handlers.
+    """
+
+    rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+
+    def row(self, table: Table[R], key: str, subkey: str = "") -> R | None:
+        """One row of a table, or None."""
+        found = self.rows.get((table.name, key, subkey))
+        assert found is None or isinstance(found, table.row)
+        return found
+
+    def all_rows(self, table: Table[R]) -> dict[tuple[str, str], R]:
+        """A table's rows by key and subkey."""
+        return {
+            (key, subkey): row
+            for (name, key, subkey), row in self.rows.items()
+            if name == table.name and isinstance(row, table.row)
+        }
+
+    def sent(self, kind: type[M]) -> list[M]:
+        """The messages of one class, in the order in which they were sent."""
+        return [message for message in self.messages if isinstance(message, kind)]
+
+
+async def run_choreography(
+    choreography: Choreography,
+    messages: Iterable[Message],
+    *,
+    resources: Mapping[str, Any] | None = None,
+    order: Random | None = None,
+    repeat: float = 0.0,
+    world: World | None = None,
+) -> World:
+    """Deliver `messages` and all that comes of them, to the end. What a handler raises passes through.
+
+    `order` picks what arrives next. `repeat`, from 0 to below 1, is how likely a message comes once more.
+    `world` is where an earlier run has ended; it is changed. Timers are not run: one that is set is an error.
+    """
+    pump = _Pump(choreography, resources or {}, order or Random(0), repeat, world or World())
+    for message in messages:
+        pump.place(message)
+    while pump.queues:
+        await pump.step()
+    return pump.world
+
+
+class _Post(NamedTuple):
+    """A message under way."""
+
+    message: Message
+    envelope: Envelope
+
+
+class _Record(NamedTuple):
+    """As much of a record as an envelope needs."""
+
+    topic: str
+    key: bytes
+    headers: Headers
+    value: bytes = b""
+    timestamp: int = START * 1000
+    partition: int = 0
+    offset: int = 0
+
+
+class _Pump:
+    def __init__(
+        self,
+        choreography: Choreography,
+        resources: Mapping[str, Any],
+        order: Random,
+        repeat: float,
+        world: World,
+    ) -> None:
+        self.world = world
+        self.queues: dict[tuple[str, str], deque[_Post]] = {}
+        self._choreography = choreography
+        self._resources = resources
+        self._order = order
+        self._repeat = repeat
+        self._seen: set[tuple[str, str]] = set()
+
+    def place(self, message: Message) -> None:
+        """Send a message from outside."""
+        topic, now = message.TOPIC, self._now()
+        self._post(
+            message, new_headers(topic, message.key, source="outside", time=now, message_id=f"at-{now}")
+        )
+
+    async def step(self) -> None:
+        """Deliver one message."""
+        queue = self._order.choice(list(self.queues))
+        post = self.queues[queue].popleft()
+        if self._order.random() < self._repeat:
+            self.queues[queue].append(post)
+        if not self.queues[queue]:
+            del self.queues[queue]
+        await self._deliver(post)
+
+    async def _deliver(self, post: _Post) -> None:
+        """Run the handlers one after the other, each over what the one before has left."""
+        topic = post.message.TOPIC
+        for handler in self._choreography.routes[topic].handlers:
+            seen = (handler.name, post.envelope.id)
+            if self._choreography.uses_inbox(topic) and seen in self._seen:
+                continue
+            self._seen.add(seen)
+            self._apply(await self._run(handler, post), handler, post)
+
+    async def _run(self, handler: AnyHandler, post: _Post) -> Outcome:
+        rows = [self.world.rows.get(_row_key(row, post.message)) for row in handler.rows.values()]
+        named = {name: self._resources[name] for name in handler.resources}
+        if handler.wants_envelope:
+            named["envelope"] = post.envelope
+        result = handler(post.message, *rows, **named)
+        outcome: Outcome = await result if inspect.isawaitable(result) else result
+        return outcome
+
+    def _apply(self, outcome: Outcome, handler: AnyHandler, post: _Post) -> None:
+        if outcome.timers:
+            raise NotImplementedError(f"{handler.name} set a timer, and this run has no clock")
+        for name, row in outcome.rows.items():
+            at = _row_key(handler.rows[name], post.message)
+            if row is None:
+                self.world.rows.pop(at, None)
+            else:
+                self.world.rows[at] = row
+        for index, message in enumerate(outcome.send):
+            if type(message) not in handler.sends:
+                raise WiringError(
+                    f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
+                )
+            self._post(message, self._answer_headers(handler, post.envelope, index))
+
+    def _answer_headers(self, handler: AnyHandler, envelope: Envelope, index: int) -> Headers:
+        own_id = derived_id(envelope.id_bytes, handler.name.encode(), index)
+        time = rfc3339(self._now()).encode()
+        return [(ID, own_id), (SOURCE, handler.service.encode()), (TIME, time), *envelope.caused()]
+
+    def _post(self, message: Message, headers: Headers) -> None:
+        self.world.messages.append(message)
+        topic, key = message.TOPIC, message.key
+        if topic in self._choreography.routes:
+            post = _Post(message, Envelope(_Record(topic, key.encode(), headers)))
+            self.queues.setdefault((topic, key), deque()).append(post)
+
+    def _now(self) -> int:
+        return START + len(self.world.messages)
+
+
+def _row_key(row: RowOf[Any], message: Message) -> tuple[str, str, str]:
+    return row.table.name, message.key, row.subkey(message) if row.subkey else ""

@@ -1,0 +1,80 @@
+"""Orders, and a gateway that remembers what it did, for tests of the application."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from agents.gateway.cards import ACCEPTED, DECLINED
+from agents.messages import Order, OrderLine
+from agents.payments.gateway import Charge, Refund
+
+NOON = SimpleNamespace(time="2026-01-01T12:00:00.000Z")
+
+
+def order(order_id: str = "o-1", *lines: tuple[str, int], **changes: Any) -> Order:
+    """An order that nothing speaks against, of two pieces of `apple` unless said otherwise."""
+    ordered = tuple(OrderLine(sku=sku, units=units) for sku, units in lines or [("apple", 2)])
+    given = Order(
+        order_id=order_id, customer="c-1", lines=ordered, total_cents=1250, card=ACCEPTED, country="US"
+    )
+    return msgspec.structs.replace(given, **changes)
+
+
+def of_type(kind: type[Any], messages: Sequence[Any]) -> list[Any]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+class FakeGateway:
+    """Does each operation once, and answers it again."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, Charge | Refund] = {}
+
+    async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
+        assert cents > 0
+        status, reason = ("declined", "card_declined") if card == DECLINED else ("captured", "")
+        charge = Charge(
+            charge_id=f"ch-{operation}", operation=operation, status=status, reason=reason, cents=cents
+        )
+        return self.done.setdefault(operation, charge)
+
+    async def refund(self, *, operation: str, charge_operation: str) -> Refund:
+        charge = self.done[charge_operation]
+        assert charge.status == "captured"
+        refund = Refund(
+            refund_id=f"re-{operation}",
+            operation=operation,
+            charge_operation=charge_operation,
+            status="refunded",
+            cents=charge.cents,
+        )
+        return self.done.setdefault(operation, refund)
+
+    async def find(self, operation: str) -> Charge | Refund | None:
+        return self.done.get(operation)
+
+    def total(self, status: str) -> int:
+        """Cents of all operations that ended so."""
+        return sum(done.cents for done in self.done.values() if done.status == status)
+
+
+class BrokenGateway:
+    """Never answers."""
+
+    async def charge(self, **_: Any) -> Charge:
+        raise ConnectionError("no answer")
+
+    async def refund(self, **_: Any) -> Refund:
+        raise ConnectionError("no answer")
+
+
+class NoGateway:
+    """Must not be asked."""
+
+    async def charge(self, **_: Any) -> Charge:
+        raise AssertionError("the gateway was asked for a charge")
+
+    async def refund(self, **_: Any) -> Refund:
+        raise AssertionError("the gateway was asked for a refund")

@@ -1,0 +1,92 @@
+import pytest
+from shop import NOON, order
+
+from agents.messages import (
+    OrderCancelled,
+    OrderConfirmed,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from agents.orders import handlers as orders
+from tables.orders import HistoryEntry, TrackedOrder
+
+ORDER = order()
+PENDING = TrackedOrder(order=ORDER)
+
+
+def happened(event, detail: str = "") -> HistoryEntry:
+    return HistoryEntry(type=event.TOPIC, time=NOON.time, detail=detail)
+
+
+def test_an_order_begins_pending() -> None:
+    event = OrderPlaced(order=ORDER)
+    outcome = orders.open(event, None, envelope=NOON)
+    assert outcome.rows == {"tracked": TrackedOrder(order=ORDER, history=(happened(event),))}
+
+
+def test_an_order_placed_again_stays_what_it_was() -> None:
+    other = order(total_cents=99)
+    assert not orders.open(OrderPlaced(order=other), PENDING.confirmed(), envelope=NOON).rows
+
+
+@pytest.mark.parametrize(
+    ("event", "detail"),
+    [
+        (StockReserved(order=ORDER), ""),
+        (PaymentCaptured(order=ORDER, cents=1250), "1250 cents"),
+        (StockReleased(order=ORDER), ""),
+        (PaymentRefunded(order=ORDER, cents=1250), "1250 cents"),
+    ],
+)
+def test_the_history_tells_what_happened_once(event, detail: str) -> None:
+    outcome = orders.note(event, PENDING, envelope=NOON)
+    assert outcome.rows["tracked"].history == (happened(event, detail),)
+    assert outcome.rows["tracked"].status == "pending"
+    assert orders.note(event, outcome.rows["tracked"], envelope=NOON).rows == outcome.rows
+
+
+def test_the_history_goes_on_after_the_order_is_settled() -> None:
+    cancelled = PENDING.cancelled("card_declined")
+    noted = orders.note(StockReleased(order=ORDER), cancelled, envelope=NOON).rows["tracked"]
+    assert noted.status == "cancelled"
+    assert len(noted.history) == 1
+
+
+def test_a_scheduled_shipment_confirms_the_order() -> None:
+    event = ShipmentScheduled(order=ORDER)
+    outcome = orders.confirm(event, PENDING, envelope=NOON)
+    assert outcome.send == [OrderConfirmed(order=ORDER)]
+    assert outcome.rows["tracked"].status == "confirmed"
+    assert outcome.rows["tracked"].history == (happened(event),)
+
+
+@pytest.mark.parametrize("kind", [StockReservationFailed, PaymentFailed, ShipmentFailed])
+def test_a_failure_cancels_the_order_for_its_reason(kind) -> None:
+    event = kind(order=ORDER, reason="because")
+    outcome = orders.cancel(event, PENDING, envelope=NOON)
+    assert outcome.send == [OrderCancelled(order=ORDER, reason="because")]
+    assert outcome.rows["tracked"].status == "cancelled"
+    assert outcome.rows["tracked"].reason == "because"
+    assert outcome.rows["tracked"].history == (happened(event, "because"),)
+
+
+@pytest.mark.parametrize("settled", [PENDING.confirmed(), PENDING.cancelled("because")])
+def test_a_settled_order_is_not_settled_again(settled: TrackedOrder) -> None:
+    for outcome in (
+        orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON),
+        orders.cancel(PaymentFailed(order=ORDER, reason="other"), settled, envelope=NOON),
+    ):
+        assert not outcome.rows
+        assert not outcome.send
+
+
+def test_an_event_that_overtakes_the_order_begins_it() -> None:
+    outcome = orders.note(StockReserved(order=ORDER), None, envelope=NOON)
+    assert outcome.rows["tracked"].order == ORDER

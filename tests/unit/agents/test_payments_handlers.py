@@ -1,0 +1,102 @@
+import pytest
+from shop import BrokenGateway, FakeGateway, NoGateway, order
+
+from agents.gateway.cards import DECLINED
+from agents.messages import (
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ShipmentFailed,
+    StockReservationFailed,
+    StockReserved,
+)
+from agents.payments import handlers as payments
+from tables.payments import Payment
+
+ORDER = order("o-1", total_cents=1250)
+FREE = order("o-1", total_cents=0)
+CAPTURED = Payment(status="captured", cents=1250, charge_id="ch-capture:o-1")
+
+
+@pytest.mark.parametrize("event", [OrderPlaced(order=ORDER), StockReserved(order=ORDER)])
+async def test_an_order_is_charged_under_its_own_name(event) -> None:
+    gateway = FakeGateway()
+    outcome = await payments.capture(event, None, gateway=gateway)
+    assert list(gateway.done) == ["capture:o-1"]
+    assert outcome.rows == {"payment": CAPTURED}
+    assert outcome.send == [PaymentCaptured(order=ORDER, cents=1250)]
+
+
+async def test_a_rerun_charges_once_and_decides_the_same() -> None:
+    gateway = FakeGateway()
+    first = await payments.capture(StockReserved(order=ORDER), None, gateway=gateway)
+    second = await payments.capture(StockReserved(order=ORDER), None, gateway=gateway)
+    assert first == second
+    assert gateway.total("captured") == 1250
+
+
+async def test_an_order_that_costs_nothing_is_paid_without_asking_the_gateway() -> None:
+    outcome = await payments.capture(StockReserved(order=FREE), None, gateway=NoGateway())
+    assert outcome.rows == {"payment": Payment(status="captured")}
+    assert outcome.send == [PaymentCaptured(order=FREE, cents=0)]
+
+
+async def test_a_declined_card_is_an_event() -> None:
+    declined = order("o-1", card=DECLINED)
+    outcome = await payments.capture(StockReserved(order=declined), None, gateway=FakeGateway())
+    assert outcome.rows == {
+        "payment": Payment(status="failed", charge_id="ch-capture:o-1", reason="card_declined")
+    }
+    assert outcome.send == [PaymentFailed(order=declined, reason="card_declined")]
+
+
+async def test_an_outage_is_an_exception() -> None:
+    with pytest.raises(ConnectionError):
+        await payments.capture(StockReserved(order=ORDER), None, gateway=BrokenGateway())
+    with pytest.raises(ConnectionError):
+        await payments.refund(ShipmentFailed(order=ORDER, reason="x"), CAPTURED, gateway=BrokenGateway())
+
+
+@pytest.mark.parametrize("status", ["captured", "failed", "refunded", "cancelled"])
+async def test_an_order_that_payments_knows_is_not_charged_again(status) -> None:
+    outcome = await payments.capture(StockReserved(order=ORDER), Payment(status=status), gateway=NoGateway())
+    assert not outcome.rows
+    assert not outcome.send
+    assert status in outcome.note
+
+
+@pytest.mark.parametrize("kind", [StockReservationFailed, ShipmentFailed])
+async def test_what_was_captured_is_given_back_under_its_own_name(kind) -> None:
+    gateway = FakeGateway()
+    captured = await payments.capture(OrderPlaced(order=ORDER), None, gateway=gateway)
+    outcome = await payments.refund(kind(order=ORDER, reason="x"), captured.rows["payment"], gateway=gateway)
+    assert list(gateway.done) == ["capture:o-1", "refund:o-1"]
+    assert gateway.total("refunded") == 1250
+    assert outcome.rows["payment"].status == "refunded"
+    assert outcome.send == [PaymentRefunded(order=ORDER, cents=1250)]
+
+
+async def test_refunding_nothing_does_not_ask_the_gateway() -> None:
+    outcome = await payments.refund(
+        ShipmentFailed(order=FREE, reason="x"), Payment(status="captured"), gateway=NoGateway()
+    )
+    assert outcome.rows == {"payment": Payment(status="refunded")}
+    assert outcome.send == [PaymentRefunded(order=FREE, cents=0)]
+
+
+@pytest.mark.parametrize("status", ["failed", "refunded", "cancelled"])
+async def test_what_was_not_captured_is_not_given_back(status) -> None:
+    outcome = await payments.refund(
+        ShipmentFailed(order=ORDER, reason="x"), Payment(status=status, cents=1250), gateway=NoGateway()
+    )
+    assert not outcome.rows
+    assert not outcome.send
+
+
+async def test_a_capture_that_its_refund_has_overtaken_does_nothing() -> None:
+    early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=NoGateway())
+    assert early.send == [PaymentRefunded(order=ORDER, cents=0)]
+    late = await payments.capture(StockReserved(order=ORDER), early.rows["payment"], gateway=NoGateway())
+    assert not late.rows
+    assert not late.send

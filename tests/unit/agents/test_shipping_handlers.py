@@ -1,0 +1,36 @@
+import pytest
+from shop import order
+
+from agents.messages import PaymentCaptured, ShipmentFailed, ShipmentScheduled, StockReserved
+from agents.shipping import handlers as shipping
+from agents.shipping.model import DESTINATIONS
+from tables.shipments import Shipment
+
+HOME = order(country="US")
+FAR = order(country="AQ")
+
+
+@pytest.mark.parametrize("event", [PaymentCaptured(order=HOME, cents=1250), StockReserved(order=HOME)])
+def test_an_order_to_a_country_we_ship_to_is_scheduled(event) -> None:
+    outcome = shipping.schedule(event, None)
+    assert outcome.rows == {"shipment": Shipment(status="scheduled", country="US")}
+    assert outcome.send == [ShipmentScheduled(order=HOME)]
+
+
+def test_an_order_to_anywhere_else_is_refused() -> None:
+    outcome = shipping.schedule(PaymentCaptured(order=FAR, cents=1250), None)
+    assert outcome.rows == {
+        "shipment": Shipment(status="refused", country="AQ", reason="unsupported_destination")
+    }
+    assert outcome.send == [ShipmentFailed(order=FAR, reason="unsupported_destination")]
+
+
+@pytest.mark.parametrize("status", ["scheduled", "refused"])
+def test_an_order_is_decided_on_once(status) -> None:
+    outcome = shipping.schedule(StockReserved(order=HOME), Shipment(status=status, country="US"))
+    assert not outcome.rows
+    assert not outcome.send
+
+
+def test_destinations_are_two_capitals() -> None:
+    assert all(len(code) == 2 and code.isupper() for code in DESTINATIONS)

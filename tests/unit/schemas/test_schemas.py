@@ -1,0 +1,123 @@
+"""Every schema is sound on its own, agrees with its class, and can read what older versions wrote."""
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import avro.schema
+import fastavro
+import msgspec
+import pytest
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from hypothesis import given
+from hypothesis import strategies as st
+from values_of import values_of
+
+import schemas
+from agents.choreographies import payment_first, stock_first
+
+FOLDER = Path(schemas.__file__).parent
+FILES = sorted(FOLDER.glob("*/*/*.avsc"))
+SUBJECTS = sorted({file.parent.name for file in FILES})
+WIRINGS = (stock_first, payment_first)
+CLASSES: dict[str, type[Any]] = {
+    **{topic: kind for wiring in WIRINGS for topic, kind in wiring.messages().items()},
+    **{name: table.row for wiring in WIRINGS for name, table in wiring.tables().items()},
+}
+
+
+def named(file: Path) -> str:
+    return str(file.relative_to(FOLDER))
+
+
+def parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a schema: its types and fields, nested ones too."""
+    if isinstance(schema, dict):
+        yield schema
+        for part in schema.values():
+            yield from parts(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from parts(part)
+
+
+def round_trip(value: Any, schema: dict[str, Any]) -> Any:
+    buffer = BytesIO()
+    parsed = fastavro.parse_schema(schema)
+    fastavro.schemaless_writer(buffer, parsed, msgspec.to_builtins(value))
+    buffer.seek(0)
+    return msgspec.convert(fastavro.schemaless_reader(buffer, parsed, None), type(value))
+
+
+@pytest.mark.parametrize("file", FILES, ids=named)
+def test_both_avro_libraries_accept_the_file(file: Path) -> None:
+    fastavro.parse_schema(json.loads(file.read_text()))
+    avro.schema.parse(file.read_text())
+
+
+@pytest.mark.parametrize("file", FILES, ids=named)
+def test_every_record_enum_and_field_says_what_it_means(file: Path) -> None:
+    for part in parts(json.loads(file.read_text())):
+        if "name" in part:
+            assert part.get("doc"), f"{part['name']} has no doc"
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_newer_version_reads_what_an_older_one_wrote(subject: str) -> None:
+    parsed = [avro.schema.parse(text) for text in schemas.versions(subject)]
+    for older, newer in pairwise(parsed):
+        result = ReaderWriterCompatibilityChecker().get_compatibility(newer, older)
+        assert result.compatibility is SchemaCompatibilityType.compatible, result.messages
+
+
+def test_every_message_and_row_has_a_schema_and_every_schema_is_used() -> None:
+    assert set(SUBJECTS) == set(CLASSES)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_schema_is_named_like_its_class_and_has_its_fields(subject: str) -> None:
+    schema = json.loads(schemas.latest(subject))
+    assert schema["name"] == CLASSES[subject].__name__
+    assert {field["name"] for field in schema["fields"]} == set(CLASSES[subject].__struct_fields__)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+@given(data=st.data())
+def test_every_value_comes_back_as_it_was(subject: str, data: st.DataObject) -> None:
+    value = data.draw(values_of(CLASSES[subject]))
+    assert round_trip(value, json.loads(schemas.latest(subject))) == value
+
+
+def test_a_nested_type_is_the_same_wherever_the_current_schemas_repeat_it() -> None:
+    seen: dict[str, Any] = {}
+    for subject in SUBJECTS:
+        for part in parts(json.loads(schemas.latest(subject))):
+            if part.get("type") in ("record", "enum"):
+                meaning = {key: part[key] for key in ("fields", "symbols") if key in part}
+                assert seen.setdefault(part["name"], meaning) == meaning, part["name"]
+
+
+def test_versions_are_numbered_from_one_without_a_gap() -> None:
+    for folder in {file.parent for file in FILES}:
+        numbers = sorted(int(file.stem) for file in folder.glob("*.avsc"))
+        assert numbers == list(range(1, len(numbers) + 1)), folder
+
+
+def test_the_highest_version_is_current_by_number_not_by_spelling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "events" / "some.topic.v1"
+    folder.mkdir(parents=True)
+    for number in (1, 2, 10):
+        (folder / f"{number}.avsc").write_text(f"schema {number}")
+    monkeypatch.setattr(schemas, "files", lambda _: tmp_path)
+    assert schemas.versions("some.topic.v1") == ["schema 1", "schema 2", "schema 10"]
+    assert schemas.latest("some.topic.v1") == "schema 10"
+
+
+def test_a_missing_schema_is_an_error_that_names_the_file_to_add() -> None:
+    with pytest.raises(LookupError, match=r"schemas/events/orders\.order\.lost\.v1/1\.avsc"):
+        schemas.latest("orders.order.lost.v1")

@@ -1,0 +1,30 @@
+"""Values of any struct, for hypothesis, by what msgspec knows of its fields."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from msgspec import inspect
+
+LONG_MAX = 2**63 - 1
+
+
+def values_of(kind: type[Any]) -> st.SearchStrategy[Any]:
+    return _values(inspect.type_info(kind))
+
+
+def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            return st.builds(cls, **{field.name: _values(field.type) for field in fields})
+        case inspect.IntType(ge=ge):
+            return st.integers(min_value=-LONG_MAX if ge is None else ge, max_value=LONG_MAX)
+        case inspect.StrType(min_length=shortest):
+            return st.text(min_size=shortest or 0)
+        case inspect.LiteralType(values=values):
+            return st.sampled_from(values)
+        case inspect.VarTupleType(item_type=item):
+            return st.lists(_values(item), max_size=4).map(tuple)
+        case inspect.Metadata(type=inner):
+            return _values(inner)
+    raise NotImplementedError(f"no values for {kind}: {msgspec.to_builtins(type(kind).__name__)}")
