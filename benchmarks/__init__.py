@@ -1,1 +1,1 @@
-"""Comparisons, each a command: `python -m benchmarks.NAME`."""
+"""Comparisons, each a command that prints its table."""

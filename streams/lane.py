@@ -20,7 +20,7 @@ from streams.errors import Fenced, HandlerFailed, OutcomeUnknown, PositionLost, 
 from streams.inbox import Inbox, bucket_length
 from streams.pipeline import Counters, Pipeline
 from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
-from streams.recovery import recover, source_partitions, source_positions
+from streams.recovery import open_store, recover, source_partitions, source_positions
 from streams.staging import writes_of
 from streams.timers import due_timers
 from streams.transactions import commit
@@ -107,7 +107,7 @@ class Lane:
         Raises HandlerFailed or PositionLost, which opening again would not help; the worker stops for them.
         """
         try:
-            self.store = self._stores.open(self.number)
+            self.store = open_store(self._stores, self.number)
             while not self._stopping.is_set() and self.state is not LaneState.QUARANTINED:
                 try:
                     await self._session()

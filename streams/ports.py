@@ -168,7 +168,10 @@ class Stores(Protocol):
     """Opens the store of a lane; the same lane's store is open once at a time."""
 
     def open(self, lane: int) -> Store:
-        """Open, creating it when missing."""
+        """Open, creating it when missing. Raises StoreBusy, or StoreBroken when it cannot be read."""
+
+    def destroy(self, lane: int) -> None:
+        """Remove a store with all that it has, a broken one too."""
 
 
 class Clock(Protocol):

@@ -12,14 +12,24 @@ import structlog
 
 from streams.application import Application
 from streams.changes import POSITIONS, Writes, store_key
-from streams.errors import PositionLost
-from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Write
+from streams.errors import PositionLost, StoreBroken
+from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Write
 
 log = structlog.get_logger(__name__)
 
 #: How long recovery may see no record at all before it gives up and the lane opens again, in seconds.
 STALLED = 30.0
 FETCH_RECORDS = 5000
+
+
+def open_store(stores: Stores, lane: int) -> Store:
+    """Open a lane's store; one that cannot be read is removed, and recovery will fill a new one."""
+    try:
+        return stores.open(lane)
+    except StoreBroken as error:
+        log.warning("store_broken", lane=lane, error=str(error), action="removed, rebuilt from the changelog")
+        stores.destroy(lane)
+        return stores.open(lane)
 
 
 def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:

@@ -10,7 +10,7 @@ from streams.application import Application
 from streams.changes import Writes
 from streams.inbox import bucket_length
 from streams.ports import Clock, Cluster, Stores
-from streams.recovery import FETCH_RECORDS, changelog_partitions, restore, start_positions
+from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Standby:
 
     async def _follow(self) -> None:
         tables = changelog_partitions(self._app, self.number)
-        store = self._stores.open(self.number)
+        store = open_store(self._stores, self.number)
         try:
             reader = await self._cluster.reader()
             try:

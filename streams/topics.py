@@ -1,9 +1,18 @@
-"""What a topic is declared to be."""
+"""What a topic is declared to be, and whether the cluster has it so."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from streams.application import Application
+from streams.changes import INBOX
+from streams.dead_letters import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES
+from streams.inbox import BUCKETS
+from streams.layout import dead_letter_topic
+
+#: Room in dead letter topics for the headers that are added to a message of the largest size.
+DEAD_LETTER_ROOM = MAX_TRACE_BYTES + MAX_MESSAGE_BYTES + 4096
 
 
 @dataclass(frozen=True)
@@ -14,3 +23,63 @@ class TopicSpec:
     partitions: int
     replication: int
     config: Mapping[str, str] = field(default_factory=dict)
+
+
+def declare(app: Application, *, replication: int) -> list[TopicSpec]:
+    """Every topic of an application, with the settings its guarantees depend on."""
+    layout, delivery = app.layout, app.delivery
+    safe = {
+        "min.insync.replicas": str(max(1, replication - 1)),
+        "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
+    }
+    kept = {**safe, "cleanup.policy": "delete"}
+    compacted = {
+        **safe,
+        "cleanup.policy": "compact",
+        "delete.retention.ms": _ms(delivery.delete_retention),
+    }
+    inbox = {**kept, "retention.ms": _ms(delivery.inbox_retention * (1 + 1 / BUCKETS))}
+    dead = {**kept, "retention.ms": _ms(delivery.dead_letter_retention)}
+    specs = [TopicSpec(topic, layout.partitions, replication, kept) for topic in app.message_codecs]
+    specs += [
+        TopicSpec(topic, layout.partitions, replication, inbox if table == INBOX else compacted)
+        for topic, table in app.changelogs.items()
+    ]
+    specs += [TopicSpec(dead_letter_topic(topic), 1, replication, dead) for topic in app.sources]
+    specs.append(TopicSpec(layout.announcements, 1, replication, compacted))
+    return specs
+
+
+def differences(
+    spec: TopicSpec, *, partitions: int, replication: int, config: Mapping[str, str | None]
+) -> list[str]:
+    """What of an existing topic is not as declared, each in words; empty when it fits.
+
+    More replicas, more room and longer retention than declared are fine.
+    """
+    found = []
+    if partitions != spec.partitions:
+        found.append(
+            f"{spec.name} has {partitions} partitions, the application was first started with"
+            f" {spec.partitions}."
+            ' Partitions cannot change in place: see docs/operating.md, "More partitions"'
+        )
+    if replication < spec.replication:
+        found.append(f"{spec.name} has {replication} replicas, declared are {spec.replication}")
+    for name, wanted in spec.config.items():
+        actual = config.get(name)
+        if not _fits(name, wanted, actual):
+            found.append(f"{spec.name} has {name}={actual}, declared is {wanted}")
+    return found
+
+
+def _fits(name: str, wanted: str, actual: str | None) -> bool:
+    if actual is None or name == "cleanup.policy":
+        return actual == wanted
+    if name == "retention.ms" and int(actual) == -1:
+        return True
+    return int(actual) >= int(wanted)
+
+
+def _ms(seconds: float) -> str:
+    return str(int(seconds * 1000))

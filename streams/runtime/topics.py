@@ -13,9 +13,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
+from streams.application import Application
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.runtime.clients import KafkaOptions
-from streams.topics import TopicSpec
+from streams.topics import TopicSpec, declare, differences
 
 DESCRIBED = (
     "cleanup.policy",
@@ -149,6 +150,39 @@ class KafkaTopics:
                 configs[name] = {entry[0]: entry[1] for entry in entries}
         return configs
 
+    async def brokers(self) -> int:
+        """How many brokers the cluster has."""
+        async with asyncio.timeout(self._options.metadata_timeout):
+            return len((await self._admin.describe_cluster())["brokers"])
+
     async def close(self) -> None:
         """Let go of the connection."""
         await self._admin.close()
+
+
+async def ensure_topics(
+    app: Application, bootstrap: str, *, replication: int, options: KafkaOptions | None = None
+) -> None:
+    """Create the application's topics where they are missing, and check those that exist.
+
+    `replication` 0 means three, or as many as there are brokers. Raises TopicMismatch naming every
+    difference, or ClusterUnavailable.
+    """
+    async with KafkaTopics(bootstrap, options) as topics:
+        factor = replication or min(3, await topics.brokers())
+        specs = {spec.name: spec for spec in declare(app, replication=factor)}
+        existing = await topics.describe(specs)
+        await topics.create([spec for name, spec in specs.items() if name not in existing])
+        found = existing | await topics.describe(specs.keys() - existing.keys())
+        wrong = [
+            difference
+            for name, actual in sorted(found.items())
+            for difference in differences(
+                specs[name],
+                partitions=actual.partitions,
+                replication=actual.replication,
+                config=actual.config,
+            )
+        ]
+    if wrong:
+        raise TopicMismatch(". ".join(wrong) + ".")

@@ -1,0 +1,123 @@
+"""Announcements: the compacted topic by which workers tell each other their schemas and the layout.
+
+A schema is announced before the first message that is written with it (design rule 7). The layout is
+recorded at first start, and a worker that was started with another one refuses (rule 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+from aiokafka import AIOKafkaProducer
+
+from streams.application import Application
+from streams.codecs import Schemas
+from streams.errors import LayoutMismatch
+from streams.ports import TP, Batch, Cluster, Reader
+from streams.runtime.clients import KafkaOptions
+
+log = structlog.get_logger(__name__)
+
+_LAYOUT = b"layout"
+_SCHEMA = b"schema:"
+_RETRY = 1.0
+
+
+class Recorded(msgspec.Struct):
+    """The layout as recorded at first start. Lanes may change with all workers stopped, partitions not."""
+
+    partitions: int
+
+
+class Announcements:
+    """Reads what has been announced, announces what is missing, and follows what comes."""
+
+    def __init__(
+        self,
+        app: Application,
+        schemas: Schemas,
+        *,
+        cluster: Cluster,
+        bootstrap: str,
+        options: KafkaOptions | None = None,
+    ) -> None:
+        self._app = app
+        self._schemas = schemas
+        self._cluster = cluster
+        self._bootstrap = bootstrap
+        self._options = options or KafkaOptions()
+        self._tp = TP(app.layout.announcements, 0)
+        self._announced: set[str] = set()
+        self._layout: Recorded | None = None
+
+    async def start(self) -> None:
+        """Read everything, then announce what is new. Raises LayoutMismatch, or ClusterUnavailable."""
+        reader = await self._cluster.reader()
+        try:
+            end = (await self._cluster.end_offsets([self._tp]))[self._tp]
+            await reader.assign(await self._cluster.begin_offsets([self._tp]))
+            while reader.position(self._tp) < end:
+                self._learn(await reader.fetch(max_records=1000, timeout=0.5))
+        finally:
+            await reader.close()
+        self._check_layout()
+        await self._announce()
+
+    async def follow(self) -> None:
+        """Learn what others announce, until cancelled."""
+        while True:
+            try:
+                reader = await self._cluster.reader()
+                try:
+                    await self._follow(reader)
+                finally:
+                    await reader.close()
+            except Exception:
+                log.exception("announcements_restart")
+                await asyncio.sleep(_RETRY)
+
+    async def _follow(self, reader: Reader) -> None:
+        await reader.assign(await self._cluster.begin_offsets([self._tp]))
+        while True:
+            self._learn(await reader.fetch(max_records=1000, timeout=1.0))
+
+    def _learn(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            for record in batch.records:
+                key, value = record.key or b"", record.value or b""
+                if key == _LAYOUT:
+                    self._layout = msgspec.json.decode(value, type=Recorded)
+                elif key.startswith(_SCHEMA):
+                    self._announced.add(self._schemas.add(value.decode()))
+
+    def _check_layout(self) -> None:
+        ours = self._app.layout.partitions
+        if self._layout is not None and self._layout.partitions != ours:
+            raise LayoutMismatch(
+                f"{self._app.layout.app_id} was first started with {self._layout.partitions} partitions, this"
+                f" worker is set to {ours}: set STEADFAUST_PARTITIONS={self._layout.partitions}"
+            )
+
+    async def _announce(self) -> None:
+        missing = {
+            _SCHEMA + name.encode(): text.encode()
+            for name, text in self._app.schemas().items()
+            if name not in self._announced
+        }
+        if self._layout is None:
+            missing[_LAYOUT] = msgspec.json.encode(Recorded(self._app.layout.partitions))
+        if missing:
+            await self._produce(missing)
+
+    async def _produce(self, records: Mapping[bytes, bytes]) -> None:
+        producer = AIOKafkaProducer(**self._options.connection(self._bootstrap), enable_idempotence=True)
+        await producer.start()
+        try:
+            for key, value in records.items():
+                await producer.send(self._tp.topic, key=key, value=value, partition=0)
+            await producer.flush()
+        finally:
+            await producer.stop()

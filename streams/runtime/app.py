@@ -1,0 +1,267 @@
+"""The Faust application that lanes live in: membership, the worker command and the web server are Faust's.
+
+Of Faust's own pipeline (agents, conductor, tables, transactions) nothing is started: lanes read, commit and
+recover by themselves. What is overridden and why is in docs/adr/0001-lanes.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import faust
+import structlog
+from faust.worker import Worker as FaustWorker
+
+from streams.application import Application
+from streams.codecs import Schemas
+from streams.errors import LayoutMismatch, SettingsError, SteadfaustError
+from streams.lane_host import LaneHost
+from streams.ports import Faults
+from streams.runtime.announcements import Announcements
+from streams.runtime.assignor import LaneAssignor
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.membership import Membership, MembershipTransport, static_member_id
+from streams.runtime.store import RocksStores
+from streams.runtime.topics import ensure_topics
+from streams.settings import Settings
+from streams.slots import Slot, take_slot
+from streams.topics import DEAD_LETTER_ROOM
+
+log = structlog.get_logger(__name__)
+
+#: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
+SHUTDOWN_LIMIT = 30.0
+EXIT_HUNG = 70
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class NoFaults:
+    """Production: nothing happens at the labelled points."""
+
+    async def reach(self, point: str) -> None:
+        """Do nothing."""
+
+
+class _Worker(FaustWorker):
+    """Faust's worker, which takes a slot before it starts, and whose shutdown is bounded."""
+
+    def __init__(self, app: LaneApp, *services: Any, **options: Any) -> None:
+        app.take_slot()
+        options["redirect_stdouts"] = False
+        super().__init__(app, *services, **options)
+
+    def _schedule_shutdown(self, signal: Any) -> None:
+        _end_hung_process()
+        super()._schedule_shutdown(signal)
+
+
+def _end_hung_process() -> None:
+    def end() -> None:
+        log.critical("worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended")
+        os._exit(EXIT_HUNG)
+
+    timer = threading.Timer(SHUTDOWN_LIMIT, end)
+    timer.daemon = True
+    timer.start()
+
+
+class LaneApp(faust.App):
+    """A worker of the application. Resources are opened in its event loop and closed with it.
+
+    `application` makes the bound application from the resources that `open_resources` has opened; both run
+    once, when the worker starts.
+    """
+
+    class BootStrategy(faust.App.BootStrategy):
+        """Starts the web server and the membership, nothing else of Faust's."""
+
+        def server(self) -> Iterable[Any]:
+            """Services of a worker."""
+            return [*self.web_server(), self.app.consumer]
+
+    def __init__(
+        self,
+        settings: Settings,
+        application: Callable[[dict[str, Any], Schemas], Application],
+        *,
+        resources: Callable[[Settings], Awaitable[dict[str, Any]]] | None = None,
+        faults: Faults | None = None,
+        schemas: Schemas | None = None,
+    ) -> None:
+        self.steadfaust = settings
+        self.standbys = settings.standbys
+        self.schemas = schemas or Schemas()
+        self.slot: Slot | None = None
+        self.host: LaneHost | None = None
+        self.cluster: KafkaCluster | None = None
+        self._lane_application: Application | None = None
+        self._make_application = application
+        self._open_resources = resources
+        self._resources: dict[str, Any] = {}
+        self._faults = faults or NoFaults()
+        self._background: set[asyncio.Task[None]] = set()
+        bootstrap = settings.brokers()
+        super().__init__(
+            settings.app_id,
+            broker=[f"kafka://{address}" for address in bootstrap.split(",")],
+            datadir=str(settings.var / "faust"),
+            broker_session_timeout=settings.session_timeout,
+            broker_heartbeat_interval=settings.heartbeat,
+            broker_rebalance_timeout=settings.session_timeout * 2,
+            broker_request_timeout=max(40.0, settings.session_timeout),
+            topic_disable_leader=True,
+            stream_wait_empty=False,
+            web_host="127.0.0.1",
+            web_bind="127.0.0.1",
+            web_tables_enabled=False,
+            web_router_enabled=False,
+            web_graph_enabled=False,
+            web_stats_enabled=False,
+            web_metrics_enabled=False,
+            PartitionAssignor=LaneAssignor,
+            Worker=_Worker,
+        )
+
+    # -- what the runtime asks -------------------------------------------------------------------------
+
+    @property
+    def lane_application(self) -> Application:
+        """The bound application, once the worker has started."""
+        if self._lane_application is None:
+            raise SteadfaustError("the worker has not started yet: there is no application to ask")
+        return self._lane_application
+
+    def current_generation(self) -> int:
+        """The group generation of this member."""
+        consumer: Membership = self.consumer
+        return consumer.generation()
+
+    def take_slot(self) -> Slot:
+        """Take the lowest free slot: it gives the member id, the directory and the port."""
+        settings = self.steadfaust
+        self.slot = take_slot(settings.var / "workers" / settings.app_id)
+        if settings.web_port:
+            self.conf.web_port = settings.web_port + self.slot.number
+            self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
+        self.conf.consumer_group_instance_id = static_member_id(
+            settings.app_id, self.slot.number, socket.gethostname()
+        )
+        return self.slot
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def _new_transport(self) -> Any:
+        return MembershipTransport(self.conf.broker_consumer, self)
+
+    async def on_start(self) -> None:
+        """Everything that must be right before this worker joins the group."""
+        await super().on_start()
+        slot = self.slot or self.take_slot()
+        settings = self.steadfaust
+        bootstrap = settings.brokers()
+        options = KafkaOptions(max_batch=settings.max_message_bytes + DEAD_LETTER_ROOM)
+        self._resources = await self._open_resources(settings) if self._open_resources else {}
+        app = self._lane_application = self._make_application(self._resources, self.schemas)
+        await ensure_topics(app, bootstrap, replication=settings.replication, options=options)
+        self.cluster = KafkaCluster(bootstrap, options)
+        announcements = Announcements(
+            app, self.schemas, cluster=self.cluster, bootstrap=bootstrap, options=options
+        )
+        await announcements.start()
+        self._spawn(announcements.follow())
+        self.host = LaneHost(
+            app,
+            cluster=self.cluster,
+            stores=RocksStores(self._store_directory(slot)),
+            clock=SystemClock(),
+            faults=self._faults,
+            on_fatal=self._on_fatal,
+        )
+
+    def _store_directory(self, slot: Slot) -> Path:
+        layout = self.lane_application.layout
+        # Another cut puts other partitions into a lane: it gets directories of its own.
+        return slot.directory / f"{layout.partitions}-partitions-{layout.lanes}-lanes"
+
+    async def on_started(self) -> None:
+        """Join the group."""
+        await self.consumer.subscribe(self.lane_application.sources)
+        if self.on_startup_finished:
+            await self.on_startup_finished()
+
+    async def on_stop(self) -> None:
+        """End the lanes first: what is committed is committed, what is not comes again elsewhere."""
+        if self.host is not None:
+            await self.host.stop()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self.cluster is not None:
+            await self.cluster.close()
+        for resource in self._resources.values():
+            if close := getattr(resource, "close", None):
+                await close()
+        await self.on_before_shutdown.send()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _on_fatal(self, error: BaseException) -> None:
+        _end_hung_process()
+        self._spawn(self.crash(error))
+
+    # -- rebalance -------------------------------------------------------------------------------------
+
+    async def _on_partitions_revoked(self, revoked: set[Any]) -> None:
+        """A rebalance begins. Lanes go on: whoever gets one fences its old owner when it opens it."""
+        del revoked
+        if self.host is not None:
+            self.host.membership_unsure()
+
+    async def _on_partitions_assigned(self, assigned: set[Any], generation_id: int = 0) -> None:
+        """Bring the lanes to what the group's leader has decided."""
+        given = self.assignor.assigned
+        log.info("lanes_assigned", generation=generation_id, active=given.active, standby=given.standby)
+        del assigned
+        if given.error:
+            await self.crash(LayoutMismatch(given.error))
+        elif self.host is not None and not self.should_stop:
+            await self.host.assign(given.active, given.standby, given.topics)
+
+    def on_rebalance_start(self) -> None:
+        """Called from the consumer's thread, before anything else of a rebalance."""
+        self.rebalancing = True
+        self.rebalancing_count += 1
+
+    def on_rebalance_return(self) -> None:
+        """The rebalance callback has ended."""
+        self.rebalancing = False
+
+
+def settings_or_exit() -> Settings:
+    """Settings for a composition root: a mistake in them ends the process with one line."""
+    try:
+        return Settings()
+    except (SettingsError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error

@@ -1,0 +1,73 @@
+"""Our assignor on Kafka's group protocol: members are given lanes, expanded to the topics of all (rule 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from faust.assignor import PartitionAssignor
+
+from streams.application import Application
+from streams.assignment import Assignment, Member, assign
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LaneAssignor(PartitionAssignor):
+    """Speaks for one worker: what it is, and what it was given. Lives in the consumer's thread."""
+
+    def __init__(self, app: Any, replicas: int = 0) -> None:
+        super().__init__(app, replicas=replicas)
+        self.assigned = Assignment()
+        self._generation = -1
+        self._lanes: Application = app.lane_application
+        self._standbys: int = app.standbys
+        self._generation_of: Callable[[], int] = app.current_generation
+
+    @property
+    def name(self) -> str:
+        """The protocol's name: members with another one cannot join the group."""
+        return "steadfaust-lanes"
+
+    @property
+    def version(self) -> int:
+        """Of the metadata's form."""
+        return 1
+
+    def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:
+        """What this worker says of itself when it joins."""
+        layout = self._lanes.layout
+        member = Member(
+            layout.partitions,
+            layout.lanes,
+            tuple(sorted(topics)),
+            self.assigned.active,
+            self.assigned.standby,
+            self._generation,
+            str(self.app.conf.canonical_url),
+        )
+        return ConsumerProtocolMemberMetadata(self.version, sorted(topics), _encode(member))
+
+    def assign(
+        self, cluster: Any, member_metadata: Mapping[str, Any]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        """Called on the group's leader: decide for all."""
+        del cluster  # every worker has checked the topics' partitions before it joined
+        members = {
+            name: msgspec.json.decode(metadata.user_data, type=Member)
+            for name, metadata in member_metadata.items()
+        }
+        partitions_of = self._lanes.layout.partitions_of
+        decided = {}
+        for name, given in assign(members, self._standbys).items():
+            numbers = sorted(p for lane in given.active for p in partitions_of(lane))
+            expanded = [(topic, numbers) for topic in given.topics] if numbers else []
+            decided[name] = ConsumerProtocolMemberAssignment(self.version, expanded, _encode(given))
+        return decided
+
+    def on_assignment(self, assignment: Any) -> None:
+        """Called on each member with what it was given, before its rebalance callback."""
+        self.assigned = msgspec.json.decode(assignment.user_data, type=Assignment)
+        self._generation = self._generation_of()

@@ -1,0 +1,98 @@
+"""Settings: one source, `STEADFAUST_*` environment variables, read by the composition root only.
+
+Faust is handed what it needs; its own environment names are not consulted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from streams.application import Delivery
+from streams.errors import SettingsError
+from streams.inbox import DAY, check_retention
+from streams.layout import Layout
+
+
+class Settings(BaseSettings):
+    """What an operator can choose. Times in seconds unless the name says otherwise, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="STEADFAUST_", extra="ignore")
+
+    app_id: str = Field(
+        default="steadfaust", description="names the group, the changelogs and the transactional ids"
+    )
+    bootstrap: str = Field(default="", description="brokers, host:port,...; empty: those of the local stack")
+    var: Path = Field(default=Path("var"), description="where the local stack, slots and local stores live")
+    partitions: int = Field(
+        default=16, ge=1, description="partitions of every topic; for good, see docs/operating.md"
+    )
+    lanes: int = Field(
+        default=8, ge=1, description="lanes over those partitions: the most workers that share the load"
+    )
+    standbys: int = Field(default=1, ge=0, description="followers of each lane on other workers")
+    replication: int = Field(
+        default=0, ge=0, description="replication factor; 0: three, or fewer on fewer brokers"
+    )
+    web_port: int = Field(
+        default=6066, ge=0, description="port of the worker in slot 0; slot n uses the n-th after it"
+    )
+    session_timeout: float = Field(
+        default=10.0, gt=0, description="silence after which a worker's lanes move on"
+    )
+    heartbeat: float = Field(
+        default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
+    )
+    max_batch: int = Field(default=2000, ge=1, description="messages in one transaction at most")
+    max_in_flight: int = Field(
+        default=64, ge=1, description="keys of a lane with an outbound call under way at most"
+    )
+    max_message_bytes: int = Field(
+        default=1_000_000, ge=10_000, description="largest record, and largest row"
+    )
+    inbox_retention_days: float = Field(default=15.0, gt=0)
+    dead_letter_retention_days: float = Field(default=14.0, gt=0)
+
+    def layout(self) -> Layout:
+        """The application's cut. Raises SettingsError."""
+        return Layout(self.app_id, self.partitions, self.lanes)
+
+    def delivery(self) -> Delivery:
+        """How lanes work. Raises SettingsError when retentions contradict each other."""
+        inbox, dead_letters = self.inbox_retention_days * DAY, self.dead_letter_retention_days * DAY
+        check_retention(inbox=inbox, dead_letters=dead_letters, longest_retry=0)
+        if self.heartbeat * 3 > self.session_timeout:
+            raise SettingsError(
+                f"heartbeat of {self.heartbeat:g} s is over a third of session_timeout"
+                f" ({self.session_timeout:g} s): one lost heartbeat would cost the worker its lanes"
+            )
+        return Delivery(
+            max_batch=self.max_batch,
+            max_backlog=self.max_batch * 4,
+            max_in_flight=self.max_in_flight,
+            max_message_bytes=self.max_message_bytes,
+            inbox_retention=inbox,
+            dead_letter_retention=dead_letters,
+            fenced_pause=self.heartbeat * 1.5,
+        )
+
+    def brokers(self) -> str:
+        """Where Kafka is. Raises SettingsError when neither a setting nor a running local stack says."""
+        if self.bootstrap:
+            return self.bootstrap
+        return str(self.local_stack()["bootstrap"])
+
+    def local_stack(self) -> dict[str, object]:
+        """What the running local stack has written of itself. Raises SettingsError when there is none."""
+        path = self.var / "stack.json"
+        try:
+            found: dict[str, object] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise SettingsError(
+                f"no local stack at {path} ({error}): start one with `steadfaust up`,"
+                " or set STEADFAUST_BOOTSTRAP"
+            ) from error
+        return found

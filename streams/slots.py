@@ -1,0 +1,49 @@
+"""Slots: each worker of a machine takes the lowest free number, by a file lock that dies with the process.
+
+The slot gives the worker its static member id, its directory and its port (design rule 5).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from streams.errors import SteadfaustError
+
+MOST = 1024
+
+
+class Slot:
+    """A slot held by this process until it ends or `release` is called."""
+
+    def __init__(self, number: int, directory: Path, lock: IO[str]) -> None:
+        self.number = number
+        self.directory = directory
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another worker take it."""
+        self._lock.close()
+
+
+def take_slot(root: Path) -> Slot:
+    """Take the lowest free slot under `root`. Raises SteadfaustError when none of them is free."""
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(MOST):
+        directory = root / f"slot-{number}"
+        directory.mkdir(exist_ok=True)
+        lock = (directory / "lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        return Slot(number, directory, lock)
+    raise SteadfaustError(
+        f"all {MOST} slots under {root} are taken: stop workers, or use another var directory"
+    )
