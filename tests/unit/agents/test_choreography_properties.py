@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shop import FakeGateway
 
@@ -32,8 +32,6 @@ from tables.stock import STOCK, STOCK_RESERVATIONS
 
 SKUS = ("apple", "pear", "plum")
 FAR_AWAY = "AQ"
-
-both = pytest.mark.parametrize("wiring", [stock_first, payment_first], ids=["stock_first", "payment_first"])
 
 lines = st.lists(
     st.builds(OrderLine, sku=st.sampled_from(SKUS), units=st.integers(1, 4)), min_size=1, max_size=4
@@ -120,8 +118,14 @@ def supply(*deliveries: StockReceived) -> Counter[str]:
     return total
 
 
-@both
-@given(data=st.data())
+def of_every_run(test: Callable[..., None]) -> Callable[..., None]:
+    """Both choreographies, and for each whatever hypothesis thinks of."""
+    anything = settings(deadline=None)(given(data=st.data())(test))
+    wirings = {"stock_first": stock_first, "payment_first": payment_first}
+    return pytest.mark.parametrize("wiring", wirings.values(), ids=wirings.keys())(anything)
+
+
+@of_every_run
 def test_every_order_is_settled_exactly_once(wiring: Choreography, data: st.DataObject) -> None:
     run = data.draw(runs(wiring))
     ends = [*run.world.sent(OrderConfirmed), *run.world.sent(OrderCancelled)]
@@ -132,8 +136,7 @@ def test_every_order_is_settled_exactly_once(wiring: Choreography, data: st.Data
         assert run.settled(cancelled.order).reason == cancelled.reason
 
 
-@both
-@given(data=st.data())
+@of_every_run
 def test_the_money_kept_is_the_value_of_the_confirmed_orders(
     wiring: Choreography, data: st.DataObject
 ) -> None:
@@ -145,8 +148,7 @@ def test_the_money_kept_is_the_value_of_the_confirmed_orders(
     assert captured - refunded == value
 
 
-@both
-@given(data=st.data())
+@of_every_run
 def test_the_stock_received_is_on_hand_or_in_confirmed_orders(
     wiring: Choreography, data: st.DataObject
 ) -> None:
@@ -163,8 +165,7 @@ def test_the_stock_received_is_on_hand_or_in_confirmed_orders(
         assert not reservation.lines_in("asked", "reserved", "releasing")
 
 
-@both
-@given(data=st.data())
+@of_every_run
 def test_an_order_ends_for_the_reason_that_its_data_calls_for(
     wiring: Choreography, data: st.DataObject
 ) -> None:
@@ -185,8 +186,7 @@ def test_an_order_ends_for_the_reason_that_its_data_calls_for(
             assert end.reason in refusals | ({"out_of_stock"} if scarce else set())
 
 
-@both
-@given(data=st.data())
+@of_every_run
 def test_an_order_for_more_than_there_ever_is_is_out_of_stock(
     wiring: Choreography, data: st.DataObject
 ) -> None:
@@ -199,8 +199,7 @@ def test_an_order_for_more_than_there_ever_is_is_out_of_stock(
             assert end.reason in {"out_of_stock", "card_declined"}
 
 
-@both
-@given(data=st.data())
+@of_every_run
 def test_the_history_begins_with_the_order_and_tells_each_thing_once(
     wiring: Choreography, data: st.DataObject
 ) -> None:

@@ -103,6 +103,10 @@ class TestGatheringAnswers:
             assert not outcome.send
             assert outcome.note
 
+    def test_the_last_answer_coming_again_decides_nothing_more(self) -> None:
+        settled = reservation(apple="reserved", pear="reserved")
+        assert not inventory.gather(LineReserved(**PEARS), settled).send
+
     def test_an_answer_that_nobody_asked_for_changes_nothing(self) -> None:
         assert not inventory.gather(LineReserved(**APPLES), None).rows
         assert not inventory.gather_released(LineReleased(**APPLES), None).rows

@@ -12,7 +12,7 @@ import fastavro
 import msgspec
 import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from values_of import values_of
 
@@ -85,6 +85,7 @@ def test_a_schema_is_named_like_its_class_and_has_its_fields(subject: str) -> No
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_every_value_comes_back_as_it_was(subject: str, data: st.DataObject) -> None:
     value = data.draw(values_of(CLASSES[subject]))
