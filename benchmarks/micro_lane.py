@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 from typing import Any, ClassVar
 
-import structlog
-
 from streams.application import Application
 from streams.choreography import choreography, on
 from streams.codecs import JsonCodec
 from streams.handlers import Service
+from streams.logs import configure_logs
 from streams.message import Message, Row
 from streams.outcome import Outcome, outcome
 from streams.runtime.app import LaneApp
-from streams.runtime.loop import use_uvloop
+from streams.runtime.loop import tune_process
 from streams.settings import Settings
 from streams.table import Table
 
 SOURCE_TOPIC = os.environ.get("BENCH_TOPIC", "bench.event.made.v1")
 
 
-class EventMade(Message):
+class EventMade(Message, frozen=True):
     """An event of the workload."""
 
     TOPIC: ClassVar[str] = SOURCE_TOPIC
@@ -34,7 +33,7 @@ class EventMade(Message):
         return self.k
 
 
-class EventCounted(Message):
+class EventCounted(Message, frozen=True):
     """The event passed on."""
 
     TOPIC: ClassVar[str] = f"{SOURCE_TOPIC}.counted"
@@ -48,7 +47,7 @@ class EventCounted(Message):
         return self.k
 
 
-class Count(Row):
+class Count(Row, frozen=True):
     """How many events a key has had."""
 
     n: int
@@ -78,6 +77,6 @@ def application(settings: Settings) -> LaneApp:
     return LaneApp(settings, bind)
 
 
-use_uvloop()
-structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+tune_process()
+configure_logs()
 app = application(Settings())

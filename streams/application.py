@@ -94,6 +94,7 @@ class BoundRoute:
     topic: str
     codec: Codec[Any]
     handlers: tuple[BoundHandler, ...]
+    handlers_without_inbox: tuple[tuple[BoundHandler, None], ...]
     inbox: bool
     is_async: bool
     dead_letters: str
@@ -130,6 +131,7 @@ class Application:
                 topic,
                 self.message_codecs[topic],
                 handlers := tuple(bound[handler.name] for handler in route.handlers),
+                tuple((handler, None) for handler in handlers),
                 wiring.uses_inbox(topic),
                 any(handler.is_async for handler in handlers),
                 dead_letter_topic(topic),

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from streams.application import Application, BoundHandler, BoundMessage, BoundRoute, BoundTable
-from streams.changes import LANE, TIMER, Change, store_key
+from streams.changes import INBOX, LANE, TIMER, Change, store_key
 from streams.codecs import decode_row, encode_row
 from streams.dead_letters import dead_letter
 from streams.envelope import ID, SOURCE, SUBJECT, TIME, TIMER_DUE, Envelope, derived_id, headers_size, rfc3339
@@ -55,7 +55,7 @@ class Arrival:
         self.envelope = envelope
         self.message = message
         #: With each handler its inbox key, when the topic is covered by the inbox.
-        self.handlers: list[tuple[BoundHandler, bytes | None]] = [(h, None) for h in route.handlers]
+        self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
 
 
 class Pipeline:
@@ -156,15 +156,13 @@ class Pipeline:
         ]
         seen = self._inbox.seen(partition, [key for _, _, key in pairs], self._now)
         for arrival in arrivals:
-            arrival.handlers = []
-        now_ms = int(self._now * 1000)
+            arrival.handlers = ()
         for (arrival, handler, key), was_seen in zip(pairs, seen, strict=True):
-            mark = Inbox.entry(key, now_ms, b"")
-            if was_seen or self.overlay.get(mark.table, store_key(partition, key)) is not None:
+            if was_seen or self.overlay.get(INBOX, store_key(partition, key)) is not None:
                 self.counters.duplicates += 1
             else:
-                self.overlay.put(partition, mark)
-                arrival.handlers.append((handler, key))
+                self.overlay.put(partition, Change(INBOX, key, b""))
+                arrival.handlers = (*arrival.handlers, (handler, key))
 
     # -- running handlers -----------------------------------------------------------------------------
 
@@ -318,7 +316,8 @@ class Pipeline:
         value = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.id_bytes, handler.name_bytes, index)
         headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
-        if len(key) + len(value) > self._limit - headers_size(headers):
+        size = len(key) + len(value)
+        if size > self._limit // 2 and size + headers_size(headers) > self._limit:
             raise TooLarge(
                 f"{handler.name}: {type(message).__name__} has {len(value)} bytes, the limit is {self._limit}"
             )

@@ -61,7 +61,7 @@ class Overlay:
     def forget(self, staged: Staged) -> None:
         """Drop changes that have reached the store, except where a newer one has come since."""
         for (table, partition, key), change in staged.changes.items():
-            rows = self._tables[table]
+            rows = self._tables.get(table, {})  # source positions are staged, but never read back
             local = store_key(partition, key)
             if rows.get(local) is change:
                 del rows[local]
