@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from streams.application import Application
 from streams.choreography import choreography, on
-from streams.codecs import JsonCodec
+from streams.codecs import json_without_schema
 from streams.handlers import Service
 from streams.logs import configure_logs
 from streams.message import Message, Row
 from streams.outcome import Outcome, outcome
-from streams.runtime.app import LaneApp
+from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
 from streams.settings import Settings
 from streams.table import Table
@@ -71,7 +71,7 @@ def application(settings: Settings) -> LaneApp:
     def bind(resources: dict[str, Any], schemas: Any) -> Application:
         del schemas
         return Application(
-            settings.layout(), wiring, JsonCodec, resources=resources, delivery=settings.delivery()
+            settings.layout(), wiring, json_without_schema, resources=resources, delivery=settings.delivery()
         )
 
     return LaneApp(settings, bind)
@@ -79,4 +79,4 @@ def application(settings: Settings) -> LaneApp:
 
 tune_process()
 configure_logs()
-app = application(Settings())
+app = application(settings_or_exit(Settings))

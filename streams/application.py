@@ -117,14 +117,14 @@ class Application:
         self.delivery = delivery or Delivery()
         resources = resources or {}
         self.tables = {
-            name: BoundTable(name, codecs(table.row), layout.changelog(name))
+            name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
             for name, table in wiring.tables().items()
         }
         if reserved := [name for name in self.tables if name in (INBOX, LANE) or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
         #: Changelog topic -> the table it belongs to, built-in ones too.
         self.changelogs = {layout.changelog(table): table for table in [*self.tables, INBOX, LANE]}
-        self.message_codecs = {topic: codecs(message) for topic, message in wiring.messages().items()}
+        self.message_codecs = {topic: codecs(message, topic) for topic, message in wiring.messages().items()}
         bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
         self.routes = {
             topic: BoundRoute(

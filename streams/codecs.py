@@ -131,13 +131,19 @@ class JsonCodec(Generic[T]):
             raise Undecodable(f"{self._kind.__name__}: {error}") from error
 
 
-#: Makes the codec of a message or row class.
-MakeCodec = Callable[[type[Any]], Codec[Any]]
+#: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.
+MakeCodec = Callable[[type[Any], str], Codec[Any]]
 
 
-def avro(schema_of: Callable[[type[Any]], str], schemas: Schemas) -> MakeCodec:
-    """Avro codecs, given how to find the schema of a class."""
-    return lambda kind: AvroCodec(kind, schema_of(kind), schemas)
+def avro(schema_of: Callable[[str], str], schemas: Schemas) -> MakeCodec:
+    """Avro codecs, given how to find the schema text of a subject."""
+    return lambda kind, subject: AvroCodec(kind, schema_of(subject), schemas)
+
+
+def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:
+    """JSON codecs, for what is not worth a schema."""
+    del subject
+    return JsonCodec(kind)
 
 
 def encode_row(codec: Codec[Any], row: Any) -> bytes:

@@ -31,6 +31,10 @@ class MissingHeader(PermanentError):
     """A message lacks a header that delivery depends on, such as its id."""
 
 
+class KeyMismatch(PermanentError):
+    """A message came under another key than the one it is about: its handlers would touch foreign rows."""
+
+
 class Undecodable(PermanentError):
     """The bytes of a message are not what its schema says."""
 

@@ -18,7 +18,15 @@ from streams.changes import INBOX, LANE, TIMER, Change, store_key
 from streams.codecs import decode_row, encode_row
 from streams.dead_letters import dead_letter
 from streams.envelope import ID, SOURCE, SUBJECT, TIME, TIMER_DUE, Envelope, derived_id, headers_size, rfc3339
-from streams.errors import HandlerFailed, MissingHeader, PermanentError, TooLarge, Undecodable, UnknownSchema
+from streams.errors import (
+    HandlerFailed,
+    KeyMismatch,
+    MissingHeader,
+    PermanentError,
+    TooLarge,
+    Undecodable,
+    UnknownSchema,
+)
 from streams.inbox import Inbox
 from streams.outcome import Outcome
 from streams.ports import Batch, Clock, Outgoing, Record, Store
@@ -131,6 +139,8 @@ class Pipeline:
                 self._forward(entry, record, home)
             else:
                 message = route.codec.decode(record.value, envelope.fingerprint)
+                if route.inbox and message.key.encode() != record.key:
+                    raise KeyMismatch(f"it is about {message.key!r}, its key is {record.key!r}")
                 arrivals.append(Arrival(entry, route, record, envelope, message))
         except UnknownSchema:
             return False

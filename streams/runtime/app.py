@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import faust
 import structlog
@@ -36,6 +36,8 @@ from streams.slots import Slot, take_slot
 from streams.topics import DEAD_LETTER_ROOM
 
 log = structlog.get_logger(__name__)
+
+S = TypeVar("S", bound=Settings)
 
 #: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
 SHUTDOWN_LIMIT = 30.0
@@ -259,9 +261,13 @@ class LaneApp(faust.App):
         self.rebalancing = False
 
 
-def settings_or_exit() -> Settings:
+def settings_or_exit(kind: type[S]) -> S:
     """Settings for a composition root: a mistake in them ends the process with one line."""
     try:
-        return Settings()
+        settings = kind()
+        settings.layout()
+        settings.delivery()
+        settings.brokers()
     except (SettingsError, ValueError) as error:
         raise SystemExit(f"error: {error}") from error
+    return settings

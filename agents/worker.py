@@ -1,0 +1,45 @@
+"""The composition root: only here are settings read and clients built.
+
+`faust -A agents.worker worker` runs a worker; several on one machine take a slot each and share the lanes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.choreographies import payment_first, stock_first
+from agents.gateway.client import HttpGateway
+from agents.settings import OrderSettings, Way
+from schemas import latest
+from streams.application import Application
+from streams.codecs import Schemas, avro
+from streams.logs import configure_logs
+from streams.runtime.app import LaneApp, settings_or_exit
+from streams.runtime.loop import tune_process
+from streams.settings import Settings
+from streams.testing.faults import faults_from_environment
+
+CHOREOGRAPHIES = {Way.STOCK_FIRST: stock_first, Way.PAYMENT_FIRST: payment_first}
+
+
+def create_app(settings: OrderSettings) -> LaneApp:
+    """A worker of the order application."""
+
+    async def open_resources(_: Settings) -> dict[str, Any]:
+        return {"gateway": HttpGateway(settings.gateway())}
+
+    def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
+        return Application(
+            settings.layout(),
+            CHOREOGRAPHIES[settings.choreography],
+            avro(latest, schemas),
+            resources=resources,
+            delivery=settings.delivery(),
+        )
+
+    return LaneApp(settings, bind, resources=open_resources, faults=faults_from_environment())
+
+
+tune_process()
+configure_logs()
+app = create_app(settings_or_exit(OrderSettings))
