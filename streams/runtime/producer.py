@@ -27,7 +27,7 @@ sender.BACKOFF_OVERRIDE = 0.003
 # The broker may answer NOT_ENOUGH_REPLICAS to the first batch of a transaction while it verifies the
 # partition; aiokafka retries after this time, 100 ms unless set.
 _RETRY_BACKOFF_MS = 10
-_CLOSE_TIMEOUT = 5.0
+_CLOSE_TIMEOUT = 2.0
 
 
 class KafkaTransactions:
@@ -54,6 +54,7 @@ class KafkaTransactions:
         self._producer: Any = None
         self._failure: Fenced | OutcomeUnknown | None = None
         self._known: set[TP] = set()
+        self._deadlines: set[asyncio.Timeout] = set()
 
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open.
@@ -150,6 +151,9 @@ class KafkaTransactions:
             self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
         # From here on nothing leaves this producer, whatever its background task still holds.
         _cut(producer.client)
+        now = asyncio.get_running_loop().time()
+        for deadline in self._deadlines:
+            deadline.reschedule(now)  # a step still waiting, because one beside it has failed
         task = asyncio.get_running_loop().create_task(_close(producer))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -164,14 +168,20 @@ class KafkaTransactions:
     async def _step(self, name: str, work: Awaitable[T], timeout: float | None = None) -> T:
         bound = self._options.step_timeout if timeout is None else timeout
         try:
-            async with asyncio.timeout(bound):
-                return await work
+            async with asyncio.timeout(bound) as deadline:
+                self._deadlines.add(deadline)
+                try:
+                    return await work
+                finally:
+                    self._deadlines.discard(deadline)
         except SteadfaustError:
             raise
         except Exception as error:  # noqa: BLE001 - aiokafka raises assertions too, and all mean the same here
             self._fail(name, bound, error)
 
     def _fail(self, name: str, bound: float, error: Exception) -> NoReturn:
+        if self._producer is None and self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from error  # discarded meanwhile
         if self._was_fenced(error):
             why = "another owner started, or its transaction timed out"
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
@@ -233,17 +243,22 @@ async def _close(producer: Any) -> None:
     if task is not None:
         # It would fail batches that are queued for a retry twice.
         task.remove_done_callback(producer._sender._fail_all)
-    with suppress(Exception):  # a connection that cannot be closed is closed by the broker
-        async with asyncio.timeout(_CLOSE_TIMEOUT):
-            await producer.client.close()
+    await _close_connections(producer.client)
     if task is not None:
         task.cancel()
         await asyncio.wait([task], timeout=_CLOSE_TIMEOUT)
         task.cancel()
         task.add_done_callback(_retrieve)
+        await _close_connections(producer.client)  # one that was being opened meanwhile
     waiters = [producer._txn_manager._transaction_waiter]
     for batches in producer._message_accumulator._batches.values():
         waiters += [waiter for batch in batches for waiter in (batch.future, batch._drain_waiter)]
     for waiter in waiters:
         if waiter is not None:
             waiter.add_done_callback(_retrieve)
+
+
+async def _close_connections(client: Any) -> None:
+    with suppress(Exception):  # what cannot be closed here is closed by the broker
+        async with asyncio.timeout(_CLOSE_TIMEOUT):
+            await client.close()

@@ -43,6 +43,7 @@ class FakeTransactions:
         self._id = transactional_id
         self._epoch: int | None = None
         self._in_transaction = False
+        self._requested = False
         self._failure: Fenced | OutcomeUnknown | None = None
 
     async def start(self) -> None:
@@ -61,7 +62,7 @@ class FakeTransactions:
         self._check_usable()
         if self._in_transaction:
             raise self._fail(f"{self._id} failed to begin: it is in a transaction")
-        self._in_transaction = True
+        self._in_transaction, self._requested = True, False
 
     async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
         """Write every record. Returns for each partition the offset after its last record."""
@@ -100,11 +101,11 @@ class FakeTransactions:
         self._check_usable()
         if not self._in_transaction:
             raise self._fail(f"{self._id} failed to commit: it is not in a transaction")
-        producer = self._cluster.producer(self._id)
-        if producer.epoch == self._epoch and producer.transaction is None:
+        if not self._requested:
             self._in_transaction = False
             return
         await self._request("commit")
+        producer = self._cluster.producer(self._id)
         lost, unanswered = self._cluster.take(Fault.COMMIT_LOST), self._cluster.take(Fault.COMMIT_DONE)
         if not lost:
             self._cluster.end(producer, TransactionState.COMMITTED)
@@ -141,6 +142,7 @@ class FakeTransactions:
             raise self._failure
         if not self._in_transaction:
             raise self._fail(f"{self._id} failed to {name}: it is not in a transaction")
+        self._requested = True
         if producer.transaction is None:
             producer.transaction = Transaction()
         return producer.transaction

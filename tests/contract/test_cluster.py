@@ -1,0 +1,628 @@
+"""What a lane relies on in Kafka, held by the fake and by the real adapter alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
+
+from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, PositionLost, TooLarge, TopicMismatch
+from streams.ports import TP, Cluster, Outgoing, Reader, Record, Transactions
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.topics import KafkaTopics
+from streams.testing.broker import FakeCluster
+from streams.topics import TopicSpec
+
+BOUND = 20.0
+_names = count(time.time_ns())
+
+
+def unique(prefix: str) -> str:
+    return f"{prefix}-{next(_names)}"
+
+
+class World(Protocol):
+    cluster: Cluster
+
+    async def topic(self, partitions: int = 1) -> str: ...
+    async def produce(self, tp: TP, values: Iterable[bytes]) -> None: ...
+    async def truncate(self, tp: TP, before: int) -> None: ...
+    async def close(self) -> None: ...
+
+
+class FakeWorld:
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+
+    async def topic(self, partitions: int = 1) -> str:
+        name = unique("topic")
+        self.cluster.create_topic(name, partitions)
+        return name
+
+    async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
+        for value in values:
+            self.cluster.produce(tp, None, value)
+
+    async def truncate(self, tp: TP, before: int) -> None:
+        self.cluster.truncate(tp, before)
+
+    async def close(self) -> None:
+        pass
+
+
+class KafkaWorld:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.cluster = KafkaCluster(bootstrap, KafkaOptions(metadata_timeout=2.0))
+
+    async def topic(self, partitions: int = 1) -> str:
+        name = unique("topic")
+        async with KafkaTopics(self.bootstrap) as topics:
+            await topics.create([TopicSpec(name, partitions, 1, {"cleanup.policy": "delete"})])
+        return name
+
+    async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
+            for value in values:
+                await producer.send_and_wait(tp.topic, value, partition=tp.partition)
+
+    async def truncate(self, tp: TP, before: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({tp: RecordsToDelete(before)})
+        finally:
+            await admin.close()
+
+    async def close(self) -> None:
+        await self.cluster.close()
+
+
+@pytest.fixture(params=["fake", "kafka"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    made = FakeWorld() if request.param == "fake" else KafkaWorld(request.getfixturevalue("kafka").bootstrap)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def owner(world: World) -> AsyncIterator[Callable[[str], Any]]:
+    """Starts owners of a transactional id and lets go of them at the end."""
+    started: list[Transactions] = []
+
+    async def start(transactional_id: str) -> Transactions:
+        producer = world.cluster.transactions(transactional_id)
+        started.append(producer)
+        await producer.start()
+        return producer
+
+    yield start
+    for producer in started:
+        await producer.discard()
+
+
+@pytest.fixture
+async def reader(world: World) -> AsyncIterator[Reader]:
+    made = await world.cluster.reader()
+    yield made
+    await made.close()
+
+
+def out(*values: bytes) -> list[Outgoing]:
+    return [Outgoing(b"key", value, []) for value in values]
+
+
+async def write(producer: Transactions, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+    """One whole transaction."""
+    await producer.begin()
+    ends = await producer.send(batches)
+    await producer.commit()
+    return ends
+
+
+async def read(reader: Reader, position: Mapping[TP, int], until: Mapping[TP, int]) -> list[Record]:
+    """Read until every position has been reached."""
+    await reader.assign(position)
+    records: list[Record] = []
+    async with asyncio.timeout(BOUND):
+        while any(reader.position(tp) < offset for tp, offset in until.items()):
+            for batch in await reader.fetch(max_records=100, timeout=0.5):
+                assert batch.next_offset == reader.position(batch.tp)
+                records += batch.records
+    return records
+
+
+async def read_all(world: World, reader: Reader, *tps: TP) -> list[bytes | None]:
+    ends = await world.cluster.end_offsets(tps)
+    return [record.value for record in await read(reader, dict.fromkeys(tps, 0), ends)]
+
+
+# Fencing
+
+
+@pytest.mark.parametrize("step", ["send", "send_offsets", "commit"])
+async def test_start_fences_the_previous_owner_in_the_middle_of_its_transaction(
+    world: World, owner: Any, reader: Reader, step: str
+) -> None:
+    tp, source, group, name = (
+        TP(await world.topic(), 0),
+        TP(await world.topic(), 0),
+        unique("group"),
+        unique("id"),
+    )
+    zombie = await owner(name)
+    await zombie.begin()
+    await zombie.send({tp: out(b"zombie")})
+    await zombie.send_offsets({source: 7}, group)
+
+    successor = await owner(name)
+
+    steps = {
+        "send": lambda: zombie.send({tp: out(b"zombie again")}),
+        "send_offsets": lambda: zombie.send_offsets({source: 8}, group),
+        "commit": zombie.commit,
+    }
+    with pytest.raises(Fenced):
+        await steps[step]()
+    assert await world.cluster.committed(group, [source]) == {}
+    await write(successor, {tp: out(b"successor")})
+    assert await read_all(world, reader, tp) == [b"successor"]
+
+
+async def test_a_fenced_owner_stays_fenced_at_every_step(world: World, owner: Any) -> None:
+    tp, name = TP(await world.topic(), 0), unique("id")
+    zombie = await owner(name)
+    await zombie.begin()
+    await zombie.send({tp: out(b"1")})
+    await owner(name)
+    with pytest.raises(Fenced):
+        await zombie.send({tp: out(b"2")})
+    for step in (
+        zombie.begin,
+        lambda: zombie.send({tp: out(b"3")}),
+        lambda: zombie.send_offsets({tp: 1}, "group"),
+        zombie.commit,
+    ):
+        with pytest.raises(Fenced):
+            await step()
+
+
+async def test_an_idle_owner_learns_of_its_fencing_at_the_first_request(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp, name = TP(await world.topic(), 0), unique("id")
+    zombie = await owner(name)
+    await write(zombie, {tp: out(b"before")})
+    await owner(name)
+    await zombie.begin()
+    with pytest.raises(Fenced):
+        await zombie.send({tp: out(b"after")})
+    assert await read_all(world, reader, tp) == [b"before"]
+
+
+async def test_offsets_alone_are_fenced_too(world: World, owner: Any) -> None:
+    source, group, name = TP(await world.topic(), 0), unique("group"), unique("id")
+    zombie = await owner(name)
+    await owner(name)
+    await zombie.begin()
+    with pytest.raises(Fenced):
+        await zombie.send_offsets({source: 3}, group)
+    assert await world.cluster.committed(group, [source]) == {}
+
+
+async def test_start_ends_the_transaction_of_a_dead_owner_so_that_readers_go_on(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp, name = TP(await world.topic(), 0), unique("id")
+    dead = await owner(name)
+    await dead.begin()
+    await dead.send({tp: out(b"never committed")})
+    await world.produce(tp, [b"behind it"])
+    await reader.assign({tp: 0})
+    assert await reader.fetch(max_records=10, timeout=0.3) == []
+    await dead.discard()
+    assert await reader.fetch(max_records=10, timeout=0.3) == []
+
+    await owner(name)
+
+    assert await read_all(world, reader, tp) == [b"behind it"]
+
+
+async def test_two_starts_at_once_leave_one_owner_that_works(world: World, reader: Reader) -> None:
+    tp, name = TP(await world.topic(), 0), unique("id")
+    both = [world.cluster.transactions(name) for _ in range(2)]
+    await asyncio.gather(*(producer.start() for producer in both))
+    outcomes = await asyncio.gather(*(write(p, {tp: out(b"x")}) for p in both), return_exceptions=True)
+    assert sum(isinstance(outcome, dict) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, Fenced) for outcome in outcomes) == 1
+    assert await read_all(world, reader, tp) == [b"x"]
+    for producer in both:
+        await producer.discard()
+
+
+# Transactions and offsets
+
+
+async def test_open_records_are_hidden_until_the_commit(world: World, owner: Any, reader: Reader) -> None:
+    tp = TP(await world.topic(), 0)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    await producer.send({tp: out(b"1", b"2")})
+    await reader.assign({tp: 0})
+    assert await reader.fetch(max_records=10, timeout=0.3) == []
+    assert reader.position(tp) == 0
+
+    await producer.commit()
+
+    assert [r.value for r in await read(reader, {tp: 0}, {tp: 2})] == [b"1", b"2"]
+
+
+async def test_send_returns_the_positions_that_a_reader_then_sees(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    topic = await world.topic(3)
+    first, second, untouched = (TP(topic, i) for i in range(3))
+    producer = await owner(unique("id"))
+    for _ in range(3):
+        ends = await write(producer, {first: out(b"a", b"b"), second: out(b"c"), untouched: []})
+        assert ends.keys() == {first, second}
+        records = await read(reader, {first: 0, second: 0}, ends)
+        last = {tp: max(r.offset for r in records if r.partition == tp.partition) for tp in ends}
+        assert ends == {tp: offset + 1 for tp, offset in last.items()}
+
+
+async def test_the_position_moves_over_a_marker_when_no_record_comes(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp = TP(await world.topic(), 0)
+    ends = await write(await owner(unique("id")), {tp: out(b"1")})
+    end = (await world.cluster.end_offsets([tp]))[tp]
+    assert end == ends[tp] + 1
+    await reader.assign(ends)
+    started = time.monotonic()
+    batch, *rest = await reader.fetch(max_records=10, timeout=BOUND)
+    assert time.monotonic() - started < BOUND / 2
+    assert (batch.tp, list(batch.records), batch.next_offset, rest) == (tp, [], end, [])
+    assert reader.position(tp) == end
+
+
+async def test_a_batch_ends_behind_the_marker_or_right_behind_its_last_record(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp = TP(await world.topic(), 0)
+    await write(await owner(unique("id")), {tp: out(b"1", b"2")})
+    await reader.assign({tp: 0})
+    (batch,) = await reader.fetch(max_records=1, timeout=BOUND)
+    assert ([r.value for r in batch.records], batch.next_offset) == ([b"1"], 1)
+    (batch,) = await reader.fetch(max_records=10, timeout=BOUND)
+    assert ([r.value for r in batch.records], batch.next_offset) == ([b"2"], 3)
+
+
+async def test_aborted_records_are_skipped_and_their_offsets_counted(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp, name = TP(await world.topic(), 0), unique("id")
+    dead = await owner(name)
+    await dead.begin()
+    await dead.send({tp: out(b"aborted", b"aborted")})
+    successor = await owner(name)
+    ends = await write(successor, {tp: out(b"kept")})
+    (record,) = await read(reader, {tp: 0}, ends)
+    assert (record.value, record.offset) == (b"kept", 3)
+
+
+async def test_committed_positions_move_only_with_the_commit(world: World, owner: Any) -> None:
+    topic, target, group = await world.topic(2), TP(await world.topic(), 0), unique("group")
+    moved, other = TP(topic, 0), TP(topic, 1)
+    name = unique("id")
+    producer = await owner(name)
+    await producer.begin()
+    await producer.send({target: out(b"1")})
+    await producer.send_offsets({moved: 5}, group)
+    assert await world.cluster.committed(group, [moved, other]) == {}
+    await producer.commit()
+    # The commit returns when it is decided, and the position may show later: the next start waits for that.
+    await owner(name)
+    assert await world.cluster.committed(group, [moved, other]) == {moved: 5}
+    assert await world.cluster.committed(group, []) == {}
+
+
+async def test_positions_are_committed_without_records_and_for_many_partitions(
+    world: World, owner: Any
+) -> None:
+    topic, group = await world.topic(16), unique("group")
+    positions = {TP(topic, i): i * 10 for i in range(16)}
+    name = unique("id")
+    producer = await owner(name)
+    await producer.begin()
+    await producer.send_offsets(positions, group)
+    await producer.commit()
+    await owner(name)
+    assert await world.cluster.committed(group, positions) == positions
+
+
+async def test_records_and_positions_may_be_sent_at_the_same_time(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp, source, group = TP(await world.topic(), 0), TP(await world.topic(), 0), unique("group")
+    name = unique("id")
+    producer = await owner(name)
+    for i in range(5):
+        await producer.begin()
+        await asyncio.gather(
+            producer.send({tp: out(b"%d" % i)}), producer.send_offsets({source: i + 1}, group)
+        )
+        await producer.commit()
+    await owner(name)
+    assert await world.cluster.committed(group, [source]) == {source: 5}
+    assert await read_all(world, reader, tp) == [b"%d" % i for i in range(5)]
+
+
+async def test_an_empty_transaction_commits_and_writes_nothing(world: World, owner: Any) -> None:
+    tp = TP(await world.topic(), 0)
+    producer = await owner(unique("id"))
+    assert await write(producer, {tp: []}) == {}
+    assert await write(producer, {}) == {}
+    assert await world.cluster.end_offsets([tp]) == {tp: 0}
+
+
+async def test_end_offsets_are_the_high_watermark_while_a_transaction_is_open(
+    world: World, owner: Any
+) -> None:
+    tp = TP(await world.topic(), 0)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    await producer.send({tp: out(b"1", b"2", b"3")})
+    assert await world.cluster.end_offsets([tp]) == {tp: 3}
+    assert await world.cluster.begin_offsets([tp]) == {tp: 0}
+    assert await world.cluster.end_offsets([]) == {}
+
+
+async def test_a_transaction_larger_than_a_batch_keeps_the_order(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    topic = await world.topic(2)
+    values = [b"%06d" % i + b"x" * 100_000 for i in range(30)]
+    ends = await write(await owner(unique("id")), {TP(topic, p): out(*values) for p in range(2)})
+    assert ends == {TP(topic, p): 30 for p in range(2)}
+    records = await read(reader, dict.fromkeys(ends, 0), ends)
+    for partition in range(2):
+        assert [r.value for r in records if r.partition == partition] == values
+
+
+async def test_keys_tombstones_headers_and_times_arrive_as_sent(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp = TP(await world.topic(), 0)
+    sent = [
+        Outgoing(b"k", b"v", [("ce_id", b"1"), ("ce_id", b"2"), ("empty", b"")]),
+        Outgoing(b"k", None, (("reason", b"deleted"),)),
+        Outgoing(None, b"", []),
+    ]
+    before = int(time.time() * 1000)
+    ends = await write(await owner(unique("id")), {tp: sent})
+    records = await read(reader, {tp: 0}, ends)
+    assert [(r.topic, r.partition, r.offset) for r in records] == [(*tp, i) for i in range(3)]
+    assert [(r.key, r.value, list(r.headers)) for r in records] == [(k, v, list(h)) for k, v, h in sent]
+    assert all(before <= r.timestamp <= time.time() * 1000 for r in records)
+
+
+async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World, owner: Any) -> None:
+    tp = TP(await world.topic(), 0)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    with pytest.raises(TooLarge, match=tp.topic):
+        await producer.send({tp: [*out(b"small"), Outgoing(b"key", b"x" * (1 << 20), [])]})
+    assert await world.cluster.end_offsets([tp]) == {tp: 0}
+
+
+# Letting go
+
+
+async def test_a_discarded_transaction_stays_open_and_the_next_start_aborts_it(
+    world: World, owner: Any, reader: Reader
+) -> None:
+    tp, source, group, name = (
+        TP(await world.topic(), 0),
+        TP(await world.topic(), 0),
+        unique("group"),
+        unique("id"),
+    )
+    first = await owner(name)
+    await first.begin()
+    await first.send({tp: out(b"discarded")})
+    await first.send_offsets({source: 9}, group)
+    await first.discard()
+    await first.discard()
+    assert await world.cluster.end_offsets([tp]) == {tp: 1}
+    with pytest.raises(OutcomeUnknown):
+        await first.commit()
+
+    await write(await owner(name), {tp: out(b"kept")})
+
+    assert await world.cluster.committed(group, [source]) == {}
+    assert await read_all(world, reader, tp) == [b"kept"]
+
+
+async def test_steps_out_of_order_are_refused(world: World, owner: Any) -> None:
+    tp = TP(await world.topic(), 0)
+    for step in (
+        lambda p: p.send({tp: out(b"1")}),
+        lambda p: p.send_offsets({tp: 1}, "group"),
+        lambda p: p.commit(),
+    ):
+        with pytest.raises(OutcomeUnknown):
+            await step(await owner(unique("id")))
+    twice = await owner(unique("id"))
+    await twice.begin()
+    with pytest.raises(OutcomeUnknown):
+        await twice.begin()
+    assert await world.cluster.end_offsets([tp]) == {tp: 0}
+
+
+# Reading
+
+
+async def test_fetch_comes_back_when_a_record_arrives(world: World, reader: Reader) -> None:
+    topic = await world.topic(2)
+    await reader.assign({TP(topic, 0): 0, TP(topic, 1): 0})
+    waiting = asyncio.ensure_future(reader.fetch(max_records=10, timeout=BOUND))
+    await world.produce(TP(topic, 1), [b"1"])
+    (batch,) = await waiting
+    assert (batch.tp, [r.value for r in batch.records], batch.next_offset) == (TP(topic, 1), [b"1"], 1)
+
+
+async def test_fetch_comes_back_empty_after_its_timeout(world: World, reader: Reader) -> None:
+    await reader.assign({TP(await world.topic(), 0): 0})
+    started = time.monotonic()
+    assert await reader.fetch(max_records=10, timeout=0.2) == []
+    assert 0.1 < time.monotonic() - started < 5
+
+
+async def test_fetch_is_bounded_and_misses_nothing(world: World, reader: Reader) -> None:
+    topic = await world.topic(3)
+    tps = [TP(topic, i) for i in range(3)]
+    for tp in tps:
+        await world.produce(tp, [b"%d" % i for i in range(10)])
+    await reader.assign(dict.fromkeys(tps, 2))
+    seen: dict[TP, list[int]] = {tp: [] for tp in tps}
+    async with asyncio.timeout(BOUND):
+        while any(reader.position(tp) < 10 for tp in tps):
+            batches = await reader.fetch(max_records=4, timeout=0.5)
+            assert sum(len(batch.records) for batch in batches) <= 4
+            for batch in batches:
+                seen[batch.tp] += [record.offset for record in batch.records]
+    assert seen == {tp: list(range(2, 10)) for tp in tps}
+
+
+async def test_assign_replaces_what_was_assigned(world: World, reader: Reader) -> None:
+    topic = await world.topic(2)
+    old, new = TP(topic, 0), TP(topic, 1)
+    await world.produce(old, [b"old"])
+    await world.produce(new, [b"1", b"2"])
+    assert len(await read(reader, {old: 0}, {old: 1})) == 1
+    assert [r.value for r in await read(reader, {new: 1}, {new: 2})] == [b"2"]
+    assert [r.value for r in await read(reader, {new: 0}, {new: 2})] == [b"1", b"2"]
+    await reader.assign({})
+    assert await reader.fetch(max_records=10, timeout=0.05) == []
+
+
+@pytest.mark.parametrize("position", [2, 40])
+async def test_a_position_outside_the_log_is_lost(world: World, reader: Reader, position: int) -> None:
+    tp = TP(await world.topic(), 0)
+    await world.produce(tp, [b"%d" % i for i in range(8)])
+    await world.truncate(tp, 5)
+    assert await world.cluster.begin_offsets([tp]) == {tp: 5}
+    await reader.assign({tp: position})
+    with pytest.raises(PositionLost, match=rf"{tp.topic}\[0\].* {position}.*5 to 8"):
+        await reader.fetch(max_records=10, timeout=BOUND)
+
+
+async def test_an_unknown_topic_is_named_within_a_bound(world: World, owner: Any, reader: Reader) -> None:
+    missing = TP(unique("missing"), 0)
+    too_few = TP(await world.topic(), 5)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    async with asyncio.timeout(60):
+        with pytest.raises(TopicMismatch, match=missing.topic):
+            await reader.assign({missing: 0})
+        with pytest.raises(TopicMismatch, match=missing.topic):
+            await world.cluster.end_offsets([missing])
+        with pytest.raises(TopicMismatch, match=rf"{too_few.topic}\[5\]"):
+            await producer.send({too_few: out(b"1")})
+
+
+# What only the real adapter can get wrong
+
+
+async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
+    nowhere = KafkaCluster("127.0.0.1:1", KafkaOptions(metadata_timeout=0.5, start_timeout=0.5))
+    with pytest.raises(ClusterUnavailable):
+        await nowhere.committed("group", [TP("topic", 0)])
+    with pytest.raises(ClusterUnavailable):
+        await nowhere.end_offsets([TP("topic", 0)])
+    with pytest.raises(ClusterUnavailable):
+        await nowhere.reader()
+    producer = nowhere.transactions("id")
+    with pytest.raises(OutcomeUnknown):
+        await producer.start()
+    await producer.discard()
+    await nowhere.close()
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(kafka: Any, lost: str) -> None:
+    world = KafkaWorld(kafka.bootstrap)
+    world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(step_timeout=1.0))
+    source, group, name = TP(await world.topic(), 0), unique("group"), unique("id")
+    first = world.cluster.transactions(name)
+    await first.start()
+    await first.begin()
+    await first.send_offsets({source: 4}, group)
+    silenced(first, lost)
+    with pytest.raises(OutcomeUnknown, match="no answer"):
+        await first.commit()
+    await first.discard()
+
+    second = world.cluster.transactions(name)
+    await second.start()
+    assert await world.cluster.committed(group, [source]) == ({source: 4} if lost == "answer" else {})
+    await second.discard()
+    async with asyncio.timeout(BOUND):
+        await world.close()
+
+
+def silenced(producer: Any, lost: str) -> None:
+    """Let the end of the transaction vanish on its way, or its answer."""
+    client = producer._producer.client
+    real = client.send
+
+    async def send(node: int, request: Any, **options: Any) -> Any:
+        if type(request).__name__ != "EndTxnRequest":
+            return await real(node, request, **options)
+        if lost == "answer":
+            await real(node, request, **options)
+        return await asyncio.get_running_loop().create_future()
+
+    client.send = send
+
+
+async def test_a_discarded_producer_sends_nothing_more(kafka: Any) -> None:
+    world = KafkaWorld(kafka.bootstrap)
+    tp = TP(await world.topic(), 0)
+    producer: Any = world.cluster.transactions(unique("id"))
+    await producer.start()
+    await producer.begin()
+    sending = asyncio.ensure_future(producer.send({tp: out(b"1")}))
+    await asyncio.sleep(0)  # it is on its way, and the broker has not been asked yet
+    await producer.discard()
+    with pytest.raises(OutcomeUnknown):
+        await sending
+    async with asyncio.timeout(BOUND):
+        await world.close()
+    assert await world.cluster.end_offsets([tp]) == {tp: 0}
+    await world.close()
+
+
+async def test_topics_are_created_once_and_described(kafka: Any) -> None:
+    spec = TopicSpec(unique("topic"), 3, 1, {"cleanup.policy": "compact", "max.message.bytes": "2000000"})
+    async with KafkaTopics(kafka.bootstrap) as topics:
+        await topics.create([spec])
+        await topics.create([TopicSpec(spec.name, 9, 1)])
+        described = await topics.describe([spec.name, "no.such.topic"])
+        assert described.keys() == {spec.name}
+        topic = described[spec.name]
+        assert (topic.partitions, topic.replication, topic.ready) == (3, 1, True)
+        assert topic.config["cleanup.policy"] == "compact"
+        assert topic.config["max.message.bytes"] == "2000000"
+        with pytest.raises(TopicMismatch, match="no spaces"):
+            await topics.create([TopicSpec("no spaces", 1, 1)])
+        assert await topics.describe(["no.such.topic"]) == {}
