@@ -114,7 +114,8 @@ class Child:
         with suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), grace)
+            async with asyncio.timeout(grace):
+                await self._process.wait()
         except TimeoutError:
             say(f"{self.name} did not stop within {grace:.0f} s and is killed; log: {self.log}")
             with suppress(ProcessLookupError):
@@ -125,7 +126,9 @@ class Child:
 async def _bounded(answers: Callable[[], Awaitable[bool]]) -> bool:
     """One look, given up after 2 s: a process may accept a connection and say nothing."""
     try:
-        return await asyncio.wait_for(answers(), 2.0)
+        # Not wait_for: before Python 3.12 it drops a cancellation that arrives together with the answer.
+        async with asyncio.timeout(2.0):
+            return await answers()
     except TimeoutError:
         return False
 

@@ -24,6 +24,9 @@ from streams.local.supervisor import ERROR, READY, STOP_WITHIN, StackSpec, take_
 _STOPPED_WITHIN = 2 * STOP_WITHIN + 10
 """Seconds for a supervisor to end: companions, then brokers, each killed at last."""
 
+_left_running: list[subprocess.Popen[str]] = []
+"""Supervisors that outlive us: a Popen that is collected while its process runs warns."""
+
 
 def _silent(_line: str) -> None:
     pass
@@ -124,7 +127,7 @@ def start(spec: StackSpec, say: Callable[[str], None] = _silent) -> Stack:
     Raises:
         StackError: it could not start.
     """
-    launch(spec, say)
+    _left_running.append(launch(spec, say))
     return Stack(Path(spec.var))
 
 

@@ -1,0 +1,196 @@
+"""The local stack on real Kafka: it comes up, is found again, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+import streams
+from streams.local import Companion, Stack, StackError, local_stack, running, start, stop
+from streams.local.loopback import kafka_answers
+from streams.local.stack import launch
+from streams.local.supervisor import StackSpec
+
+BANK = Companion(
+    [
+        "python",
+        "-c",
+        "import os, http.server as h; h.test(h.SimpleHTTPRequestHandler, port=int(os.environ['PORT']))",
+    ],
+    ready="/",
+)
+
+
+def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
+    """Wait for a condition; fail when it does not come true within so many seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def port_of(stack: Stack) -> int:
+    return int(stack.bootstrap.rsplit(":", 1)[1])
+
+
+def steadfaust(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where no application declares companions."""
+    command = [sys.executable, "-c", "from streams.cli.main import main; main()", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
+    return subprocess.run(
+        command, cwd=tempfile.gettempdir(), env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_broker_answers_where_stack_json_says(kafka: Stack) -> None:
+    written = json.loads((kafka.var.root / "stack.json").read_text())
+    (broker,) = written["brokers"]
+    assert written["bootstrap"] == f"127.0.0.1:{broker['port']}"
+    assert asyncio.run(kafka_answers(broker["port"], brokers=1))
+    assert psutil.pid_exists(written["supervisor_pid"])
+    assert "Kafka Server started" in Path(broker["log"]).read_text()
+
+
+def test_a_second_supervisor_is_refused(kafka: Stack) -> None:
+    with (
+        pytest.raises(StackError, match=r"is in use by the supervisor with pid \d+"),
+        local_stack(kafka.var.root),
+    ):
+        pytest.fail("it started")
+
+
+async def test_a_restart_finds_the_same_cluster(tmp_path: Path) -> None:
+    async with local_stack(tmp_path) as stack:
+        first = stack.state
+    assert gone(first.brokers[0].pid)
+    assert gone(first.supervisor_pid)
+    assert stack.var.read() is None
+    async with local_stack(tmp_path) as stack:
+        assert stack.state.cluster_id == first.cluster_id
+        assert await kafka_answers(port_of(stack), brokers=1)
+
+
+def test_what_a_killed_supervisor_left_is_taken_over(tmp_path: Path) -> None:
+    first = start(StackSpec(str(tmp_path), processes={"bank": BANK})).state
+    os.kill(first.supervisor_pid, signal.SIGKILL)
+    eventually(lambda: running(tmp_path) is None)
+    assert not gone(first.brokers[0].pid), "the broker is an orphan"
+    said: list[str] = []
+    with local_stack(tmp_path, say=said.append) as stack:
+        pids = f"{first.brokers[0].pid}, {first.processes['bank'].pid}"
+        assert (
+            said[0]
+            == f"supervisor {first.supervisor_pid} was killed: ending what it left running (pid {pids})"
+        )
+        assert gone(first.brokers[0].pid)
+        assert gone(first.processes["bank"].pid)
+        assert stack.state.cluster_id == first.cluster_id
+
+
+def test_the_death_of_a_broker_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
+    said: list[str] = []
+    with launch(StackSpec(str(tmp_path), processes={"bank": BANK}), said.append) as supervisor:
+        stack = Stack(tmp_path)
+        bank = stack.state.processes["bank"]
+        with urllib.request.urlopen(bank.url, timeout=10) as answer:
+            assert answer.status == 200
+        stack.signal_broker(1, signal.SIGKILL)
+        assert supervisor.wait(timeout=60) == 1
+    assert gone(bank.pid)
+    last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
+    assert "error: broker 1 died (SIGKILL): " in last
+    assert last.endswith(f"log: {tmp_path}/log/broker-1.log")
+    with pytest.raises(StackError, match=r"is down: see .*supervisor\.log"):
+        _ = stack.state
+
+
+def test_a_starter_that_gives_up_stops_what_it_started(tmp_path: Path) -> None:
+    def give_up(line: str) -> None:
+        raise KeyboardInterrupt(line)
+
+    with pytest.raises(KeyboardInterrupt, match="broker 1 answers"):
+        launch(StackSpec(str(tmp_path), processes={"bank": BANK}), give_up)
+    assert running(tmp_path) is None
+    assert Stack(tmp_path).var.read() is None
+
+
+def test_a_stack_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, signal, pathlib, streams.local as l\n"
+        "with l.local_stack(pathlib.Path(sys.argv[1])): print('up', flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == b"up\n"
+        left = Stack(tmp_path).state
+        starter.kill()
+    eventually(lambda: gone(left.supervisor_pid) and gone(left.brokers[0].pid))
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(StackError, match=f"^port {port} on 127.0.0.1 is taken"),
+            local_stack(tmp_path, port=port),
+        ):
+            pytest.fail("it started")
+
+
+async def test_three_brokers_see_each_other_and_a_killed_one_comes_back(tmp_path: Path) -> None:
+    async with local_stack(tmp_path, brokers=3, revive_after=0.0) as stack:
+        brokers = stack.state.brokers
+        assert [broker.id for broker in brokers] == [1, 2, 3]
+        assert stack.bootstrap == ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
+        for broker in brokers:
+            assert await kafka_answers(broker.port, brokers=3)
+        stack.signal_broker(2, signal.SIGKILL)
+        eventually(lambda: stack.state.brokers[1].pid != brokers[1].pid)
+        assert stack.state.brokers[1].port == brokers[1].port
+
+
+def test_the_command_starts_a_stack_once_and_stops_it(tmp_path: Path) -> None:
+    var = ("--var", str(tmp_path))
+    assert steadfaust("status", *var).returncode == 3
+    first, second = steadfaust("up", *var), steadfaust("up", *var)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert second.stdout.startswith("already up\nkafka    127.0.0.1:")
+    shown = json.loads(steadfaust("status", "--json", *var).stdout)
+    assert shown["up"] is True
+    assert f"kafka    {shown['bootstrap']}" in first.stdout
+    assert steadfaust("down", *var).stdout == "stopped\n"
+    assert gone(shown["brokers"][0]["pid"])
+    assert steadfaust("down", *var).stdout == "already down\n"
+
+
+def test_an_error_of_the_command_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = steadfaust("up", "--var", str(tmp_path / "file"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write to ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_stop_ends_the_orphans_of_a_killed_supervisor(tmp_path: Path) -> None:
+    left = start(StackSpec(str(tmp_path))).state
+    os.kill(left.supervisor_pid, signal.SIGKILL)
+    eventually(lambda: running(tmp_path) is None)
+    assert stop(tmp_path) is True
+    assert gone(left.brokers[0].pid)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from streams.local.errors import OtherCluster
+from streams.local.kafka import Cluster, Jvm, Node, Shape, properties
+
+NODES = [Node(1, 20001, 20011), Node(2, 20002, 20012), Node(3, 20003, 20013)]
+JVM = Jvm(Path("java"), "kafka.jar")
+
+
+def read(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def test_every_listener_is_on_the_loopback_interface() -> None:
+    settings = read(properties(NODES[0], NODES, Path("data")))
+    assert settings["listeners"] == "CLIENTS://127.0.0.1:20001,CONTROLLER://127.0.0.1:20011"
+    assert settings["advertised.listeners"] == "CLIENTS://127.0.0.1:20001"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:20011,2@127.0.0.1:20012,3@127.0.0.1:20013"
+
+
+@pytest.mark.parametrize(("brokers", "copies", "in_sync"), [(1, "1", "1"), (3, "3", "2")])
+def test_internal_topics_are_as_safe_as_the_cluster_allows(brokers: int, copies: str, in_sync: str) -> None:
+    settings = read(properties(NODES[0], NODES[:brokers], Path("data")))
+    replicated = [name for name in settings if name.endswith("replication.factor")]
+    least = [name for name in settings if name.endswith((".min.isr", "min.insync.replicas"))]
+    assert len(replicated) == 4
+    assert len(least) == 3
+    assert {settings[name] for name in replicated} == {copies}
+    assert {settings[name] for name in least} == {in_sync}
+
+
+def test_benchmarks_leave_the_optimising_compiler_on() -> None:
+    assert "-XX:TieredStopAtLevel=1" in JVM.command("Main")
+    assert "-XX:TieredStopAtLevel=1" not in Jvm(Path("java"), "kafka.jar", tiered=True).command("Main")
+
+
+def test_data_of_another_cluster_size_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
+    with pytest.raises(
+        OtherCluster, match=r"holds a cluster of 1 broker\(s\), not 3: start it with --brokers 1"
+    ):
+        Cluster(tmp_path, JVM, NODES).prepare()
+
+
+def test_data_found_again_gets_the_ports_of_this_start(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
+    cluster = Cluster(tmp_path, JVM, [Node(1, 20001, 20011)])
+    cluster.prepare()
+    assert cluster.shape.cluster_id == "id"
+    assert "CLIENTS://127.0.0.1:20001" in (tmp_path / "broker-1.properties").read_text()
