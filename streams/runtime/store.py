@@ -1,7 +1,6 @@
 """A lane's tables in RocksDB: one database for each lane, a column family for each table.
 
-Memory is bounded for the process, not for each lane: all lanes share one block cache, and their write
-buffers are charged to it.
+Memory is bounded: one block cache for the process, shared by all lanes, and a small write buffer for each.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import shutil
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from rocksdict import (
     Rdict,
     ReadOptions,
     WriteBatch,
-    WriteBufferManager,
 )
 
 from streams.errors import StoreBroken, StoreBusy
@@ -41,8 +38,9 @@ _TIME = struct.Struct(">d")
 class RocksStores:
     """Opens the databases of this process's lanes, under `directory`/lane-<n>.
 
-    `cache_bytes` bounds blocks, indexes, filters and write buffers of all lanes together;
-    `write_buffer_bytes` is what one table gathers in memory before it is flushed.
+    `cache_bytes` bounds blocks, indexes and filters of all lanes together; `write_buffer_bytes` is what all
+    tables of one lane gather in memory before flushes are started. A burst of writes may fill it twice for
+    each table; then writes wait.
     """
 
     def __init__(
@@ -51,10 +49,6 @@ class RocksStores:
         self._directory = Path(directory)
         self._write_buffer_bytes = write_buffer_bytes
         self._cache = Cache(cache_bytes)
-        # No stalls: a flush is started when half the cache is memtables, and writers go on meanwhile.
-        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            cache_bytes // 2, False, self._cache
-        )
 
     def path(self, lane: int) -> Path:
         """The directory of a lane's database."""
@@ -83,8 +77,10 @@ class RocksStores:
         options.create_if_missing(True)
         options.create_missing_column_families(True)
         options.set_block_based_table_factory(table)
-        options.set_write_buffer_manager(self._buffers)
         options.set_write_buffer_size(self._write_buffer_bytes)
+        # For all tables of a lane together, each of which may otherwise fill two buffers. Not one bound for
+        # all lanes: a lane flushes only its own tables, over and over when others hold what is allowed.
+        options.set_db_write_buffer_size(self._write_buffer_bytes)
         # The default, an eighth of the write buffer, is taken by every table that was written to once.
         options.set_arena_block_size(64 * 1024)
         options.set_compression_type(DBCompressionType.lz4())
@@ -120,16 +116,12 @@ class RocksStore:
             raise _refused(self._path, error) from error
         self._tables = {name: self._db.get_column_family(name) for name in names if name != _META}
         self._handles = {name: self._db.get_column_family_handle(name) for name in self._tables}
-        self._positions = dict(self._stored_positions())
-        raw = self._db.get(_UPDATED_AT)
+        meta = dict(_chunk(self._db, b"", None, limit=None))
+        self._positions = {
+            _tp_of(key): _OFFSET.unpack(meta[key])[0] for key in meta if key.startswith(_POSITION)
+        }
+        raw = meta.get(_UPDATED_AT)
         self._updated_at: float | None = None if raw is None else _TIME.unpack(raw)[0]
-
-    def _stored_positions(self) -> Iterator[tuple[TP, int]]:
-        for key, value in self._db.items(from_key=_POSITION):
-            if not key.startswith(_POSITION):
-                return
-            topic, _, partition = key[len(_POSITION) :].decode().rpartition(":")
-            yield TP(topic, int(partition)), _OFFSET.unpack(value)[0]
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -169,11 +161,8 @@ class RocksStore:
         a row written meanwhile may or may not be seen.
         """
         while (family := self._tables.get(table)) is not None:
-            bounds = ReadOptions()
-            if stop is not None:
-                bounds.set_iterate_upper_bound(stop)
             try:
-                chunk = list(islice(family.items(from_key=start, read_opt=bounds), _SCAN_CHUNK))
+                chunk = _chunk(family, start, stop)
             except Exception as error:
                 raise _refused(self._path, error) from error
             yield from chunk
@@ -218,12 +207,14 @@ class RocksStore:
 
     def position(self, tp: TP) -> int:
         """The changelog offset that the store has been brought to; 0 when it has none."""
-        return self._positions.get(tp, 0)
+        offset: int = self._positions.get(tp, 0)
+        return offset
 
     def drop(self, table: str) -> None:
         """Remove a table with all in it; nothing happens when there is none. Positions stay."""
         family = self._tables.pop(table, None)
         if family is None:
+            self._check_open()
             return
         del self._handles[table]
         try:
@@ -234,6 +225,7 @@ class RocksStore:
 
     def wipe(self) -> None:
         """Remove everything, positions too. The store stays open."""
+        self._check_open()
         self.close()
         _destroy(self._path)
         self._open()
@@ -245,12 +237,36 @@ class RocksStore:
     def close(self) -> None:
         """Release files and locks. Closing twice does nothing."""
         # RocksDB's lock goes only with the last reference into the database, so every one is let go of.
+        if self._closed:
+            return
         self._closed = True
         self._handles.clear()
         for family in self._tables.values():
             family.close()
         self._tables.clear()
         self._db.close()
+
+
+def _chunk(
+    family: Any, start: bytes, stop: bytes | None, *, limit: int | None = _SCAN_CHUNK
+) -> list[tuple[bytes, bytes]]:
+    """The next pairs. Not with rocksdict's `items`, which ends at a damaged block as if it were the last."""
+    bounds = ReadOptions()
+    if stop is not None:
+        bounds.set_iterate_upper_bound(stop)
+    pairs: list[tuple[bytes, bytes]] = []
+    rows = family.iter(bounds)
+    rows.seek(start)
+    while rows.valid() and len(pairs) != limit:
+        pairs.append((rows.key(), rows.value()))
+        rows.next()
+    rows.status()  # raises what made it invalid before the end
+    return pairs
+
+
+def _tp_of(key: bytes) -> TP:
+    topic, _, partition = key[len(_POSITION) :].decode().rpartition(":")
+    return TP(topic, int(partition))
 
 
 def _position_key(tp: TP) -> bytes:

@@ -1,0 +1,307 @@
+"""What a lane relies on in its local store, held by the one in memory and by RocksDB alike."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streams.errors import StoreBroken, StoreBusy
+from streams.ports import TP, Store, Stores, Write
+from streams.runtime.store import RocksStores
+from streams.testing.store import MemoryStores
+
+LANE = 3
+CLOG = TP("app-orders-changelog", LANE)
+INBOX = TP("app-inbox-changelog", LANE)
+OTHER = TP("app-orders-changelog", LANE + 4)
+
+Damage = Callable[[], None]
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def stores(kind: str, tmp_path: Path) -> Stores:
+    return MemoryStores() if kind == "memory" else RocksStores(tmp_path, cache_bytes=8 << 20)
+
+
+@pytest.fixture
+def store(stores: Stores) -> Iterator[Store]:
+    opened = stores.open(LANE)
+    yield opened
+    opened.close()
+
+
+def test_a_new_store_is_empty(store: Store) -> None:
+    assert store.tables() == []
+    assert store.get("orders", b"1") is None
+    assert store.get_many("orders", [b"1", b"2"]) == [None, None]
+    assert list(store.scan("orders")) == []
+    assert store.position(CLOG) == 0
+    assert store.updated_at() is None
+
+
+def test_rows_are_written_replaced_and_deleted(store: Store) -> None:
+    store.apply([Write("orders", b"1", b"new"), Write("orders", b"2", b""), Write("orders", b"3", b"x")], {})
+    store.apply(
+        [Write("orders", b"1", b"paid"), Write("orders", b"3", None), Write("orders", b"9", None)], {}
+    )
+    assert store.get("orders", b"1") == b"paid"
+    assert store.get_many("orders", [b"3", b"2", b"9", b"1"]) == [None, b"", None, b"paid"]
+    assert store.get_many("orders", []) == []
+
+
+def test_the_last_write_to_a_row_within_a_batch_wins(store: Store) -> None:
+    store.apply([Write("orders", b"1", b"a"), Write("orders", b"1", None), Write("orders", b"1", b"b")], {})
+    store.apply([Write("orders", b"2", b"a"), Write("orders", b"2", None)], {})
+    assert store.get_many("orders", [b"1", b"2"]) == [b"b", None]
+
+
+def test_tables_keep_apart(store: Store) -> None:
+    store.apply(
+        [Write("orders", b"k", b"order"), Write("stock", b"k", b"stock"), Write("stock", b"only", b"s")], {}
+    )
+    assert store.tables() == ["orders", "stock"]
+    assert store.get("orders", b"k") == b"order"
+    assert store.get("stock", b"k") == b"stock"
+    assert store.get("orders", b"only") is None
+
+
+def test_a_scan_is_in_order_of_bytes_and_within_its_bounds(store: Store) -> None:
+    keys = [b"", b"\x00", b"a", b"a\x00", b"a\xff", b"b", b"\xff", b"\xff\xff"]
+    store.apply([Write("t", key, key + b"!") for key in random.Random(1).sample(keys, len(keys))], {})
+    assert list(store.scan("t")) == [(key, key + b"!") for key in keys]
+    assert [key for key, _ in store.scan("t", start=b"a", stop=b"b")] == [b"a", b"a\x00", b"a\xff"]
+    assert [key for key, _ in store.scan("t", start=b"a\x00\x00")] == [b"a\xff", b"b", b"\xff", b"\xff\xff"]
+    assert list(store.scan("t", start=b"c", stop=b"d")) == []
+    assert list(store.scan("t", start=b"b", stop=b"a")) == []
+
+
+def test_a_long_scan_is_whole_and_does_not_see_deleted_rows(store: Store) -> None:
+    keys = [b"%06d" % i for i in range(3000)]
+    store.apply([Write("t", key, key) for key in keys], {})
+    store.apply([Write("t", key, None) for key in keys[::2]], {})
+    assert [key for key, _ in store.scan("t")] == keys[1::2]
+    assert [key for key, _ in store.scan("t", start=keys[500], stop=keys[2600])] == keys[501:2600:2]
+
+
+def test_positions_are_those_of_the_last_apply_that_names_them(store: Store) -> None:
+    store.apply([], {CLOG: 5, INBOX: 7})
+    store.apply([Write("t", b"k", b"v")], {CLOG: 9})
+    assert (store.position(CLOG), store.position(INBOX), store.position(OTHER)) == (9, 7, 0)
+
+
+def test_everything_survives_a_reopen(stores: Stores) -> None:
+    store = stores.open(LANE)
+    before = time.time()
+    store.apply([Write("orders", b"1", b"a"), Write("inbox", b"1", b"b")], {CLOG: 1 << 40, INBOX: 2})
+    store.close()
+    again = stores.open(LANE)
+    assert again.tables() == ["inbox", "orders"]
+    assert (again.get("orders", b"1"), again.get("inbox", b"1")) == (b"a", b"b")
+    assert (again.position(CLOG), again.position(INBOX)) == (1 << 40, 2)
+    updated = again.updated_at()
+    assert updated is not None
+    assert before <= updated <= time.time()
+    again.apply([Write("orders", b"2", b"c"), Write("third", b"1", b"d")], {})
+    assert list(again.scan("orders")) == [(b"1", b"a"), (b"2", b"c")]
+    again.close()
+
+
+def test_a_dropped_table_is_gone_and_can_come_back_empty(stores: Stores) -> None:
+    store = stores.open(LANE)
+    store.apply([Write("orders", b"1", b"a"), Write("stock", b"1", b"b")], {CLOG: 4})
+    store.drop("orders")
+    store.drop("never there")
+    assert store.tables() == ["stock"]
+    assert store.get("orders", b"1") is None
+    store.apply([Write("orders", b"2", b"c")], {})
+    assert list(store.scan("orders")) == [(b"2", b"c")]
+    store.drop("orders")
+    store.close()
+    again = stores.open(LANE)
+    assert again.tables() == ["stock"]
+    assert again.position(CLOG) == 4
+    again.close()
+
+
+def test_a_wiped_store_is_as_new_and_goes_on_working(stores: Stores) -> None:
+    store = stores.open(LANE)
+    store.apply([Write("orders", b"1", b"a")], {CLOG: 4})
+    store.wipe()
+    assert (store.tables(), store.position(CLOG), store.updated_at()) == ([], 0, None)
+    store.apply([Write("orders", b"2", b"b")], {CLOG: 1})
+    store.close()
+    again = stores.open(LANE)
+    assert list(again.scan("orders")) == [(b"2", b"b")]
+    assert again.position(CLOG) == 1
+    again.close()
+
+
+def test_lanes_keep_apart(stores: Stores) -> None:
+    one, two = stores.open(1), stores.open(2)
+    one.apply([Write("t", b"k", b"one")], {CLOG: 1})
+    assert two.tables() == []
+    assert two.position(CLOG) == 0
+    one.close()
+    two.close()
+
+
+def test_a_store_is_open_once_at_a_time(stores: Stores) -> None:
+    first = stores.open(LANE)
+    first.apply([Write("t", b"k", b"v")], {})
+    unfinished = first.scan("t")
+    next(unfinished)
+    with pytest.raises(StoreBusy, match=str(LANE)):
+        stores.open(LANE)
+    with pytest.raises(StoreBusy):
+        stores.destroy(LANE)  # type: ignore[attr-defined]
+    assert first.get("t", b"k") == b"v"
+    first.close()
+    first.close()
+    second = stores.open(LANE)
+    assert second.get("t", b"k") == b"v"
+    second.close()
+
+
+def test_a_closed_store_does_not_seem_empty(stores: Stores) -> None:
+    store = stores.open(LANE)
+    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.close()
+    for use in (
+        lambda: store.get("t", b"k"),
+        lambda: store.get_many("t", [b"k"]),
+        lambda: list(store.scan("t")),
+        lambda: store.apply([Write("t", b"k", b"zombie")], {}),
+        lambda: store.apply([], {CLOG: 2}),
+        lambda: store.drop("u"),
+        lambda: store.wipe(),
+    ):
+        with pytest.raises(Exception, match="closed"):
+            use()
+    again = stores.open(LANE)
+    assert (again.get("t", b"k"), again.position(CLOG)) == (b"v", 1)
+    again.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocksdb"], indirect=True)
+def test_a_broken_store_says_so_and_can_be_destroyed(kind: str, stores: Stores, tmp_path: Path) -> None:
+    store = stores.open(LANE)
+    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.close()
+    if isinstance(stores, MemoryStores):
+        stores.damage(LANE)
+    else:
+        (tmp_path / f"lane-{LANE}" / "CURRENT").write_text("not a manifest")
+    with pytest.raises(StoreBroken, match=rf"{LANE}.*rebuild"):
+        stores.open(LANE)
+    stores.destroy(LANE)  # type: ignore[attr-defined]
+    again = stores.open(LANE)
+    assert again.tables() == []
+    again.close()
+
+
+# RocksDB alone
+
+APPLIES = """
+import sys
+from streams.ports import TP, Write
+from streams.runtime.store import RocksStores
+store = RocksStores(sys.argv[1], cache_bytes=4 << 20, write_buffer_bytes=64 << 10).open(0)
+i = store.position(TP("clog", 0))
+while True:
+    i += 1
+    value = b"%d" % i
+    store.apply([Write(t, b"%d" % k, value) for t in ("a", "b", "c") for k in range(50)], {TP("clog", 0): i})
+    if i % 100 == 0:
+        print(i, flush=True)
+"""
+
+
+def test_a_killed_process_leaves_whole_batches_only(tmp_path: Path) -> None:
+    kill_after = random.Random(7)
+    reached = 0
+    for _ in range(4):
+        with subprocess.Popen(
+            [sys.executable, "-c", APPLIES, str(tmp_path)], stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(kill_after.randint(1, 6)):
+                printed = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+        store = RocksStores(tmp_path).open(0)
+        position = store.position(TP("clog", 0))
+        rows = {table: {value for _, value in store.scan(table)} for table in ("a", "b", "c")}
+        store.close()
+        assert position >= printed > reached
+        assert rows == {table: {b"%d" % position} for table in ("a", "b", "c")}
+        reached = printed
+
+
+def test_a_store_open_in_another_process_is_busy(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", APPLIES, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(StoreBusy, match="lane-0"):
+            RocksStores(tmp_path).open(0)
+        process.kill()
+
+
+def test_a_damaged_file_found_while_reading_is_a_broken_store(tmp_path: Path) -> None:
+    store = RocksStores(tmp_path).open(0)
+    store.apply([Write("t", b"%06d" % i, random.Random(i).randbytes(200)) for i in range(5000)], {})
+    store._tables["t"].flush()
+    store.close()
+    biggest = max((tmp_path / "lane-0").glob("*.sst"), key=lambda file: file.stat().st_size)
+    content = bytearray(biggest.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20_000] = bytes(20_000)
+    biggest.write_bytes(content)
+    store = RocksStores(tmp_path).open(0)
+    keys = [b"%06d" % i for i in range(2000, 3000)]
+    with pytest.raises(StoreBroken, match="lane-0"):
+        list(store.scan("t"))
+    with pytest.raises(StoreBroken, match="lane-0"):
+        store.get_many("t", keys)
+    with pytest.raises(StoreBroken, match="lane-0"):
+        [store.get("t", key) for key in keys]
+    store.wipe()
+    assert store.get("t", b"000001") is None
+    store.close()
+
+
+def test_the_name_that_rocksdb_keeps_is_refused(tmp_path: Path) -> None:
+    store = RocksStores(tmp_path).open(0)
+    with pytest.raises(ValueError, match="default"):
+        store.apply([Write("default", b"k", b"v")], {})
+    store.close()
+
+
+def test_memory_does_not_grow_with_tables_or_data(tmp_path: Path) -> None:
+    cache, buffer, tables = 4 << 20, 1 << 20, 8
+    stores = RocksStores(tmp_path, cache_bytes=cache, write_buffer_bytes=buffer)
+    store = stores.open(0)
+    peak = written = 0
+    while written < 64 * buffer:
+        value = random.Random(written).randbytes(1000)
+        writes = [Write(f"t{t}", b"%d-%d" % (written, k), value) for t in range(tables) for k in range(20)]
+        store.apply(writes, {})
+        written += len(writes) * len(value)
+        sizes = (
+            table.property_int_value("rocksdb.cur-size-all-mem-tables") for table in store._tables.values()
+        )
+        peak = max(peak, sum(sizes))
+    assert len(list(store.scan("t7"))) == written / tables / 1000
+    assert peak < 2 * tables * buffer + buffer
+    assert 0 < stores._cache.get_usage() <= cache
+    store.close()
