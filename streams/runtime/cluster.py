@@ -45,8 +45,9 @@ class KafkaCluster:
     async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
         """The group's committed positions; partitions without one are left out.
 
-        Ask only after the lane's transactional id is initialised: a transaction still open would not be
-        waited for. Raises ClusterUnavailable.
+        Ask only after the lane's transactional id is initialised, which waits for the transaction before
+        it: one that is still open, or whose commit has just returned, may not show here yet. Raises
+        ClusterUnavailable.
         """
         return await self._metadata.committed(group, tps)
 

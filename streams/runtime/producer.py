@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, NoReturn, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, NotEnoughReplicasError, ProducerFenced
 from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
@@ -28,6 +29,28 @@ sender.BACKOFF_OVERRIDE = 0.003
 # partition; aiokafka retries after this time, 100 ms unless set.
 _RETRY_BACKOFF_MS = 10
 _CLOSE_TIMEOUT = 2.0
+
+
+class _SeldomNotEnoughReplicas(logging.Filter):
+    """Lets aiokafka's warning about that retry through once a minute: it comes with many a transaction,
+    and only one that does not go away tells of replicas that are really missing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._quiet_until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not isinstance(record.args, tuple) or NotEnoughReplicasError not in record.args:
+            return True
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return False
+        self._quiet_until = now + 60
+        return True
+
+
+sender.log.addFilter(_SeldomNotEnoughReplicas())
 
 
 class KafkaTransactions:
@@ -61,6 +84,8 @@ class KafkaTransactions:
 
         Raises Fenced, or OutcomeUnknown when the cluster did not answer within the bound.
         """
+        if self._producer is not None or self._failure is not None:
+            raise RuntimeError(f"the producer {self._id} was started before: make another one")
         # Two starts of one id at the same time would fence each other.
         async with self._starting:
             self._producer = AIOKafkaProducer(
