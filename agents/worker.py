@@ -16,7 +16,6 @@ from streams.codecs import Schemas, avro
 from streams.logs import configure_logs
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
-from streams.settings import Settings
 from streams.testing.faults import faults_from_environment
 
 CHOREOGRAPHIES = {Way.STOCK_FIRST: stock_first, Way.PAYMENT_FIRST: payment_first}
@@ -24,9 +23,6 @@ CHOREOGRAPHIES = {Way.STOCK_FIRST: stock_first, Way.PAYMENT_FIRST: payment_first
 
 def create_app(settings: OrderSettings) -> LaneApp:
     """A worker of the order application."""
-
-    async def open_resources(_: Settings) -> dict[str, Any]:
-        return {"gateway": HttpGateway(settings.gateway())}
 
     def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
         return Application(
@@ -37,7 +33,12 @@ def create_app(settings: OrderSettings) -> LaneApp:
             delivery=settings.delivery(),
         )
 
-    return LaneApp(settings, bind, resources=open_resources, faults=faults_from_environment())
+    return LaneApp(
+        settings,
+        bind,
+        resources={"gateway": HttpGateway(settings.gateway())},
+        faults=faults_from_environment(),
+    )
 
 
 tune_process()

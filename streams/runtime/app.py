@@ -11,7 +11,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,10 +88,10 @@ def _end_hung_process() -> None:
 
 
 class LaneApp(faust.App):
-    """A worker of the application. Resources are opened in its event loop and closed with it.
+    """A worker of the application.
 
-    `application` makes the bound application from the resources that `open_resources` has opened; both run
-    once, when the worker starts.
+    `resources`, such as clients, are entered in the worker's event loop when it starts and left when it
+    stops; `application` makes the bound application of them.
     """
 
     class BootStrategy(faust.App.BootStrategy):
@@ -105,7 +106,7 @@ class LaneApp(faust.App):
         settings: Settings,
         application: Callable[[dict[str, Any], Schemas], Application],
         *,
-        resources: Callable[[Settings], Awaitable[dict[str, Any]]] | None = None,
+        resources: Mapping[str, AbstractAsyncContextManager[Any]] | None = None,
         faults: Faults | None = None,
         schemas: Schemas | None = None,
     ) -> None:
@@ -117,8 +118,8 @@ class LaneApp(faust.App):
         self.cluster: KafkaCluster | None = None
         self._lane_application: Application | None = None
         self._make_application = application
-        self._open_resources = resources
-        self._resources: dict[str, Any] = {}
+        self._resources = dict(resources or {})
+        self._opened = AsyncExitStack()
         self._faults = faults or NoFaults()
         self._background: set[asyncio.Task[None]] = set()
         bootstrap = settings.brokers()
@@ -181,8 +182,11 @@ class LaneApp(faust.App):
         settings = self.steadfaust
         bootstrap = settings.brokers()
         options = KafkaOptions(max_batch=settings.max_message_bytes + DEAD_LETTER_ROOM)
-        self._resources = await self._open_resources(settings) if self._open_resources else {}
-        app = self._lane_application = self._make_application(self._resources, self.schemas)
+        opened = {
+            name: await self._opened.enter_async_context(resource)
+            for name, resource in self._resources.items()
+        }
+        app = self._lane_application = self._make_application(opened, self.schemas)
         await ensure_topics(app, bootstrap, replication=settings.replication, options=options)
         self.cluster = KafkaCluster(bootstrap, options)
         announcements = Announcements(
@@ -219,9 +223,7 @@ class LaneApp(faust.App):
         await asyncio.gather(*self._background, return_exceptions=True)
         if self.cluster is not None:
             await self.cluster.close()
-        for resource in self._resources.values():
-            if close := getattr(resource, "close", None):
-                await close()
+        await self._opened.aclose()
         await self.on_before_shutdown.send()
 
     def _spawn(self, work: Any) -> None:
