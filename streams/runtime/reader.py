@@ -59,8 +59,8 @@ class KafkaReader:
         """
         consumer = self._consumer
         self._states, self._positions = [], {}
+        await self._hang_up()
         if not positions:
-            consumer.unsubscribe()
             return
         await require_partitions(consumer._client, positions, self._options.metadata_timeout)
         consumer.assign([TopicPartition(*tp) for tp in positions])
@@ -69,6 +69,20 @@ class KafkaReader:
             consumer.seek(TopicPartition(*tp), offset)
             self._states.append((tp, assignment.state_value(TopicPartition(*tp))))
         self._positions = dict(positions)
+
+    async def _hang_up(self) -> None:
+        """End the fetches of the last assignment, connections included: a broker answers in order, so the
+        first fetch of the next one would wait behind one that is held back for `fetch_wait`.
+        """
+        self._consumer._subscription.unsubscribe()
+        pending = set(self._fetcher._pending_tasks)
+        if not pending:
+            return
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending)
+        for connection in list(self._consumer._client._conns.values()):
+            connection.close()
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.

@@ -626,3 +626,41 @@ async def test_topics_are_created_once_and_described(kafka: Any) -> None:
         with pytest.raises(TopicMismatch, match="no spaces"):
             await topics.create([TopicSpec("no spaces", 1, 1)])
         assert await topics.describe(["no.such.topic"]) == {}
+
+
+@pytest.fixture
+async def patient(kafka: Any) -> AsyncIterator[tuple[World, Reader]]:
+    """A reader whose fetches are held back for far longer than any of its tests may take."""
+    world = KafkaWorld(kafka.bootstrap)
+    await world.cluster.close()
+    world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(fetch_wait=60.0, request_timeout=90.0))
+    reader = await world.cluster.reader()
+    yield world, reader
+    await reader.close()
+    await world.close()
+
+
+async def test_a_new_assignment_does_not_wait_behind_the_fetch_of_the_old(
+    patient: tuple[World, Reader],
+) -> None:
+    world, reader = patient
+    idle, busy = TP(await world.topic(), 0), TP(await world.topic(), 0)
+    await world.produce(busy, [b"1"])
+    await reader.assign({idle: 0})
+    assert await reader.fetch(max_records=1, timeout=0.3) == []
+    async with asyncio.timeout(BOUND):
+        assert len(await read(reader, {busy: 0}, {busy: 1})) == 1
+
+
+async def test_a_busy_partition_is_not_held_up_by_idle_ones(patient: tuple[World, Reader]) -> None:
+    world, reader = patient
+    idle, busy, elsewhere = [TP(await world.topic(), 0) for _ in range(3)]
+    await world.produce(busy, [b"1", b"2"])
+    await reader.assign({idle: 0, busy: 0})
+    await reader.fetch(max_records=1, timeout=BOUND)
+    # Meanwhile the lane works, for longer than aiokafka lets a record lie before it fetches the others alone.
+    await world.produce(elsewhere, [b"x"] * 200)
+    await world.produce(busy, [b"3"])
+    async with asyncio.timeout(BOUND):
+        while reader.position(busy) < 3:
+            await reader.fetch(max_records=1, timeout=BOUND)
