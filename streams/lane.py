@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
+from typing import Any, TypeVar
 
 import structlog
 
@@ -26,6 +27,8 @@ from streams.timers import due_timers
 from streams.transactions import commit
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
@@ -132,21 +135,33 @@ class Lane:
     async def _session(self) -> None:
         """From opening to the first error, or until stopped."""
         self.state = LaneState.OPENING
-        if self._may_open is not None:
-            await self._may_open.wait()
-        producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
-        reader = await self._cluster.reader()
         self._pipeline = None
+        async with AsyncExitStack() as opened:
+            if self._may_open is not None:
+                await self._unless_stopped(self._may_open.wait())
+            producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
+            opened.push_async_callback(producer.discard)
+            reader = await self._cluster.reader()
+            opened.push_async_callback(reader.close)
+            pipeline = await self._unless_stopped(self._open(producer, reader))
+            if pipeline is not None:
+                self._pipeline = pipeline
+                opened.push_async_callback(pipeline.close)
+                self.state = LaneState.OPEN
+                await self._work(pipeline, producer, reader)
+
+    async def _unless_stopped(self, opening: Coroutine[Any, Any, T]) -> T | None:
+        """Opening can take long; a lane that is told to stop meanwhile gives up at once, with None."""
+        task = asyncio.ensure_future(opening)
+        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            pipeline = await self._open(producer, reader)
-            self._pipeline = pipeline
-            self.state = LaneState.OPEN
-            await self._work(pipeline, producer, reader)
+            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if self._pipeline is not None:
-                await self._pipeline.close()
-            await producer.discard()
-            await reader.close()
+            stopping.cancel()
+            if not task.done():
+                task.cancel()
+            await asyncio.gather(task, stopping, return_exceptions=True)
+        return None if task.cancelled() else task.result()
 
     async def _open(self, producer: Transactions, reader: Reader) -> Pipeline:
         """In this order: fence the old owner, recover, learn the positions, go (design rule 3)."""
@@ -226,11 +241,7 @@ class Lane:
         return dict(self.store.scan(POSITIONS)) if self.store is not None else {}
 
     async def _pause(self, seconds: float) -> None:
-        stopped = asyncio.ensure_future(self._stopping.wait())
-        slept = asyncio.ensure_future(self._clock.sleep(seconds))
-        await asyncio.wait((stopped, slept), return_when=asyncio.FIRST_COMPLETED)
-        for future in (stopped, slept):
-            future.cancel()
+        await self._unless_stopped(self._clock.sleep(seconds))
 
     # -- work -----------------------------------------------------------------------------------------
 
@@ -265,8 +276,11 @@ class Lane:
             self._room.clear()
             self._take_held(pipeline, held)
             if self._is_full(pipeline, held):
-                with suppress(TimeoutError):  # a schema may be announced without anything else happening
-                    await asyncio.wait_for(self._room.wait(), 0.2)
+                # A schema may be announced without anything else happening. Not wait_for: that one can
+                # swallow a cancellation on Python 3.11.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await self._room.wait()
                 continue
             batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=FETCH_TIMEOUT)
             for batch in batches:

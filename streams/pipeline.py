@@ -216,8 +216,7 @@ class Pipeline:
                 self._give_up(arrival, handler, error, inbox_key)
             except Exception as error:
                 raise self._failure(arrival, handler, error) from error
-        arrival.entry.done = True
-        self.counters.handled += 1
+        self._done(arrival)
 
     async def _run_async(self, arrival: Arrival) -> None:
         for handler, inbox_key in arrival.handlers:
@@ -231,8 +230,12 @@ class Pipeline:
                 self._give_up(arrival, handler, error, inbox_key)
             except Exception as error:
                 raise self._failure(arrival, handler, error) from error
+        self._done(arrival)
+
+    def _done(self, arrival: Arrival) -> None:
         arrival.entry.done = True
-        self.counters.handled += 1
+        if arrival.handlers:
+            self.counters.handled += 1
 
     def _arguments(self, arrival: Arrival, handler: BoundHandler) -> tuple[list[Any], dict[str, Any]]:
         key = arrival.record.key or b""
