@@ -38,7 +38,7 @@ class Settings(BaseSettings):
         default=0, ge=0, description="replication factor; 0: three, or fewer on fewer brokers"
     )
     web_port: int = Field(
-        default=6066, ge=0, description="port of the worker in slot 0; slot n uses the n-th after it"
+        default=6066, ge=0, description="port of the worker in slot 0, slot n the n-th after it; 0: any"
     )
     session_timeout: float = Field(
         default=10.0, gt=0, description="silence after which a worker's lanes move on"

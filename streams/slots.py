@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from pathlib import Path
 from typing import IO
 
@@ -47,3 +48,17 @@ def take_slot(root: Path) -> Slot:
     raise SteadfaustError(
         f"all {MOST} slots under {root} are taken: stop workers, or use another var directory"
     )
+
+
+def free_port(preferred: int) -> int:
+    """The preferred loopback port when it is free, else any free one; 0 prefers none."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            # As the server will: a port that a worker has just left is not in the way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise SteadfaustError("no free port on the loopback address: close something that listens there")

@@ -10,7 +10,6 @@ import asyncio
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -33,7 +32,8 @@ from streams.runtime.membership import Membership, MembershipTransport, static_m
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.settings import Settings
-from streams.slots import Slot, take_slot
+from streams.slots import Slot, free_port, take_slot
+from streams.system import NoFaults, SystemClock
 from streams.topics import DEAD_LETTER_ROOM
 
 log = structlog.get_logger(__name__)
@@ -43,25 +43,6 @@ S = TypeVar("S", bound=Settings)
 #: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
 SHUTDOWN_LIMIT = 30.0
 EXIT_HUNG = 70
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
-
-
-class NoFaults:
-    """Production: nothing happens at the labelled points."""
-
-    async def reach(self, point: str) -> None:
-        """Do nothing."""
 
 
 class _Worker(FaustWorker):
@@ -162,9 +143,8 @@ class LaneApp(faust.App):
         """Take the lowest free slot: it gives the member id, the directory and the port."""
         settings = self.steadfaust
         self.slot = take_slot(settings.var / "workers" / settings.app_id)
-        if settings.web_port:
-            self.conf.web_port = settings.web_port + self.slot.number
-            self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
+        self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number)
+        self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
         self.conf.consumer_group_instance_id = static_member_id(
             settings.app_id, self.slot.number, socket.gethostname()
         )

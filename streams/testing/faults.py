@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streams.errors import OutcomeUnknown, SettingsError
+from streams.system import NoFaults
 
 SCRIPT = "STEADFAUST_FAULTS"
 LOG = "STEADFAUST_FAULTS_LOG"
@@ -90,13 +91,6 @@ class ScriptedFaults:
             raise fault
         else:
             raise fault(f"killed at {point}, {here.nth}")
-
-
-class NoFaults:
-    """Nothing happens."""
-
-    async def reach(self, point: str) -> None:
-        """Called by the lane at each point."""
 
 
 class ProcessFaults:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from streams.errors import Fenced, OutcomeUnknown, SettingsError
+from streams.system import NoFaults
 from streams.testing.clock import ManualClock
 from streams.testing.faults import (
     LaneKilled,
-    NoFaults,
     Reached,
     ScriptedFaults,
     faults_from_environment,

@@ -1,0 +1,36 @@
+"""A world for each test module: its own broker and gateway, because the order topics have fixed names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streams.local import declared, local_stack
+from tests.scenarios.world import World
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.fixture(scope="module")
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Stock has arrived, no worker runs; the choreography is the module's, stock first unless it says."""
+    var = tmp_path_factory.mktemp("world")
+    with local_stack(var, processes=declared(PROJECT)) as stack:
+        choreography = getattr(request.module, "CHOREOGRAPHY", "stock-first")
+        world = World(stack.bootstrap, stack.url("gateway"), var, choreography)
+        first = world.start_worker()
+        try:
+            world.until_shared([first])
+            world.receive_stock()
+            assert first.stop() == 0
+            yield world
+        finally:
+            world.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_outlives_its_test(world: World) -> Iterator[None]:
+    yield
+    world.stop()

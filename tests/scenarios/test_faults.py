@@ -1,0 +1,126 @@
+"""Two workers and what can happen to them in the middle of the load."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World, eventually
+
+ORDERS = 300
+
+
+def two_workers(world: World) -> tuple[Worker, Worker]:
+    pair = world.start_worker(), world.start_worker()
+    world.until_shared(pair)
+    return pair
+
+
+def load(world: World, run: str) -> list[str]:
+    """Place orders and return while most of them are still under way."""
+    ids = world.place(run, ORDERS)
+    world.until_settled(ids, 10)
+    return ids
+
+
+def assert_in_mid_load(world: World, ids: list[str]) -> None:
+    assert world.settled(ids) < len(ids), "the fault came too late to prove anything"
+
+
+@pytest.mark.parametrize("after", ["same directory", "empty directory", "not at all"])
+def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str) -> None:
+    survivor, victim = two_workers(world)
+    ids = load(world, f"killed-{after.replace(' ', '-')}")
+    victim.signal(signal.SIGKILL)
+    assert_in_mid_load(world, ids)
+    if after == "empty directory":
+        world.wipe_stores_of_ended(survivor)
+    if after != "not at all":
+        heir = world.start_worker()
+        world.until_shared([survivor, heir])
+    world.until_settled(ids)
+    if after == "not at all":
+        assert survivor.lanes() == set(range(LANES))
+    if after == "empty directory":
+        assert any(event["recovered"] > 0 for event in heir.events("lane_opened"))
+    world.check()
+
+
+def test_a_worker_stopped_past_its_session_is_a_fenced_zombie_and_changes_nothing(world: World) -> None:
+    survivor, zombie = two_workers(world)
+    ids = load(world, "zombie")
+    zombie.signal(signal.SIGSTOP)
+    assert_in_mid_load(world, ids)
+    eventually(
+        lambda: survivor.lanes() == set(range(LANES)), "the survivor owns all lanes", SESSION_TIMEOUT * 5
+    )
+    world.until_settled(ids)
+    zombie.signal(signal.SIGCONT)
+    world.until_shared([survivor, zombie])
+    more = world.place("after-the-zombie", 50)
+    world.until_settled(more)
+    world.check()
+
+
+def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> None:
+    survivor = world.start_worker()
+    world.until_shared([survivor])
+    faults = world.var / "faults.log"
+    zombie = world.start_worker(STEADFAUST_FAULTS="sent:3:stop", STEADFAUST_FAULTS_LOG=str(faults))
+    world.until_shared([survivor, zombie])
+    ids = world.place("open-transaction", ORDERS)
+    eventually(faults.exists, "the zombie stopped itself between send and commit", 30)
+    world.until_settled(ids)
+    zombie.signal(signal.SIGCONT)
+    eventually(
+        lambda: any("Fenced" in event["error"] for event in zombie.events("lane_reopens")),
+        "the zombie was fenced",
+        30,
+    )
+    world.until_settled(ids)
+    world.check()
+
+
+def test_lanes_move_to_a_worker_that_is_added_and_away_from_one_that_is_removed(world: World) -> None:
+    first = world.start_worker()
+    world.until_shared([first])
+    ids = world.place("added", ORDERS)
+    added = world.start_worker()
+    world.until_shared([first, added])
+    world.until_settled(ids)
+    ids = load(world, "removed")
+    assert first.stop() == 0
+    world.until_settled(ids)
+    eventually(lambda: added.lanes() == set(range(LANES)), "the one that is left owns all lanes")
+    world.check()
+
+
+@pytest.mark.parametrize("point", ["begun", "sent", "committed"])
+def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_outcome(
+    world: World, point: str
+) -> None:
+    faults = world.var / f"faults-{point}.log"
+    worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:5:kill", STEADFAUST_FAULTS_LOG=str(faults))
+    world.until_shared([worker])
+    ids = world.place(f"killed-{point}", 100)
+    assert worker.process.wait(30) == -signal.SIGKILL
+    assert point in faults.read_text()
+    world.start_worker()
+    world.until_settled(ids)
+    world.check()
+
+
+def test_a_worker_that_is_restarted_in_its_slot_gets_its_lanes_back_without_a_rebalance(world: World) -> None:
+    keeper, restarted = two_workers(world)
+    before = restarted.lanes()
+    ids = load(world, "restarted")
+    assert restarted.stop() == 0
+    began = time.monotonic()
+    again = world.start_worker()
+    world.until_shared([keeper, again])
+    assert again.lanes() == before
+    assert time.monotonic() - began < SESSION_TIMEOUT + 4
+    world.until_settled(ids)
+    world.check()

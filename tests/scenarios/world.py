@@ -1,0 +1,297 @@
+"""Real workers, a real broker and gateway, an outside client, and a checker that knows only the topics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from agents.gateway import cards
+from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
+from schemas import latest
+from streams.codecs import AvroCodec, Schemas, decode_row
+from streams.envelope import FINGERPRINT, new_headers
+from streams.message import Message
+from streams.table import split_row_key
+from tables.stock import STOCK
+
+APP = "scenario"
+PARTITIONS, LANES = 8, 4
+SESSION_TIMEOUT = 6.0
+SKUS = 10
+SCARCE = "sku-scarce"
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    """Wait for a condition with a bound."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        time.sleep(0.05)
+
+
+def order(number: int, run: str) -> tuple[Order, str]:
+    """The order of a number, and the outcome that its data calls for."""
+    kind = ("declined", "out of stock", "unsupported", "free")[number % 20] if number % 20 < 4 else "fine"
+    lines = [OrderLine(sku=f"sku-{number % SKUS}", units=1 + number % 3)]
+    if number % 2:
+        lines.append(OrderLine(sku=f"sku-{(number + 3) % SKUS}", units=1))
+    if kind == "out of stock":
+        lines.append(OrderLine(sku=SCARCE, units=5))
+    placed = Order(
+        order_id=f"{run}-{number}",
+        customer=f"customer-{number % 7}",
+        lines=tuple(lines),
+        total_cents=0 if kind == "free" else 100 + number,
+        card=cards.DECLINED if kind == "declined" else cards.ACCEPTED,
+        country="AQ" if kind == "unsupported" else "US",
+    )
+    expected = {
+        "declined": "card_declined",
+        "out of stock": "out_of_stock",
+        "unsupported": "unsupported_destination",
+    }
+    return placed, expected.get(kind, "confirmed")
+
+
+@dataclass
+class Worker:
+    """A worker process; its log is JSON lines."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Log lines of an event, oldest first."""
+        lines = self.log.read_text().splitlines()
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in found if event.get("event") == name]
+
+    def lanes(self) -> set[int]:
+        """The lanes it was last assigned."""
+        assigned = self.events("lanes_assigned")
+        return set(assigned[-1]["active"]) if assigned else set()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; SIGKILL is waited for."""
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.process.wait()
+
+    def stop(self) -> int:
+        """End it in order; returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(45)
+
+
+@dataclass
+class World:
+    """One application on one broker."""
+
+    bootstrap: str
+    gateway: str
+    var: Path
+    choreography: str = "stock-first"
+    environment: dict[str, str] = field(default_factory=dict)
+    workers: list[Worker] = field(default_factory=list)
+    expected: dict[str, tuple[str, int]] = field(default_factory=dict)
+    received: Counter[str] = field(default_factory=Counter)
+    schemas: Schemas = field(default_factory=Schemas)
+
+    # -- workers --------------------------------------------------------------------------------------
+
+    def start_worker(self, **environment: str) -> Worker:
+        """Start a worker; it is up once `until_open` returns."""
+        log = self.var / f"worker-{len(self.workers)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "faust"), "-A", "agents.worker", "worker", "-l", "warn"],
+                env={**os.environ, **self._environment(), **self.environment, **environment},
+                stdout=out,
+                stderr=out,
+            )
+        self.workers.append(Worker(process, log))
+        return self.workers[-1]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "STEADFAUST_APP_ID": APP,
+            "STEADFAUST_BOOTSTRAP": self.bootstrap,
+            "STEADFAUST_GATEWAY_URL": self.gateway,
+            "STEADFAUST_VAR": str(self.var),
+            "STEADFAUST_PARTITIONS": str(PARTITIONS),
+            "STEADFAUST_LANES": str(LANES),
+            "STEADFAUST_SESSION_TIMEOUT": str(SESSION_TIMEOUT),
+            "STEADFAUST_HEARTBEAT": "1",
+            "STEADFAUST_CHOREOGRAPHY": self.choreography,
+            "STEADFAUST_WEB_PORT": "0",
+        }
+
+    def running(self) -> list[Worker]:
+        """Workers that have not ended."""
+        return [worker for worker in self.workers if worker.process.poll() is None]
+
+    def until_shared(self, workers: Sequence[Worker], timeout: float = 40.0) -> None:
+        """Wait until these workers own every lane, each some, and have opened them."""
+
+        def shared() -> bool:
+            owned = [worker.lanes() for worker in workers]
+            opened = all(
+                lane in {event["lane"] for event in worker.events("lane_opened")}
+                for worker, lanes in zip(workers, owned, strict=True)
+                for lane in lanes
+            )
+            return opened and all(owned) and sorted(n for own in owned for n in own) == list(range(LANES))
+
+        eventually(shared, "every lane owned and open", timeout)
+
+    def wipe_stores_of_ended(self, *running: Worker) -> None:
+        """Empty the local stores of all workers but those that are running."""
+        kept = {str(worker.process.pid) for worker in running}
+        for lock in self.var.glob("workers/*/slot-*/lock"):
+            if lock.read_text() not in kept:
+                for store in lock.parent.glob("*-lanes"):
+                    shutil.rmtree(store)
+
+    def stop(self) -> None:
+        """End everything that runs."""
+        for worker in self.running():
+            worker.process.kill()
+            worker.process.wait()
+
+    # -- an outside client ----------------------------------------------------------------------------
+
+    def receive_stock(self) -> None:
+        """Enough of every SKU, and too little of the scarce one."""
+        units = {f"sku-{n}": 100_000 for n in range(SKUS)} | {SCARCE: 3}
+        self.received.update(units)
+        self.send([(StockReceived(sku=sku, units=n), f"receipt-{sku}") for sku, n in units.items()])
+        eventually(lambda: len(self.stock()) == len(units), "the stock has arrived")
+
+    def place(self, run: str, count: int, *, copies: int = 1) -> list[str]:
+        """Place orders, each `copies` times with the same message id; returns the order ids."""
+        messages = []
+        for number in range(count):
+            placed, outcome = order(number, run)
+            self.expected[placed.order_id] = (outcome, placed.total_cents)
+            messages.append((OrderPlaced(order=placed), f"message-{placed.order_id}"))
+        self.send([message for message in messages for _ in range(copies)])
+        return [message.key for message, _ in messages]
+
+    def send(self, messages: Iterable[tuple[Message, str]]) -> None:
+        """Produce messages with their ids, as any client would."""
+
+        async def produce() -> None:
+            producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5)
+            await producer.start()
+            try:
+                for message, message_id in messages:
+                    codec = self.codec(type(message))
+                    headers = new_headers(
+                        message.TOPIC, message.key, source="shop", time=time.time(), message_id=message_id
+                    )
+                    headers.append((FINGERPRINT, codec.fingerprint))
+                    await producer.send(
+                        message.TOPIC, codec.encode(message), key=message.key.encode(), headers=headers
+                    )
+                await producer.flush()
+            finally:
+                await producer.stop()
+
+        asyncio.run(produce())
+
+    def codec(self, kind: type[Any]) -> AvroCodec[Any]:
+        """The codec of a message class."""
+        return AvroCodec(kind, latest(kind.TOPIC), self.schemas)
+
+    # -- what can be seen from outside ----------------------------------------------------------------
+
+    def read(self, *topics: str) -> list[Any]:
+        """Every committed record of the topics."""
+
+        async def consume() -> list[Any]:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap, isolation_level="read_committed", fetch_max_wait_ms=50
+            )
+            await consumer.start()
+            try:
+                tps = [TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)]
+                consumer.assign(tps)
+                await consumer.seek_to_beginning(*tps)
+                ends = await consumer.end_offsets(tps)
+                found: list[Any] = []
+                while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+                    for records in (await consumer.getmany(timeout_ms=100)).values():
+                        found.extend(records)
+                return found
+            finally:
+                await consumer.stop()
+
+        return asyncio.run(consume())
+
+    def outcomes(self) -> dict[str, list[str]]:
+        """What each order came to, every message of it."""
+        found: dict[str, list[str]] = {}
+        for record in self.read(OrderConfirmed.TOPIC, OrderCancelled.TOPIC):
+            key = record.key.decode()
+            if record.topic == OrderConfirmed.TOPIC:
+                found.setdefault(key, []).append("confirmed")
+            else:
+                cancelled = self.codec(OrderCancelled).decode(record.value, None)
+                found.setdefault(key, []).append(cancelled.reason)
+        return found
+
+    def settled(self, ids: Iterable[str]) -> int:
+        """How many of these orders have come to an end."""
+        outcomes = self.outcomes()
+        return sum(order_id in outcomes for order_id in ids)
+
+    def until_settled(self, ids: Sequence[str], count: int | None = None, timeout: float = 60.0) -> None:
+        """Wait until all, or `count`, of these orders have come to an end."""
+        wanted = len(ids) if count is None else count
+        eventually(lambda: self.settled(ids) >= wanted, f"{wanted} of {len(ids)} orders settled", timeout)
+
+    def stock(self) -> dict[str, Any]:
+        """The stock table by SKU, rebuilt from its changelog."""
+        codec = AvroCodec(STOCK.row, latest(STOCK.name), self.schemas)
+        rows: dict[str, Any] = {}
+        for record in self.read(f"{APP}-{STOCK.name}-changelog"):
+            rows[split_row_key(record.key)[0].decode()] = decode_row(codec, record.value)
+        return rows
+
+    def ledger(self) -> dict[str, int]:
+        """The gateway's totals."""
+        with urlopen(f"{self.gateway}/ledger?limit=1") as answer:
+            totals: dict[str, int] = json.load(answer)["totals"]
+        return totals
+
+    def check(self) -> None:
+        """Each order settled once with the outcome its data calls for; money and stock balance."""
+        outcomes = self.outcomes()
+        assert outcomes == {order_id: [outcome] for order_id, (outcome, _) in self.expected.items()}
+        confirmed = sum(cents for outcome, cents in self.expected.values() if outcome == "confirmed")
+
+        def money() -> int:
+            totals = self.ledger()
+            return totals["captured_cents"] - totals["refunded_cents"]
+
+        eventually(lambda: money() == confirmed, "captured - refunded = value of confirmed orders", 20)
+        eventually(lambda: all(row.reserved == 0 for row in self.stock().values()), "nothing reserved", 20)
+        for sku, row in self.stock().items():
+            assert row.received == self.received[sku] == row.on_hand + row.shipped, sku
