@@ -31,6 +31,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
+from streams.runtime.web import LaneWeb
 from streams.settings import Settings
 from streams.slots import Slot, free_port, take_slot
 from streams.system import NoFaults, SystemClock
@@ -154,6 +155,9 @@ class LaneApp(faust.App):
 
     def _new_transport(self) -> Any:
         return MembershipTransport(self.conf.broker_consumer, self)
+
+    def _new_web(self) -> Any:
+        return LaneWeb(self)
 
     async def on_start(self) -> None:
         """Everything that must be right before this worker joins the group."""

@@ -1,0 +1,85 @@
+"""Faust's web server with our pages in place of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiohttp.web import AppRunner
+from faust.web.drivers.aiohttp import Web
+
+from streams.application import Application
+from streams.assignment import Assignment
+from streams.errors import SettingsError
+from streams.lane import Lane
+from streams.standby import Standby
+from streams.web.routes import application
+
+if TYPE_CHECKING:
+    from streams.runtime.app import LaneApp
+
+#: Seconds that a page under way may take when the worker stops.
+SHUTDOWN_TIMEOUT = 2.0
+
+
+class LaneWeb(Web):
+    """Faust starts and stops it with the worker; of Faust's own pages none is mounted."""
+
+    def __init__(self, app: LaneApp, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.web_app = application(_Worker(app))
+        self._runner = AppRunner(self.web_app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT)
+
+    def init_server(self) -> None:
+        """Mount nothing: the pages are complete, and Faust's index stands at / whatever its settings say."""
+
+    async def start_server(self) -> None:
+        """Raises SettingsError when the port is taken."""
+        try:
+            await super().start_server()
+        except OSError as error:
+            port = self.app.conf.web_port
+            raise SettingsError(
+                f"the worker's pages cannot be served on 127.0.0.1:{port} ({error.strerror or error}):"
+                " set STEADFAUST_WEB_PORT to the first of a free range"
+            ) from error
+
+
+class _Worker:
+    """A LaneApp as its pages see it."""
+
+    def __init__(self, app: LaneApp) -> None:
+        self._app = app
+
+    @property
+    def application(self) -> Application:
+        return self._app.lane_application
+
+    @property
+    def assignment(self) -> Assignment:
+        # Faust makes the assignor when it is first asked for; it needs the application.
+        given: Assignment = self._app.assignor.assigned
+        return given
+
+    @property
+    def slot(self) -> int:
+        return self._app.slot.number if self._app.slot is not None else -1
+
+    @property
+    def url(self) -> str:
+        return str(self._app.conf.canonical_url)
+
+    @property
+    def lanes(self) -> Mapping[int, Lane]:
+        return self._app.host.lanes if self._app.host is not None else {}
+
+    @property
+    def standbys(self) -> Mapping[int, Standby]:
+        return self._app.host.standbys if self._app.host is not None else {}
+
+    def now(self) -> float:
+        return time.time()
+
+    def stuck(self) -> Sequence[Lane]:
+        return self._app.host.stuck() if self._app.host is not None else []

@@ -1,0 +1,134 @@
+"""What the pages and their JSON say: each answer is one of these, whichever way it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class LaneAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that this worker runs. Counters are since it opened last."""
+
+    lane: int
+    state: str
+    partitions: tuple[int, ...]
+    backlog: int
+    commits: int
+    fenced: int
+    reopened: int
+    recovered: int
+    counters: dict[str, int]
+    seconds_since_progress: float
+    stuck: bool
+    error: str
+
+
+class StandbyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that this worker follows."""
+
+    lane: int
+    records: int
+
+
+class OwnerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who owns a lane. `link` is the address when it may be followed: on this machine."""
+
+    lane: int
+    url: str
+    here: bool
+    link: str
+
+
+class RouteAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the choreography."""
+
+    topic: str
+    message: str
+    handlers: tuple[str, ...]
+    inbox: bool
+
+
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker at a glance."""
+
+    app_id: str
+    url: str
+    slot: int
+    pid: int
+    partitions: int
+    lane_count: int
+    ready: bool
+    reasons: list[str]
+    lanes: list[LaneAnswer]
+    standbys: list[StandbyAnswer]
+    owners: list[OwnerAnswer]
+    choreography: list[RouteAnswer]
+
+
+class TableAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that can be browsed."""
+
+    name: str
+    about: str
+    changelog: str
+    builtin: bool
+
+
+class TablesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """All tables."""
+
+    tables: list[TableAnswer]
+
+
+class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A row. `schema` is the fingerprint of its writer's schema; `error` says why there is no value."""
+
+    key: str
+    subkey: str
+    partition: int
+    lane: int
+    value: Any = None
+    schema: str = ""
+    error: str = ""
+
+
+class BrowseAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a table's rows in the lanes of one worker.
+
+    Attributes:
+        table: which table.
+        owner: the worker's address.
+        lanes: whose rows these are.
+        left_out: lanes of this worker that are not open, with why: their rows are missing here.
+        owners: who has the other lanes' rows.
+        rows: of all pages together each row once, as far as nothing changes meanwhile.
+        next: cursor of the next page; empty on the last one.
+    """
+
+    table: TableAnswer
+    owner: str
+    lanes: list[int]
+    left_out: dict[int, str]
+    owners: list[OwnerAnswer]
+    rows: list[RowAnswer]
+    next: str
+
+
+class FoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a key, from its owner."""
+
+    table: str
+    key: str
+    partition: int
+    lane: int
+    owner: str
+    rows: list[RowAnswer]
+    next: str
+
+
+class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the worker is well; `reasons` say why not."""
+
+    status: str
+    reasons: list[str] = []

@@ -1,0 +1,199 @@
+"""Rows of a worker: a table page by page, and one key, which its owner is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+from streams.changes import split_store_key, store_key
+from streams.table import row_key
+from streams.web.answers import BrowseAnswer, FoundAnswer, RowAnswer, TableAnswer, TablesAnswer
+from streams.web.overview import owners
+from streams.web.paging import (
+    Page,
+    Range,
+    after,
+    decode_cursor,
+    decode_limit,
+    encode_cursor,
+    from_cursor,
+    partition_range,
+    prefix_ranges,
+    read_page,
+)
+from streams.web.shown import ShownTable, shown_table, shown_tables
+from streams.web.view import Problem, WorkerView, readable_store
+
+Query = Mapping[str, str]
+#: Asks an owner's address for rows: (owner, table, query).
+AskOwner = Callable[[str, str, Query], Awaitable[FoundAnswer]]
+
+
+def tables(view: WorkerView) -> TablesAnswer:
+    """Every table that can be browsed on this worker."""
+    stores = [lane.store for lane in view.lanes.values() if lane.store is not None]
+    local = {name for store in stores for name in store.tables()}
+    return TablesAnswer(tables=[_about(table) for table in shown_tables(view.application, local)])
+
+
+def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
+    """A page of the rows in this worker's lanes. `query` may have cursor, limit, lane, partition, prefix."""
+    table = shown_table(view.application, name)
+    prefix = _bytes("prefix", query.get("prefix", ""))
+    if prefix and table.builtin:
+        raise Problem(400, "no_prefix", f"{name} is not sorted by key: browse it without a prefix")
+    begin = decode_cursor(query.get("cursor", ""))
+    limit = decode_limit(query.get("limit", ""))
+    partitions, left_out = _partitions(view, query)
+    page = read_page(name, _ranges(view, name, partitions, prefix, begin), limit)
+    return BrowseAnswer(
+        table=_about(table),
+        owner=view.url,
+        lanes=sorted({view.application.layout.lane_of(partition) for partition in partitions}),
+        left_out=left_out,
+        owners=owners(view),
+        rows=_rows(view, table, page),
+        next=encode_cursor(page.next),
+    )
+
+
+async def look_up(
+    view: WorkerView, name: str, query: Query, *, asked_by: str | None, ask: AskOwner
+) -> FoundAnswer:
+    """The rows of a key. `query` has key, and may have subkey, cursor, limit.
+
+    Asks the key's owner when that is another worker, unless a worker is asking: its map of owners may be
+    older than ours or newer, and two that differ would ask each other without end.
+    """
+    app = view.application
+    table = shown_table(app, name)
+    if table.builtin:
+        raise Problem(400, "no_lookup", f"{name} has no keys of messages: browse it page by page")
+    key = _bytes("key", query.get("key", ""))
+    if not key:
+        raise Problem(400, "no_key", f"which key? ask for /tables/{name}/rows?key=...")
+    decode_limit(query.get("limit", ""))
+    partition = app.layout.partition_of(key)
+    lane = app.layout.lane_of(partition)
+    if lane in view.lanes:
+        return _find(view, table, key, query)
+    owner = view.assignment.owners.get(lane)
+    if owner is None:
+        raise Problem(503, "no_owner", f"lane {lane} has no owner yet: this worker has not joined its group")
+    if owner == view.url:
+        raise Problem(503, "lane_not_open", f"lane {lane} is opening")
+    if asked_by is not None:
+        raise Problem(
+            503,
+            "owner_moving",
+            f"{asked_by} takes {view.url} for the owner of lane {lane}, but that is {owner}:"
+            " lanes are moving, try again",
+        )
+    wanted = {k: query[k] for k in ("key", "subkey", "cursor", "limit") if k in query}
+    return await ask(owner, name, wanted)
+
+
+def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query) -> FoundAnswer:
+    layout = view.application.layout
+    partition = layout.partition_of(key)
+    lane = layout.lane_of(partition)
+    store = readable_store(view, lane)
+    if "subkey" in query:
+        exact = store_key(partition, row_key(key, _bytes("subkey", query["subkey"])))
+        value = store.get(table.name, exact)
+        page = Page([] if value is None else [(exact, value)], None)
+    else:
+        first = store_key(partition, row_key(key))
+        ranges = from_cursor([Range(store, first, after(first))], decode_cursor(query.get("cursor", "")))
+        page = read_page(table.name, ranges, decode_limit(query.get("limit", "")))
+    if not page.rows and not query.get("cursor"):
+        which = f" and subkey {query['subkey']!r}" if "subkey" in query else ""
+        raise Problem(
+            404,
+            "no_row",
+            f"{table.name} has no row with key {query['key']!r}{which}: asked {view.url},"
+            f" the owner of lane {lane} (partition {partition})",
+        )
+    return FoundAnswer(
+        table=table.name,
+        key=query["key"],
+        partition=partition,
+        lane=lane,
+        owner=view.url,
+        rows=_rows(view, table, page),
+        next=encode_cursor(page.next),
+    )
+
+
+def _ranges(
+    view: WorkerView, table: str, partitions: list[int], prefix: bytes, begin: bytes
+) -> Iterator[Range]:
+    for partition in partitions:
+        store = readable_store(view, view.application.layout.lane_of(partition))
+        whole = partition_range(store, partition)
+        if whole.stop is not None and whole.stop <= begin:
+            continue
+        found = prefix_ranges(store, table, partition, prefix, begin) if prefix else iter([whole])
+        yield from from_cursor(found, begin)
+
+
+def _partitions(view: WorkerView, query: Query) -> tuple[list[int], dict[int, str]]:
+    """The partitions to browse, in order, and the lanes that are left out because they are not open."""
+    layout = view.application.layout
+    only = _number(query, "partition", layout.partitions)
+    lane = _number(query, "lane", layout.lanes)
+    if only is not None:
+        if lane not in (None, layout.lane_of(only)):
+            raise Problem(400, "bad_lane", f"partition {only} is of lane {layout.lane_of(only)}, not {lane}")
+        lane = layout.lane_of(only)
+    if lane is not None:
+        _check_here(view, lane)
+        return sorted(layout.partitions_of(lane) if only is None else [only]), {}
+    partitions: list[int] = []
+    left_out: dict[int, str] = {}
+    for number in sorted(view.lanes):
+        try:
+            readable_store(view, number)
+            partitions += layout.partitions_of(number)
+        except Problem as problem:
+            left_out[number] = problem.detail
+    return sorted(partitions), left_out
+
+
+def _check_here(view: WorkerView, lane: int) -> None:
+    if lane in view.lanes:
+        readable_store(view, lane)
+        return
+    owner = view.assignment.owners.get(lane)
+    if owner in (None, view.url):
+        raise Problem(503, "lane_not_open", f"lane {lane} is not open on any worker that this one knows of")
+    raise Problem(404, "not_here", f"lane {lane} is on {owner}: browse it there")
+
+
+def _number(query: Query, name: str, count: int) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
+        raise Problem(400, f"bad_{name}", f"{name} is {text!r}: it must be a number from 0 to {count - 1}")
+    return int(text)
+
+
+def _bytes(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Problem(400, f"bad_{name}", f"{name} is not UTF-8") from error
+
+
+def _rows(view: WorkerView, table: ShownTable, page: Page) -> list[RowAnswer]:
+    layout = view.application.layout
+    answers = []
+    for local_key, data in page.rows:
+        partition, changelog_key = split_store_key(local_key)
+        fields = table.read(changelog_key, data)
+        answers.append(RowAnswer(partition=partition, lane=layout.lane_of(partition), **fields._asdict()))
+    return answers
+
+
+def _about(table: ShownTable) -> TableAnswer:
+    return TableAnswer(name=table.name, about=table.about, changelog=table.changelog, builtin=table.builtin)

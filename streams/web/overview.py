@@ -1,0 +1,98 @@
+"""The worker at a glance: its lanes, who owns the others, the choreography, and whether it is ready."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+from streams.application import Application
+from streams.web.answers import (
+    HealthAnswer,
+    LaneAnswer,
+    OwnerAnswer,
+    RouteAnswer,
+    StandbyAnswer,
+    WorkerAnswer,
+)
+from streams.web.loopback import loopback_origin
+from streams.web.view import LaneView, WorkerView
+
+
+def overview(view: WorkerView) -> WorkerAnswer:
+    """All that the first page shows."""
+    app = view.application
+    reasons = why_not_ready(view)
+    stuck = {lane.number for lane in view.stuck()}
+    return WorkerAnswer(
+        app_id=app.layout.app_id,
+        url=view.url,
+        slot=view.slot,
+        pid=os.getpid(),
+        partitions=app.layout.partitions,
+        lane_count=app.layout.lanes,
+        ready=not reasons,
+        reasons=reasons,
+        lanes=[_lane(view, lane, stuck=number in stuck) for number, lane in sorted(view.lanes.items())],
+        standbys=[
+            StandbyAnswer(lane=number, records=standby.records)
+            for number, standby in sorted(view.standbys.items())
+        ],
+        owners=owners(view),
+        choreography=_choreography(app),
+    )
+
+
+def owners(view: WorkerView) -> list[OwnerAnswer]:
+    """The owner of each lane, as far as the group has decided."""
+    return [
+        OwnerAnswer(lane=lane, url=url, here=url == view.url, link=loopback_origin(url) or "")
+        for lane, url in sorted(view.assignment.owners.items())
+    ]
+
+
+def readiness(view: WorkerView) -> HealthAnswer:
+    """Ready: in the group, and every lane with work makes progress."""
+    reasons = why_not_ready(view)
+    return HealthAnswer(status="not ready" if reasons else "ready", reasons=reasons)
+
+
+def why_not_ready(view: WorkerView) -> list[str]:
+    """Nothing when the worker is ready."""
+    if not view.assignment.owners:
+        return ["the worker has not joined its group yet"]
+    return [_why_stuck(lane, view.now()) for lane in view.stuck()]
+
+
+def _why_stuck(lane: LaneView, now: float) -> str:
+    last = f"; its last error: {lane.error}" if lane.error is not None else ""
+    idle = now - lane.last_progress
+    return f"lane {lane.number} is {lane.state}, without progress for {idle:.0f} s{last}"
+
+
+def _lane(view: WorkerView, lane: LaneView, *, stuck: bool) -> LaneAnswer:
+    return LaneAnswer(
+        lane=lane.number,
+        state=lane.state.value,
+        partitions=tuple(view.application.layout.partitions_of(lane.number)),
+        backlog=lane.backlog,
+        commits=lane.commits,
+        fenced=lane.fenced,
+        reopened=lane.reopened,
+        recovered=lane.recovered,
+        counters=asdict(lane.counters),
+        seconds_since_progress=round(max(0.0, view.now() - lane.last_progress), 1),
+        stuck=stuck,
+        error="" if lane.error is None else f"{type(lane.error).__name__}: {lane.error}",
+    )
+
+
+def _choreography(app: Application) -> list[RouteAnswer]:
+    return [
+        RouteAnswer(
+            topic=topic,
+            message=app.wiring.routes[topic].message.__name__,
+            handlers=tuple(handler.name for handler in route.handlers),
+            inbox=route.inbox,
+        )
+        for topic, route in app.routes.items()
+    ]

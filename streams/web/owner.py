@@ -1,0 +1,72 @@
+"""Asking the worker that owns a key for its rows: on this machine only, with a bound on time and size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from streams.web.answers import FoundAnswer
+from streams.web.loopback import loopback_origin
+from streams.web.view import Problem
+
+#: Names the worker that asks; one that is asked so answers itself and never asks on.
+ASKED_BY = "Steadfaust-Asked-By"
+#: Seconds for the owner's answer, connecting included: it shares its event loop with its lanes.
+TIMEOUT = 5.0
+#: A page has a bound in stored bytes; as JSON it may be larger, but not without end.
+MOST_BYTES = 16 << 20
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An error as JSON."""
+
+    error: str
+    detail: str
+
+
+_found = msgspec.json.Decoder(FoundAnswer).decode
+_refusal = msgspec.json.Decoder(Refusal).decode
+
+
+async def ask_owner(
+    session: ClientSession, owner: str, table: str, query: Mapping[str, str], *, asked_by: str
+) -> FoundAnswer:
+    """The owner's answer. Raises Problem: the owner's own, 504 for none in time, 502 for anything else."""
+    origin = loopback_origin(owner)
+    if origin is None:
+        raise Problem(502, "owner_elsewhere", f"the key is on {owner}, not on this machine: ask there")
+    try:
+        async with session.get(
+            f"{origin}/api/tables/{quote(table, safe='')}/rows",
+            params=query,
+            headers={ASKED_BY: asked_by},
+            timeout=ClientTimeout(total=TIMEOUT),
+            allow_redirects=False,
+        ) as response:
+            body = await response.content.read(MOST_BYTES + 1)
+            while len(body) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES)):
+                body += more
+    except TimeoutError as error:
+        detail = f"{owner} owns the key and did not answer in {TIMEOUT:g} s"
+        raise Problem(504, "owner_silent", detail) from error
+    except (ClientError, OSError) as error:
+        detail = f"{owner} owns the key and cannot be asked: {error or type(error).__name__}"
+        raise Problem(502, "owner_unreachable", detail) from error
+    return _read(owner, response.status, body)
+
+
+def _read(owner: str, status: int, body: bytes) -> FoundAnswer:
+    try:
+        if status == 200 and len(body) <= MOST_BYTES:
+            return _found(body)
+        if status >= 400:
+            refusal = _refusal(body)
+            raise Problem(status, refusal.error, refusal.detail)
+    except msgspec.DecodeError:
+        pass  # said below
+    raise Problem(
+        502, "owner_unclear", f"{owner} owns the key and gave no answer that can be read ({status})"
+    )

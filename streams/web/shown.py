@@ -1,0 +1,124 @@
+"""Tables as they are shown: the application's by their codecs, the lane's own by what they are made of."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from streams.application import Application, BoundTable
+from streams.changes import INBOX, LANE, POSITIONS, TIMERS
+from streams.codecs import FINGERPRINT_SIZE, decode_row, describe
+from streams.envelope import rfc3339
+from streams.errors import Undecodable, UnknownSchema
+from streams.inbox import bucket_length
+from streams.table import split_row_key
+from streams.timers import Stored
+from streams.web.view import Problem
+
+_INBOX_BUCKET = re.compile(r"_inbox-(\d{8,12})\Z", re.ASCII)
+#: Of bytes that cannot be decoded, so many are shown.
+RAW_SHOWN = 200
+
+_decode_timer = msgspec.msgpack.Decoder(Stored).decode
+
+
+class Fields(NamedTuple):
+    """A row in plain data; `error` says why there is no value."""
+
+    key: str
+    subkey: str
+    value: Any
+    schema: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table that can be browsed.
+
+    Attributes:
+        name: of the local table.
+        about: what its rows are, for people.
+        changelog: the topic it is rebuilt from.
+        builtin: whether it is the lane's own; its rows are not found by a message's key.
+        read: (changelog key, value) -> what is shown.
+    """
+
+    name: str
+    about: str
+    changelog: str
+    builtin: bool
+    read: Callable[[bytes, bytes], Fields]
+
+
+def shown_tables(app: Application, local: Iterable[str]) -> list[ShownTable]:
+    """The application's tables, then the lane's own; `local` names what the stores have."""
+    names = [*app.tables, POSITIONS, TIMERS, *sorted(name for name in local if _INBOX_BUCKET.match(name))]
+    return [shown_table(app, name) for name in names]
+
+
+def shown_table(app: Application, name: str) -> ShownTable:
+    """One table. Raises Problem 404."""
+    layout = app.layout
+    if (bound := app.tables.get(name)) is not None:
+        kind = app.wiring.tables()[name].row
+        about = f"{kind.__name__}: {(inspect.getdoc(kind) or '').partition('.')[0]}"
+        return ShownTable(name, about, bound.changelog, False, _rows_of(bound))
+    if name == POSITIONS:
+        about = "by source topic, the offset that each partition goes on from"
+        return ShownTable(name, about, layout.changelog(LANE), True, _position)
+    if name == TIMERS:
+        about = "messages that are sent when they are due"
+        return ShownTable(name, about, layout.changelog(LANE), True, _timer)
+    if (match := _INBOX_BUCKET.match(name)) is not None:
+        length = bucket_length(app.delivery.inbox_retention)
+        about = f"ids of messages handled in the {length / 86400:g} days since {_day(int(match[1]) * length)}"
+        return ShownTable(name, about, layout.changelog(INBOX), True, _inbox_entry)
+    raise Problem(404, "unknown_table", f"there is no table {name!r}: /tables lists what there is")
+
+
+def text_of(data: bytes) -> str:
+    """Bytes that should be UTF-8, whatever they are."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _rows_of(table: BoundTable) -> Callable[[bytes, bytes], Fields]:
+    def read(changelog_key: bytes, data: bytes) -> Fields:
+        key, subkey = map(text_of, split_row_key(changelog_key))
+        schema = data[:FINGERPRINT_SIZE].hex()
+        try:
+            return Fields(key, subkey, describe(decode_row(table.codec, data)), schema)
+        except (Undecodable, UnknownSchema) as error:
+            more = "..." if len(data) > RAW_SHOWN else ""
+            return Fields(key, subkey, None, schema, f"{error} (bytes: {data[:RAW_SHOWN].hex()}{more})")
+
+    return read
+
+
+def _position(changelog_key: bytes, data: bytes) -> Fields:
+    return Fields(text_of(changelog_key), "", {"offset": int(data)})
+
+
+def _timer(changelog_key: bytes, data: bytes) -> Fields:
+    handler, _, rest = changelog_key.partition(b"\0")
+    key, _, name = rest.rpartition(b"\0")
+    due = rfc3339(int.from_bytes(data[:8], "big") / 1000)
+    value = {"due": due, "topic": _decode_timer(data[8:]).topic, "handler": text_of(handler)}
+    return Fields(text_of(key), text_of(name), value)
+
+
+def _inbox_entry(changelog_key: bytes, note: bytes) -> Fields:
+    value = {"note": text_of(note), "handler_and_source": changelog_key[:8].hex()}
+    return Fields(text_of(changelog_key[8:]), "", value)
+
+
+def _day(seconds: float) -> str:
+    try:
+        return rfc3339(seconds)[:16]
+    except (OverflowError, ValueError, OSError):  # a name made up by hand
+        return "a time out of range"

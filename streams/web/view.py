@@ -1,0 +1,128 @@
+"""What the pages are made from: a worker as they see it. A LaneHost's lanes and standbys fit as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from streams.application import Application
+from streams.assignment import Assignment
+from streams.lane import LaneState
+from streams.pipeline import Counters
+from streams.ports import Store
+
+#: States in which a lane's store holds what was last committed. In the others it may still be filling up.
+READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
+
+
+class Problem(Exception):
+    """Why a question has no answer: an HTTP status, a word for programs, a sentence for people."""
+
+    def __init__(self, status: int, error: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.error = error
+        self.detail = detail
+
+
+class LaneView(Protocol):
+    """What is shown of a lane."""
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+
+    @property
+    def state(self) -> LaneState:
+        """Where it is in its life."""
+
+    @property
+    def backlog(self) -> int:
+        """Messages taken and not yet committed."""
+
+    @property
+    def commits(self) -> int:
+        """Transactions committed."""
+
+    @property
+    def fenced(self) -> int:
+        """Times that another owner has fenced it."""
+
+    @property
+    def reopened(self) -> int:
+        """Times that it opened again after an error."""
+
+    @property
+    def recovered(self) -> int:
+        """Changelog records read when it opened last."""
+
+    @property
+    def counters(self) -> Counters:
+        """What it has met."""
+
+    @property
+    def last_progress(self) -> float:
+        """When it last committed or opened, seconds since the epoch."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The last error."""
+
+    @property
+    def store(self) -> Store | None:
+        """Its local tables, while it has them open."""
+
+
+class StandbyView(Protocol):
+    """What is shown of a standby."""
+
+    @property
+    def number(self) -> int:
+        """The lane that it follows."""
+
+    @property
+    def records(self) -> int:
+        """Changelog records copied since it started."""
+
+
+class WorkerView(Protocol):
+    """What is shown of a worker; asked anew for every page."""
+
+    @property
+    def application(self) -> Application:
+        """The bound application. Raises SteadfaustError while the worker is starting."""
+
+    @property
+    def assignment(self) -> Assignment:
+        """What the group has decided last; nothing before the worker has joined."""
+
+    @property
+    def slot(self) -> int:
+        """The number that gives it its directory and port."""
+
+    @property
+    def url(self) -> str:
+        """Its own address, as the owners' map names it."""
+
+    @property
+    def lanes(self) -> Mapping[int, LaneView]:
+        """The lanes it runs."""
+
+    @property
+    def standbys(self) -> Mapping[int, StandbyView]:
+        """The lanes it follows."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def stuck(self) -> Sequence[LaneView]:
+        """Lanes with work and without progress, or which have given up."""
+
+
+def readable_store(view: WorkerView, lane: int) -> Store:
+    """The tables of a lane that this worker runs. Raises Problem 503 while they may lack committed rows."""
+    running = view.lanes[lane]
+    if running.store is None or running.state not in READABLE:
+        why = f": {running.error}" if running.error is not None else ""
+        raise Problem(503, "lane_not_open", f"lane {lane} is {running.state}{why}")
+    return running.store
