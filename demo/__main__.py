@@ -1,0 +1,56 @@
+"""`python -m demo`: see `--help`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agents.settings import Way
+from demo.drive import Plan
+from demo.purchases import ROWS
+from demo.run import run
+from streams.errors import SteadfaustError
+
+_INTERRUPTED = 130
+
+
+def command(
+    *,
+    orders: Annotated[int, typer.Option(envvar="ORDERS", min=1, max=ROWS, help="How many to place.")] = 2000,
+    var: Annotated[
+        Path, typer.Option(help="The demo's own directory; what the last demo left there is removed.")
+    ] = Path("var/demo"),
+    workers: Annotated[int, typer.Option(min=1, max=8, help="Worker processes.")] = 2,
+    choreography: Annotated[Way, typer.Option(help="What comes first.")] = Way.STOCK_FIRST,
+    kill_worker_after: Annotated[
+        int | None, typer.Option(min=0, help="Kill a worker (SIGKILL) after so many settled orders.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Start the killed worker again.")] = False,
+) -> None:
+    """Send real orders through the application and check every order, cent and unit."""
+    plan = Plan(orders, var.absolute(), workers, choreography, kill_worker_after, restart)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    try:
+        passed = run(plan, Console())
+    except SteadfaustError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: all that the demo started has ended\n")
+        raise typer.Exit(_INTERRUPTED) from None
+    raise typer.Exit(0 if passed else 1)
+
+
+def _end(number: int, _frame: object) -> None:
+    """Unwind as Ctrl-C does, so that nothing is left running."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    typer.run(command)

@@ -1,0 +1,53 @@
+"""`python -m demo.check`: the independent check, a process of its own.
+
+It knows the input file, the gateway's ledger and the topics, and nothing of the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from agents.settings import OrderSettings
+from demo.evidence import gather
+from demo.purchases import ROWS, purchases
+from demo.verdict import Verdict, judge
+from streams.errors import SteadfaustError
+
+#: Seconds for releases and refunds to follow the last cancellation, even past a worker's session timeout.
+QUIET_WITHIN = 60.0
+
+
+async def check(settings: OrderSettings, orders: int, *, within: float = QUIET_WITHIN) -> Verdict:
+    """Gather the evidence and judge it."""
+    evidence = await gather(settings.brokers(), settings.gateway(), settings.app_id, within=within)
+    return judge(purchases(orders), evidence)
+
+
+def command(
+    var: Annotated[Path, typer.Option(help="The directory of the stack that the orders went through.")],
+    orders: Annotated[int, typer.Option(min=1, max=ROWS, help="How many orders were placed.")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+) -> None:
+    """Check every order, cent and unit; exit status 1 when something does not add up."""
+    try:
+        verdict = asyncio.run(check(OrderSettings(var=var), orders))
+    except (SteadfaustError, OSError) as error:
+        sys.stderr.write(f"error: the check cannot look: {error}\n")
+        raise typer.Exit(2) from error
+    if as_json:
+        print(msgspec.json.encode(verdict).decode())
+    else:
+        for finding in verdict.findings:
+            print(f"{'pass' if finding.passed else 'FAIL'}  {finding.name}: {finding.says}")
+    raise typer.Exit(0 if verdict.passed else 1)
+
+
+if __name__ == "__main__":
+    typer.run(command)

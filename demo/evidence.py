@@ -1,0 +1,204 @@
+"""What the check looks at, gathered from outside the application: its topics, and the gateway's ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import aiohttp
+import msgspec
+
+from agents.gateway.wire import Charged, LedgerPage, Refunded
+from agents.messages import (
+    LineRefused,
+    LineReleased,
+    LineReserved,
+    Order,
+    OrderCancelled,
+    OrderConfirmed,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ReleaseLine,
+    ReserveLine,
+    ShipLine,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReceived,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from demo.purchases import Outcome
+from schemas import latest
+from streams.codecs import AvroCodec, Schemas, avro, decode_row
+from streams.envelope import ID, SOURCE
+from streams.layout import dead_letter_topic
+from streams.message import Message
+from streams.ports import Record
+from streams.runtime.client import TopicReader, unhandled
+from streams.table import split_row_key
+from tables.stock import STOCK, StockLevel
+
+#: Every message that some service handles.
+HANDLED: tuple[type[Message], ...] = (
+    LineRefused,
+    LineReleased,
+    LineReserved,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ReleaseLine,
+    ReserveLine,
+    ShipLine,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReceived,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+SOURCES = tuple(message.TOPIC for message in HANDLED)
+
+_schemas = Schemas()
+make_codec = avro(latest, _schemas)
+_confirmed = AvroCodec(OrderConfirmed, latest(OrderConfirmed.TOPIC), _schemas)
+_cancelled = AvroCodec(OrderCancelled, latest(OrderCancelled.TOPIC), _schemas)
+_receipt = AvroCodec(StockReceived, latest(StockReceived.TOPIC), _schemas)
+_leaving = AvroCodec(ShipLine, latest(ShipLine.TOPIC), _schemas)
+_level = AvroCodec(StockLevel, latest(STOCK.name), _schemas)
+_PAGE = 10_000
+_LOOK_EVERY = 0.2
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """A message that says what became of an order: `outcome` is `confirmed`, or why it was cancelled."""
+
+    message_id: str
+    order: Order
+    outcome: str
+
+
+@dataclass
+class Evidence:
+    """All of it.
+
+    Attributes:
+        settlements: every OrderConfirmed and OrderCancelled.
+        ledger: every operation at the gateway.
+        received: pieces by SKU, from the receipts that came in; one that was sent twice counts once.
+        shipped: pieces by SKU, from the commands that let them leave.
+        stock: the stock table, from its changelog.
+        unhandled: messages not handled yet, by topic.
+        dead_letters: dead letters, by topic.
+    """
+
+    settlements: list[Settlement] = field(default_factory=list)
+    ledger: list[Charged | Refunded] = field(default_factory=list)
+    received: Counter[str] = field(default_factory=Counter)
+    shipped: Counter[str] = field(default_factory=Counter)
+    stock: dict[str, StockLevel] = field(default_factory=dict)
+    unhandled: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+
+async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) -> Evidence:
+    """Wait until nothing is under way any more, for so many seconds at most, then look at everything."""
+    left = await quiet(bootstrap, app_id, within=within)
+    return Evidence(
+        settlements=await _settlements(bootstrap),
+        ledger=await _ledger(gateway),
+        received=await _received(bootstrap),
+        shipped=await _shipped(bootstrap),
+        stock=await _stock(bootstrap, f"{app_id}-{STOCK.name}-changelog"),
+        unhandled=left,
+        dead_letters=await _dead_letters(bootstrap),
+    )
+
+
+async def quiet(
+    bootstrap: str, app_id: str, *, within: float, topics: tuple[str, ...] = SOURCES
+) -> dict[str, int]:
+    """Wait until every message has been handled; returns what is left by topic when time is up.
+
+    Releases and refunds may follow the cancellation that they belong to.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        left = await unhandled(bootstrap, app_id, topics)
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(_LOOK_EVERY)
+
+
+def settlement(record: Record) -> Settlement:
+    """What a record of the confirmed or cancelled topic says."""
+    message_id = dict(record.headers)[ID].decode()
+    if record.topic == OrderConfirmed.TOPIC:
+        return Settlement(message_id, _confirmed.decode(record.value or b"", None).order, Outcome.CONFIRMED)
+    cancelled = _cancelled.decode(record.value or b"", None)
+    return Settlement(message_id, cancelled.order, cancelled.reason)
+
+
+async def _settlements(bootstrap: str) -> list[Settlement]:
+    async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
+        return [settlement(record) async for record in reader.to_end()]
+
+
+async def _received(bootstrap: str) -> Counter[str]:
+    seen = set()
+    units: Counter[str] = Counter()
+    async with TopicReader(bootstrap, [StockReceived.TOPIC]) as reader:
+        async for record in reader.to_end():
+            headers = dict(record.headers)
+            identity = headers[SOURCE], headers[ID]
+            if identity not in seen:
+                seen.add(identity)
+                receipt = _receipt.decode(record.value or b"", None)
+                units[receipt.sku] += receipt.units
+    return units
+
+
+async def _shipped(bootstrap: str) -> Counter[str]:
+    units: Counter[str] = Counter()
+    async with TopicReader(bootstrap, [ShipLine.TOPIC]) as reader:
+        async for record in reader.to_end():
+            line = _leaving.decode(record.value or b"", None)
+            units[line.sku] += line.units
+    return units
+
+
+async def _stock(bootstrap: str, changelog: str) -> dict[str, StockLevel]:
+    rows: dict[str, StockLevel] = {}
+    async with TopicReader(bootstrap, [changelog]) as reader:
+        async for record in reader.to_end():
+            sku = split_row_key(record.key or b"")[0].decode()
+            if record.value is None:
+                rows.pop(sku, None)
+            else:
+                rows[sku] = decode_row(_level, record.value)
+    return rows
+
+
+async def _dead_letters(bootstrap: str) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    async with TopicReader(bootstrap, map(dead_letter_topic, SOURCES)) as reader:
+        async for record in reader.to_end():
+            counts[record.topic] += 1
+    return dict(counts)
+
+
+async def _ledger(gateway: str) -> list[Charged | Refunded]:
+    rows: list[Charged | Refunded] = []
+    after: int | None = 0
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        while after is not None:
+            async with session.get(f"{gateway}/ledger", params={"after": after, "limit": _PAGE}) as answer:
+                page = msgspec.json.decode(await answer.read(), type=LedgerPage)
+            rows += page.rows
+            after = page.next
+    return rows

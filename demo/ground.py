@@ -1,0 +1,53 @@
+"""The ground that a demo stands on: its own directory, empty at the start, and the stack in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from demo.errors import DemoFailed
+from demo.workers import PROJECT, held_slots
+from streams.local import Stack, declared, local_stack, running
+
+REPORT = "report.json"
+_MARK = "made-by-the-demo"
+_LEFT = ("kafka", "gateway", "workers", "faust", "log", REPORT)  # what a run leaves here
+_GATEWAY = "gateway"
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def stack_in(var: Path, say: Say) -> Iterator[Stack]:
+    """The stack that is up in this directory; otherwise one of our own, on an empty directory, for as long
+    as the demo runs. Raises DemoFailed or StackError.
+    """
+    if (found := running(var)) is not None:
+        say(f"using the stack that is up in {var}, with what it holds")
+        if _GATEWAY not in found.state.processes:
+            raise DemoFailed(f"the stack in {var} runs no gateway: start it in the project's directory")
+        yield found
+        return
+    clear(var, say)
+    say(f"starting Kafka and the payment gateway in {var}")
+    with local_stack(var, processes=declared(PROJECT / "pyproject.toml"), say=say) as stack:
+        yield stack
+
+
+def clear(var: Path, say: Say) -> None:
+    """Remove what the last demo left here, and nothing that another one made. Raises DemoFailed."""
+    left = [var / name for name in _LEFT if (var / name).exists()]
+    if left and not (var / _MARK).exists():
+        raise DemoFailed(f"{var} holds data that no demo made: choose another --var")
+    if pids := held_slots(var).values():
+        raise DemoFailed(
+            f"workers still run in {var}: end pid {', '.join(pids)} first, or choose another --var"
+        )
+    if left:
+        say(f"removing the last demo's data in {var}")
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    var.mkdir(parents=True, exist_ok=True)
+    (var / _MARK).write_text("The next demo empties this directory.\n")

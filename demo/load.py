@@ -1,0 +1,38 @@
+"""Puts the purchases into the application, as a client from outside would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agents.messages import OrderPlaced, StockReceived
+from demo.errors import DemoFailed
+from demo.evidence import make_codec, quiet
+from demo.purchases import Purchase, order, receipts
+from streams.runtime.client import Producer
+
+SOURCE = "demo"
+_SHELVED_WITHIN = 60.0
+
+
+async def receive_stock(bootstrap: str, app_id: str) -> None:
+    """Have all stock delivered, and wait until it is on the shelves: an order that overtook it would fail.
+
+    Raises DemoFailed when that takes too long.
+    """
+    async with Producer(bootstrap, make_codec, source=SOURCE) as producer:
+        for receipt in receipts():
+            await producer.send(receipt, message_id=f"stock-{receipt.sku}")
+    left = await quiet(bootstrap, app_id, within=_SHELVED_WITHIN, topics=(StockReceived.TOPIC,))
+    if left:
+        raise DemoFailed(
+            f"the stock was not on the shelves after {_SHELVED_WITHIN:.0f} s: {left} not handled"
+        )
+
+
+async def place_orders(bootstrap: str, purchases: Sequence[Purchase], placed: Callable[[], None]) -> None:
+    """Place an order for each purchase. Ids are fixed, so that placing one again does nothing."""
+    async with Producer(bootstrap, make_codec, source=SOURCE) as producer:
+        for purchase in purchases:
+            message = OrderPlaced(order=order(purchase))
+            await producer.send(message, message_id=f"placed-{purchase.order_id}")
+            placed()

@@ -1,0 +1,135 @@
+"""How far the orders are: a tally, fed from the topics in which orders are settled, and a view of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from agents.messages import OrderCancelled, OrderConfirmed
+from demo.evidence import Settlement, settlement
+from demo.purchases import Outcome
+from streams.runtime.client import TopicReader
+
+_RECENT = 3.0  # seconds over which the present rate is taken
+_PLAIN_EVERY = 2.0
+
+
+@dataclass
+class Tally:
+    """Counts of orders; each order counts once, however often it is said to be settled."""
+
+    orders: int
+    clock: Callable[[], float] = time.monotonic
+    placed: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    began: float | None = None
+    moved: float | None = None
+    _settled: set[str] = field(default_factory=set)
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def place(self) -> None:
+        """Another order is placed."""
+        self.placed += 1
+        self.moved = self.clock()
+        if self.began is None:
+            self.began = self.moved
+
+    def settle(self, settlements: Iterable[Settlement]) -> None:
+        """These have come to an end."""
+        for each in settlements:
+            if each.order.order_id not in self._settled:
+                self._settled.add(each.order.order_id)
+                self.outcomes[each.outcome] += 1
+                self.moved = self.clock()
+
+    @property
+    def settled(self) -> int:
+        """Orders that have come to an end."""
+        return len(self._settled)
+
+    @property
+    def done(self) -> bool:
+        """Whether all are placed and have come to an end."""
+        return self.placed >= self.orders and self.settled >= self.orders
+
+    @property
+    def seconds(self) -> float:
+        """Since the first order was placed; up to the last settlement once all are done."""
+        if self.began is None or self.moved is None:
+            return 0.0
+        return (self.moved if self.done else self.clock()) - self.began
+
+    @property
+    def rate(self) -> float:
+        """Orders settled a second, over all of it."""
+        return self.settled / self.seconds if self.seconds else 0.0
+
+    def recent_rate(self) -> float:
+        """Orders settled a second just now; called again and again, it takes its samples."""
+        now = self.clock()
+        self._samples.append((now, self.settled))
+        while now - self._samples[0][0] > _RECENT:
+            self._samples.popleft()
+        then, before = self._samples[0]
+        return (self.settled - before) / (now - then) if now > then else 0.0
+
+    def idle(self) -> float:
+        """Seconds since anything moved."""
+        return 0.0 if self.moved is None else self.clock() - self.moved
+
+
+async def watch(bootstrap: str, tally: Tally) -> None:
+    """Feed the tally from the topics, read committed, until cancelled."""
+    async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
+        while True:
+            tally.settle(settlement(record) for record in await reader.fetch())
+
+
+class View:
+    """Shows the tally: in place on a terminal, otherwise as a line now and then. Use it with `with`."""
+
+    def __init__(self, tally: Tally, console: Console) -> None:
+        self._tally = tally
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._next_line = 0.0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, pids: Iterable[int], *, last: bool = False) -> None:
+        """Show how it stands, with the workers that are alive."""
+        row = self._row(pids)
+        if self._live is not None:
+            table = Table(*row, box=None, padding=(0, 2, 0, 0), header_style="dim")
+            table.add_row(*row.values())
+            self._live.update(table, refresh=True)
+        elif last or self._tally.clock() >= self._next_line:
+            self._next_line = self._tally.clock() + _PLAIN_EVERY
+            print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+
+    def _row(self, pids: Iterable[int]) -> dict[str, str]:
+        tally = self._tally
+        return {
+            "seconds": f"{tally.seconds:.1f}",
+            "placed": f"{tally.placed:,}",
+            **{outcome.value: f"{tally.outcomes[outcome.value]:,}" for outcome in Outcome},
+            "orders/s": f"{tally.recent_rate():,.0f}",
+            "workers": " ".join(map(str, pids)) or "none",
+        }

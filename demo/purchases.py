@@ -1,0 +1,139 @@
+"""The orders of the demo, and what must become of each: both follow from a row of the file and nothing else.
+
+What the file does not say (SKUs, card, country) comes from a hash of the row number. The outcome is stated
+here in the words of the published events, and does not ask the services' code.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from agents.gateway.cards import ACCEPTED, DECLINED
+from agents.messages import Order, OrderLine, StockReceived
+
+FILE = Path(__file__).parent / "data" / "cdnow_orders.csv"
+ROWS = 69_659
+
+#: 500 SKUs: 490 of which there is always enough, 5 that have one piece, and 5 that have none.
+ORDINARY = tuple(f"cd-{number:03d}" for number in range(1, 491))
+SHORT = tuple(f"cd-{number:03d}" for number in range(491, 496))
+SOLD_OUT = tuple(f"cd-{number:03d}" for number in range(496, 501))
+
+MOST_LINES = 3
+SPARE = 10  # pieces of an ordinary SKU that nobody asks for, so that the shelves do not end empty
+SHORT_LINE = 2  # pieces asked of a SKU that has one
+
+_SUPPORTED = ("US", "US", "US", "CA", "GB", "DE", "JP")
+_NOWHERE = "AQ"
+
+
+class Outcome(StrEnum):
+    """What must become of an order: confirmed, or cancelled for one of these reasons."""
+
+    CONFIRMED = "confirmed"
+    DECLINED = "card_declined"
+    OUT_OF_STOCK = "out_of_stock"
+    NOWHERE = "unsupported_destination"
+
+
+class Purchase(NamedTuple):
+    """A row of the file; `row` counts from 1."""
+
+    row: int
+    customer: str
+    units: int
+    cents: int
+
+    @property
+    def order_id(self) -> str:
+        """The row number, since some rows equal another."""
+        return f"cdnow-{self.row:05d}"
+
+
+def purchases(most: int = ROWS) -> list[Purchase]:
+    """The first rows of the file."""
+    with FILE.open(newline="") as file:
+        rows = islice(csv.DictReader(file), most)
+        return [
+            Purchase(number, row["customer"], int(row["units"]), int(row["amount_cents"]))
+            for number, row in enumerate(rows, start=1)
+        ]
+
+
+def outcome(purchase: Purchase) -> Outcome:
+    """3 % declined, 2 % out of stock, 1 % to nowhere; never two at once, whatever the order of steps."""
+    match _draw(purchase.row, "outcome", 100):
+        case 0 | 1 | 2:
+            # What costs nothing is not charged, so no card can be declined.
+            return Outcome.DECLINED if purchase.cents else Outcome.CONFIRMED
+        case 3 | 4:
+            return Outcome.OUT_OF_STOCK
+        case 5:
+            return Outcome.NOWHERE
+        case _:
+            return Outcome.CONFIRMED
+
+
+def order(purchase: Purchase) -> Order:
+    """What the customer asks for."""
+    wanted = outcome(purchase)
+    row = purchase.row
+    return Order(
+        order_id=purchase.order_id,
+        customer=purchase.customer,
+        lines=tuple(_lines(purchase, scarce=wanted is Outcome.OUT_OF_STOCK)),
+        total_cents=purchase.cents,
+        card=DECLINED if wanted is Outcome.DECLINED else ACCEPTED,
+        country=_NOWHERE if wanted is Outcome.NOWHERE else _SUPPORTED[_draw(row, "country", len(_SUPPORTED))],
+    )
+
+
+def units_by_sku(orders: Iterable[Order]) -> Counter[str]:
+    """Pieces of each SKU in these orders."""
+    units: Counter[str] = Counter()
+    for each in orders:
+        for line in each.lines:
+            units[line.sku] += line.units
+    return units
+
+
+@cache
+def receipts() -> Sequence[StockReceived]:
+    """The stock that comes in before the first order: enough for the whole file, however much of it is
+    replayed, so that a run can be followed by a longer one.
+    """
+    demand = units_by_sku(order(purchase) for purchase in purchases())
+    enough = [StockReceived(sku=sku, units=demand[sku] + SPARE) for sku in ORDINARY]
+    return (*enough, *(StockReceived(sku=sku, units=SHORT_LINE - 1) for sku in SHORT))
+
+
+def _lines(purchase: Purchase, *, scarce: bool) -> Iterator[OrderLine]:
+    """A scarce line stands beside ordinary ones where there are units for both: these must be given back."""
+    units = purchase.units
+    if scarce:
+        some = SHORT if units >= SHORT_LINE else SOLD_OUT
+        asked = min(units, SHORT_LINE)
+        yield OrderLine(sku=some[_draw(purchase.row, "scarce", len(some))], units=asked)
+        units -= asked
+    if not units:
+        return
+    lines = min(units, MOST_LINES)
+    first = _draw(purchase.row, "sku", len(ORDINARY))
+    step = 1 + _draw(purchase.row, "step", len(ORDINARY) // MOST_LINES)  # no two lines meet
+    for number in range(lines):
+        sku = ORDINARY[(first + number * step) % len(ORDINARY)]
+        yield OrderLine(sku=sku, units=units // lines + (number < units % lines))
+
+
+def _draw(row: int, purpose: str, sides: int) -> int:
+    """A number below `sides`, always the same for a row and purpose."""
+    digest = blake2b(f"{row}/{purpose}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % sides

@@ -1,0 +1,81 @@
+"""What the demo says at its end, on the screen and as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from demo.verdict import Verdict
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run of the demo.
+
+    Attributes:
+        seconds: from the first order placed to the last one settled.
+        killed: pids of workers that the demo killed on request.
+        died: how many workers ended without being told to.
+        error: why the run was given up; there is no verdict then.
+    """
+
+    passed: bool
+    orders: int
+    placed: int
+    settled: int
+    workers: int
+    choreography: str
+    seconds: float
+    orders_per_second: float
+    killed: list[int] = []
+    restarted: bool = False
+    died: int = 0
+    error: str = ""
+    verdict: Verdict | None = None
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+
+
+def show(report: Report, console: Console) -> None:
+    """The closing table, then the checks."""
+    if report.verdict is None:
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, value in _rows(report, report.verdict):
+        table.add_row(name, value)
+    console.print()
+    console.print(table)
+    console.print()
+    for finding in report.verdict.findings:
+        mark = Text("pass  ", "green") if finding.passed else Text("FAIL  ", "bold red")
+        console.print(mark + Text(finding.name), soft_wrap=True)
+        console.print(Text(f"      {finding.says}", "dim"), soft_wrap=True)
+    console.print()
+
+
+def _rows(report: Report, verdict: Verdict) -> list[tuple[str, str]]:
+    found = verdict.figures
+    return [
+        ("placed", f"{report.placed:,}"),
+        ("confirmed", f"{found.confirmed:,}"),
+        *((f"cancelled, {reason}", f"{count:,}") for reason, count in sorted(found.cancelled.items())),
+        ("value of confirmed orders", _money(found.confirmed_cents)),
+        ("captured", _money(found.captured_cents)),
+        ("refunded", _money(found.refunded_cents)),
+        ("pieces received", f"{found.received:,}"),
+        ("pieces on hand", f"{found.on_hand:,}"),
+        ("pieces shipped", f"{found.shipped:,}"),
+        ("seconds", f"{report.seconds:.1f}"),
+        ("orders/s", f"{report.orders_per_second:,.0f}"),
+    ]
+
+
+def _money(cents: int) -> str:
+    return f"{cents // 100:,}.{cents % 100:02d}"

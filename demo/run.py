@@ -1,0 +1,100 @@
+"""One run: stack, workers, orders, the check, the report. What it started has ended when it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+from rich.console import Console
+
+from demo.drive import Drive, Plan
+from demo.errors import DemoFailed
+from demo.ground import REPORT, Say, stack_in
+from demo.report import Report, show
+from demo.verdict import Verdict
+from demo.workers import PROJECT, Workers, environment, free_ports, held_slots
+from streams.errors import SteadfaustError
+
+_CHECK_WITHIN = 600.0
+
+
+def run(plan: Plan, console: Console) -> bool:
+    """Run it; returns whether every check holds. Raises DemoFailed or StackError."""
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    with stack_in(plan.var, say) as stack:
+        port = free_ports(plan.workers + len(held_slots(plan.var)))
+        settings = environment(
+            plan.var, STEADFAUST_CHOREOGRAPHY=plan.choreography.value, STEADFAUST_WEB_PORT=str(port)
+        )
+        with Workers(plan.var, settings, say) as workers:
+            drive = Drive(plan, stack, workers, say)
+            try:
+                asyncio.run(drive.run(console))
+                say("every order is settled; checking, from the file, the ledger and the topics alone")
+                report = _report(drive, verdict=_check(plan, settings))
+            except SteadfaustError as error:
+                _report(drive, error=str(error)).write(plan.var / REPORT)
+                raise
+            report.write(plan.var / REPORT)
+            show(report, console)
+            say(f"report: {plan.var / REPORT}")
+            if console.is_terminal:
+                _stay(workers, say)
+            return report.passed
+
+
+def _check(plan: Plan, settings: Mapping[str, str]) -> Verdict:
+    """By a process of its own, which shares nothing with the workers or with us but the directory."""
+    command = [sys.executable, "-m", "demo.check", "--var", str(plan.var), "--orders", str(plan.orders)]
+    try:
+        ended = subprocess.run(
+            [*command, "--json"],
+            cwd=PROJECT,
+            env=dict(settings),
+            capture_output=True,
+            timeout=_CHECK_WITHIN,
+            check=False,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise DemoFailed(f"the check did not end within {_CHECK_WITHIN:.0f} s") from None
+    if ended.returncode not in (0, 1) or not ended.stdout:
+        said = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise DemoFailed(f"the check ended with status {ended.returncode}: {said[-1] if said else ''}")
+    return msgspec.json.decode(ended.stdout, type=Verdict)
+
+
+def _report(drive: Drive, *, verdict: Verdict | None = None, error: str = "") -> Report:
+    plan, tally = drive.plan, drive.tally
+    return Report(
+        passed=verdict is not None and verdict.passed,
+        orders=plan.orders,
+        placed=tally.placed,
+        settled=tally.settled,
+        workers=plan.workers,
+        choreography=plan.choreography.value,
+        seconds=round(tally.seconds, 2),
+        orders_per_second=round(tally.rate, 1),
+        killed=drive.killed,
+        restarted=bool(drive.killed) and plan.restart,
+        died=drive.died,
+        error=error,
+        verdict=verdict,
+    )
+
+
+def _stay(workers: Workers, say: Say) -> None:
+    """Leave everything up for whoever wants to look around."""
+    for worker in workers.alive:
+        say(f"worker {worker.number} (pid {worker.process.pid}): {workers.address(worker)}")
+    say("Kafka, the gateway and the workers stay up until Ctrl-C")
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()

@@ -1,0 +1,203 @@
+"""Whether everything adds up: pure, from the purchases and the evidence alone."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from agents.gateway.wire import Charged, Refunded
+from demo.evidence import Evidence
+from demo.purchases import Outcome, Purchase, order, outcome, receipts, units_by_sku
+
+_SHOWN = 3
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the verdict: what was checked, whether it holds, and the figures."""
+
+    name: str
+    passed: bool
+    says: str
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What was found, in numbers. Money in cents, stock in pieces."""
+
+    settled: int
+    confirmed: int
+    cancelled: dict[str, int]
+    confirmed_cents: int
+    captured_cents: int
+    refunded_cents: int
+    received: int
+    on_hand: int
+    reserved: int
+    shipped: int
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """All findings and the figures behind them."""
+
+    findings: list[Finding]
+    figures: Figures
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check holds."""
+        return all(finding.passed for finding in self.findings)
+
+
+def judge(purchases: Sequence[Purchase], evidence: Evidence) -> Verdict:
+    """Hold the evidence against what the purchases call for."""
+    findings = [
+        _settled_once(purchases, evidence),
+        _as_called_for(purchases, evidence),
+        _charged_once(purchases, evidence),
+        _money(purchases, evidence),
+        _stock(purchases, evidence),
+        _none(
+            "no message left unhandled", evidence.unhandled, "every message has been handled", "not handled"
+        ),
+        _none("no dead letters", evidence.dead_letters, "all dead letter topics are empty", "dead letters"),
+    ]
+    return Verdict(findings, _figures(evidence))
+
+
+def _settled_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+    wanted = {purchase.order_id for purchase in purchases}
+    times = Counter(each.order.order_id for each in evidence.settlements)
+    ids = Counter(each.message_id for each in evidence.settlements)
+    wrong = {
+        "never settled": sorted(wanted - times.keys()),
+        "settled more than once": sorted(name for name, count in times.items() if count > 1),
+        "settled but never placed": sorted(times.keys() - wanted),
+        "repeated message ids": sorted(name for name, count in ids.items() if count > 1),
+    }
+    says = f"{len(wanted):,} orders, {len(evidence.settlements):,} settlements"
+    return _finding("every order settled exactly once", wrong, says)
+
+
+def _as_called_for(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+    by_id = {purchase.order_id: purchase for purchase in purchases}
+    judged = [each for each in evidence.settlements if each.order.order_id in by_id]
+    outcomes, contents = [], []
+    for each in judged:
+        purchase = by_id[each.order.order_id]
+        if each.outcome != (called := outcome(purchase).value):
+            outcomes.append(f"{purchase.order_id} is {each.outcome}, not {called}")
+        if each.order != order(purchase):
+            contents.append(purchase.order_id)
+    wrong = {"another outcome": outcomes, "another order than was placed": contents}
+    kinds = Counter(each.outcome for each in judged)
+    says = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    return _finding("each with the outcome its data calls for", wrong, says)
+
+
+def _charged_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+    """Also order by order: what stays taken is what the order costs, or nothing."""
+    net: dict[str, int] = defaultdict(int)
+    captures, refunds = Counter[str](), Counter[str]()
+    for row in evidence.ledger:
+        match row:
+            case Charged(status="captured"):
+                captures[_order_of(row.operation)] += 1
+                net[_order_of(row.operation)] += row.cents
+            case Refunded():
+                refunds[_order_of(row.charge_operation)] += 1
+                net[_order_of(row.charge_operation)] -= row.cents
+    due = {p.order_id: p.cents if outcome(p) is Outcome.CONFIRMED else 0 for p in purchases}
+    wrong = {
+        "charged more than once": [name for name, count in captures.items() if count > 1],
+        "refunded more than once": [name for name, count in refunds.items() if count > 1],
+        "charged but never placed": sorted((captures | refunds).keys() - due.keys()),
+        "left with another sum than due": [
+            f"{name} with {net[name]}, not {cents}" for name, cents in due.items() if net[name] != cents
+        ],
+    }
+    says = f"{captures.total():,} charges and {refunds.total():,} refunds at the gateway"
+    return _finding("no order charged twice", wrong, says)
+
+
+def _order_of(operation: str) -> str:
+    return operation.partition(":")[2]
+
+
+def _money(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+    found = _figures(evidence)
+    kept = found.captured_cents - found.refunded_cents
+    due = sum(p.cents for p in purchases if outcome(p) is Outcome.CONFIRMED)
+    wrong = {
+        "cents between the ledger and the confirmed orders": _difference(kept, found.confirmed_cents),
+        "cents between the ledger and the file": _difference(kept, due),
+    }
+    says = (
+        f"{found.captured_cents:,} - {found.refunded_cents:,} = {kept:,} cents,"
+        f" confirmed orders are worth {found.confirmed_cents:,}"
+    )
+    return _finding("captured - refunded = value of confirmed orders", wrong, says)
+
+
+def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+    came = Counter({receipt.sku: receipt.units for receipt in receipts()})
+    leaves = units_by_sku(order(p) for p in purchases if outcome(p) is Outcome.CONFIRMED)
+    wrong: dict[str, list[str]] = defaultdict(list)
+    for sku in sorted({*came, *leaves, *evidence.received, *evidence.shipped, *evidence.stock}):
+        row = evidence.stock.get(sku)
+        on_hand, reserved = (row.on_hand, row.reserved) if row else (0, 0)
+        in_row = (row.received, row.shipped) if row else (0, 0)
+        received, shipped = evidence.received[sku], evidence.shipped[sku]
+        if received != on_hand + shipped:
+            wrong["received is not on hand + shipped"].append(f"{sku}: {received}, {on_hand} + {shipped}")
+        if in_row != (received, shipped):
+            wrong["the table counts otherwise"].append(f"{sku}: {in_row}, not {(received, shipped)}")
+        if reserved:
+            wrong["still reserved"].append(f"{sku}: {reserved}")
+        if (received, shipped) != (came[sku], leaves[sku]):
+            wrong["not what the file calls for"].append(
+                f"{sku}: received and shipped {received, shipped}, not {came[sku], leaves[sku]}"
+            )
+    found = _figures(evidence)
+    says = f"{found.received:,} = {found.on_hand:,} + {found.shipped:,} pieces, over {len(came)} SKUs"
+    return _finding("received = on hand + shipped", wrong, says)
+
+
+def _figures(evidence: Evidence) -> Figures:
+    outcomes = Counter(each.outcome for each in evidence.settlements)
+    confirmed = outcomes.pop(Outcome.CONFIRMED.value, 0)
+    captured = (row for row in evidence.ledger if isinstance(row, Charged) and row.status == "captured")
+    refunded = (row for row in evidence.ledger if isinstance(row, Refunded))
+    good = (each for each in evidence.settlements if each.outcome == Outcome.CONFIRMED.value)
+    return Figures(
+        settled=len(evidence.settlements),
+        confirmed=confirmed,
+        cancelled=dict(outcomes.most_common()),
+        confirmed_cents=sum(each.order.total_cents for each in good),
+        captured_cents=sum(row.cents for row in captured),
+        refunded_cents=sum(row.cents for row in refunded),
+        received=evidence.received.total(),
+        on_hand=sum(row.on_hand for row in evidence.stock.values()),
+        reserved=sum(row.reserved for row in evidence.stock.values()),
+        shipped=evidence.shipped.total(),
+    )
+
+
+def _none(name: str, counts: dict[str, int], good: str, what: str) -> Finding:
+    wrong = {what: [f"{count} in {topic}" for topic, count in sorted(counts.items()) if count]}
+    return _finding(name, wrong, good)
+
+
+def _difference(one: int, other: int) -> list[str]:
+    return [str(one - other)] if one != other else []
+
+
+def _finding(name: str, wrong: dict[str, list[str]], says: str) -> Finding:
+    faults = [f"{len(cases):,} {what} ({_some(cases)})" for what, cases in wrong.items() if cases]
+    return Finding(name, not faults, "; ".join([says, *faults]))
+
+
+def _some(cases: Iterable[str]) -> str:
+    shown = list(cases)
+    more = ["..."] if len(shown) > _SHOWN else []
+    return ", ".join([*shown[:_SHOWN], *more])

@@ -1,0 +1,193 @@
+"""Worker processes of the demo: each is `faust -A agents.worker worker`, with its output in a log."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streams.local.loopback import HOST
+
+PROJECT = Path(__file__).parents[1]
+_COMMAND = [sys.executable, "-m", "faust", "-A", "agents.worker", "worker"]
+_ENDS_WITHIN = 20.0
+_FIRST_PORT = 6066
+
+
+class Worker:
+    """A worker process and what its log has said so far."""
+
+    def __init__(self, number: int, log: Path, environment: Mapping[str, str]) -> None:
+        self.number = number
+        self.log = log
+        self.assigned: set[int] = set()
+        self.opened: set[int] = set()
+        self.told_to_end = False
+        with log.open("ab") as output:
+            self._read = output.tell()
+            self.process = subprocess.Popen(
+                _COMMAND,
+                cwd=PROJECT,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is the demo's: it ends its workers in order
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has lanes and all of them are open, as far as `follow` has read."""
+        return self.alive and bool(self.assigned) and self.assigned <= self.opened
+
+    def follow(self) -> None:
+        """Read what its log says since the last time."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            lines = file.read()
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            self._learn(line)
+
+    def _learn(self, line: bytes) -> None:
+        with suppress(ValueError):  # not everything in the log is an event
+            match json.loads(line):
+                case {"event": "lanes_assigned", "active": list(lanes)}:
+                    self.assigned = set(lanes)
+                    self.opened &= self.assigned
+                case {"event": "lane_opened", "lane": int(lane)}:
+                    self.opened.add(lane)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens when it has ended already."""
+        self.told_to_end = True
+        self.process.send_signal(number)
+
+
+class Workers:
+    """Starts workers, and ends each of them by its pid when left."""
+
+    def __init__(self, var: Path, environment: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self._var = var
+        self._log = var / "log"
+        self._environment = environment
+        self._say = say
+        self._reported: set[int] = set()
+        self.running: dict[int, Worker] = {}
+
+    def start(self, number: int) -> Worker:
+        """Start the worker of this number, again if it has ended."""
+        self._log.mkdir(parents=True, exist_ok=True)
+        worker = Worker(number, self._log / f"worker-{number}.log", self._environment)
+        self.running[number] = worker
+        return worker
+
+    @property
+    def alive(self) -> list[Worker]:
+        """Those that run."""
+        return [worker for worker in self.running.values() if worker.alive]
+
+    @property
+    def logs(self) -> str:
+        """Where to look."""
+        return str(self._log / "worker-*.log")
+
+    def lanes_open(self) -> set[int]:
+        """Lanes that are open, once every worker has all of its own open; empty until then."""
+        for worker in self.running.values():
+            worker.follow()
+        if not all(worker.ready for worker in self.running.values()):
+            return set()
+        return set().union(*(worker.opened for worker in self.running.values()))
+
+    def report_deaths(self) -> int:
+        """Say which workers have ended without being told to, each once; returns how many were found."""
+        found = 0
+        for worker in self.running.values():
+            pid = worker.process.pid
+            if worker.alive or worker.told_to_end or pid in self._reported:
+                continue
+            self._reported.add(pid)
+            found += 1
+            self._say(f"worker {worker.number} (pid {pid}) ended {_how(worker)}: see {worker.log}")
+        return found
+
+    def address(self, worker: Worker) -> str:
+        """Where its web pages are: the slot that it holds gives the port."""
+        first = int(self._environment["STEADFAUST_WEB_PORT"])
+        slots = [slot for slot, pid in held_slots(self._var).items() if pid == str(worker.process.pid)]
+        return f"http://{HOST}:{first + slots[0]}/" if slots else "no address"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for worker in self.alive:
+                worker.signal(signal.SIGTERM)
+            for worker in self.running.values():
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(_ENDS_WITHIN)
+        finally:  # also when Ctrl-C comes again meanwhile
+            for worker in self.alive:
+                worker.signal(signal.SIGKILL)
+                worker.process.wait()
+
+
+def environment(var: Path, **more: str) -> dict[str, str]:
+    """Of this process, so that settings reach the workers, but for where Kafka and the gateway are."""
+    own = {"STEADFAUST_BOOTSTRAP", "STEADFAUST_GATEWAY_URL"}
+    inherited = {name: value for name, value in os.environ.items() if name not in own}
+    return {**inherited, "STEADFAUST_VAR": str(var), **more}
+
+
+def held_slots(var: Path) -> dict[int, str]:
+    """The slots that workers hold here, each with the worker's pid."""
+    held = {}
+    for lock in var.glob("workers/*/slot-*/lock"):
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held[int(lock.parent.name.removeprefix("slot-"))] = file.read().strip()
+    return held
+
+
+def free_ports(number: int) -> int:
+    """The first of so many free ports in a row, from the usual one on."""
+    return next(
+        first for first in count(_FIRST_PORT, number) if all(map(_free, range(first, first + number)))
+    )
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _how(worker: Worker) -> str:
+    status = worker.process.returncode
+    return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"

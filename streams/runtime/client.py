@@ -1,0 +1,187 @@
+"""An ordinary client of the application's topics: produces idempotently, reads whole topics, committed only.
+
+For whoever stands outside the lanes: a demo, a checker, a script. It belongs to no group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka import AIOKafkaProducer
+
+from streams.codecs import Codec, MakeCodec
+from streams.envelope import FINGERPRINT, new_headers
+from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.message import Message
+from streams.ports import TP, Reader, Record
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.topics import KafkaTopics
+
+_LINGER_MS = 5
+_IN_DOUBT = 5.0
+
+
+class Producer:
+    """Sends messages that begin something; use it `async with`, which also waits for what is under way.
+
+    `source` is the CloudEvents source: ids are unique within it.
+    """
+
+    def __init__(
+        self, bootstrap: str, codecs: MakeCodec, *, source: str, options: KafkaOptions | None = None
+    ) -> None:
+        self._connection = (options or KafkaOptions()).connection(bootstrap)
+        self._make_codec = codecs
+        self._codecs: dict[type[Message], Codec[Any]] = {}
+        self._source = source
+        self._failure: BaseException | None = None
+        self._producer: Any = None
+
+    async def __aenter__(self) -> Self:
+        self._producer = AIOKafkaProducer(
+            **self._connection, enable_idempotence=True, acks="all", linger_ms=_LINGER_MS
+        )
+        await self._producer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            await self._producer.stop()
+
+    async def send(self, message: Message, *, message_id: str = "") -> None:
+        """Hand a message over; without an id it gets a new one. The key decides the partition (murmur2).
+
+        Raises ClusterUnavailable when an earlier one was not taken.
+        """
+        self._raise_failure()
+        kind = type(message)
+        codec = self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
+        headers = new_headers(
+            kind.TOPIC, message.key, source=self._source, time=time.time(), message_id=message_id
+        )
+        sent: asyncio.Future[Any] = await self._producer.send(
+            kind.TOPIC,
+            codec.encode(message),
+            key=message.key.encode(),
+            headers=[*headers, (FINGERPRINT, codec.fingerprint)],
+        )
+        sent.add_done_callback(self._done)
+
+    async def flush(self) -> None:
+        """Wait until the cluster has everything. Raises ClusterUnavailable when it did not take all of it."""
+        await self._producer.flush()
+        self._raise_failure()
+
+    def _done(self, sent: asyncio.Future[Any]) -> None:
+        if not sent.cancelled() and (error := sent.exception()) is not None:
+            self._failure = self._failure or error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise ClusterUnavailable(f"a message was not taken: {self._failure!r}") from self._failure
+
+
+class TopicReader:
+    """Reads topics from their beginning, read_committed; use it `async with`.
+
+    Raises TopicMismatch on entry when the cluster lacks one of them.
+    """
+
+    def __init__(self, bootstrap: str, topics: Iterable[str], options: KafkaOptions | None = None) -> None:
+        self._bootstrap = bootstrap
+        self._topics = list(topics)
+        self._cluster = KafkaCluster(bootstrap, options)
+        self._reader: Any = None
+        self._tps: list[TP] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._tps = await partitions_of(self._bootstrap, self._topics)
+            self._reader = await self._cluster.reader()
+            await self._reader.assign(await self._cluster.begin_offsets(self._tps))
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def fetch(self, timeout: float = 0.5) -> list[Record]:
+        """What has come next; waits up to `timeout` seconds, empty when nothing came."""
+        batches = await self._reader.fetch(max_records=5000, timeout=timeout)
+        return [record for batch in batches for record in batch.records]
+
+    async def to_end(self) -> AsyncIterator[Record]:
+        """Every record up to the end that the topics have now; waits for transactions that are open."""
+        ends = await self._cluster.end_offsets(self._tps)
+        while any(self._reader.position(tp) < end for tp, end in ends.items()):
+            for record in await self.fetch():
+                yield record
+
+    async def _close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+        await self._cluster.close()
+
+
+async def partitions_of(bootstrap: str, topics: Iterable[str]) -> list[TP]:
+    """Every partition of these topics. Raises TopicMismatch when the cluster lacks a topic."""
+    names = list(topics)
+    async with KafkaTopics(bootstrap) as described:
+        found = await described.describe(names)
+    if missing := sorted(set(names) - set(found)):
+        raise TopicMismatch(
+            f"the cluster has no topic {', '.join(missing)}: start a worker, which makes them"
+        )
+    return [TP(name, number) for name in names for number in range(found[name].partitions)]
+
+
+async def unhandled(bootstrap: str, group: str, topics: Iterable[str]) -> dict[str, int]:
+    """How many messages of each topic the group has not committed yet; topics without any are left out.
+
+    Positions are asked for before ends, so that a message which a handled one has sent is not overlooked.
+    """
+    tps = await partitions_of(bootstrap, topics)
+    cluster = KafkaCluster(bootstrap)
+    try:
+        positions = {**await cluster.begin_offsets(tps), **await cluster.committed(group, tps)}
+        ends = await cluster.end_offsets(tps)
+        behind = {tp: positions[tp] for tp in tps if positions[tp] < ends[tp]}
+        if not behind:
+            return {}
+        reader = await cluster.reader()
+        try:
+            return await _count(reader, behind, {tp: ends[tp] for tp in behind})
+        finally:
+            await reader.close()
+    finally:
+        await cluster.close()
+
+
+async def _count(reader: Reader, positions: dict[TP, int], ends: dict[TP, int]) -> dict[str, int]:
+    """Between a position and the end may lie transaction markers alone, so the records are looked for."""
+    await reader.assign(positions)
+    counts: dict[str, int] = {}
+    deadline = time.monotonic() + _IN_DOUBT
+    while left := [tp for tp, end in ends.items() if reader.position(tp) < end]:
+        if time.monotonic() > deadline:  # behind a transaction that is still open
+            for tp in left:
+                counts[tp.topic] = counts.get(tp.topic, 0) + 1
+            break
+        for batch in await reader.fetch(max_records=5000, timeout=0.2):
+            if batch.records:
+                counts[batch.tp.topic] = counts.get(batch.tp.topic, 0) + len(batch.records)
+    return counts
