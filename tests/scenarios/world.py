@@ -257,6 +257,20 @@ class World:
                 found.setdefault(key, []).append(cancelled.reason)
         return found
 
+    def confirmed(self) -> int:
+        """About how many orders have been confirmed: cheap to ask, transaction markers are counted too."""
+
+        async def ends() -> int:
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap)
+            await consumer.start()
+            try:
+                tps = [TopicPartition(OrderConfirmed.TOPIC, n) for n in range(PARTITIONS)]
+                return sum((await consumer.end_offsets(tps)).values())
+            finally:
+                await consumer.stop()
+
+        return asyncio.run(ends())
+
     def settled(self, ids: Iterable[str]) -> int:
         """How many of these orders have come to an end."""
         outcomes = self.outcomes()
