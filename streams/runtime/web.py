@@ -11,7 +11,6 @@ from faust.web.drivers.aiohttp import Web
 
 from streams.application import Application
 from streams.assignment import Assignment
-from streams.errors import SettingsError
 from streams.lane import Lane
 from streams.standby import Standby
 from streams.web.routes import application
@@ -33,17 +32,6 @@ class LaneWeb(Web):
 
     def init_server(self) -> None:
         """Mount nothing: the pages are complete, and Faust's index stands at / whatever its settings say."""
-
-    async def start_server(self) -> None:
-        """Raises SettingsError when the port is taken."""
-        try:
-            await super().start_server()
-        except OSError as error:
-            port = self.app.conf.web_port
-            raise SettingsError(
-                f"the worker's pages cannot be served on 127.0.0.1:{port} ({error.strerror or error}):"
-                " set STEADFAUST_WEB_PORT to the first of a free range"
-            ) from error
 
 
 class _Worker:

@@ -8,7 +8,7 @@ import msgspec
 
 
 class LaneAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane that this worker runs. Counters are since it opened last."""
+    """A lane that this worker runs. Counters are since this worker took it."""
 
     lane: int
     state: str
