@@ -1,0 +1,323 @@
+"""What each worker serves about itself, as pages and as JSON."""
+
+from __future__ import annotations
+
+import pytest
+from web_workers import Browser, FakeStandby, FakeWorker
+
+from streams.assignment import Assignment
+from streams.changes import POSITION, TIMER, Writes
+from streams.errors import OutcomeUnknown
+from streams.inbox import Inbox
+from streams.lane import LaneState
+from streams.ports import Outgoing
+from streams.timers import set_timer, timer_name
+
+HOSTILE = "\"><script>alert('x')</script>&amp; \u202e/..?#"
+
+
+@pytest.fixture
+def worker():
+    worker = FakeWorker.with_lanes(0, 1, 2, 3, slot=4, url="http://127.0.0.1:6070")
+    worker.standbys = {5: FakeStandby(5, records=12)}
+    return worker
+
+
+@pytest.fixture
+async def browser(worker):
+    async with Browser.of(worker) as browser:
+        yield browser
+
+
+async def test_the_overview_says_who_the_worker_is_and_how_its_lanes_stand(browser, worker):
+    worker.lanes[2].error = OutcomeUnknown("the answer was lost")
+    status, answer = await browser.json("/api/worker")
+    assert status == 200
+    assert (answer["slot"], answer["url"], answer["ready"]) == (4, "http://127.0.0.1:6070", True)
+    assert [lane["lane"] for lane in answer["lanes"]] == [0, 1, 2, 3]
+    lane = answer["lanes"][2]
+    assert (lane["state"], lane["partitions"], lane["commits"]) == ("open", [2, 6], 7)
+    assert lane["counters"]["handled"] == 41
+    assert lane["error"] == "OutcomeUnknown: the answer was lost"
+    assert lane["seconds_since_progress"] == 2
+    assert answer["standbys"] == [{"lane": 5, "records": 12}]
+    assert answer["choreography"] == [
+        {"topic": "post.parcel.seen.v1", "message": "ParcelSeen", "handlers": ["post.note"], "inbox": True}
+    ]
+
+
+async def test_the_overview_page_shows_the_same_and_links_to_the_other_workers(browser, worker):
+    worker.owns({0: worker.url, 1: "http://127.0.0.1:6071", 2: "http://elsewhere.example:6071"})
+    worker.lanes[1].state = LaneState.QUARANTINED
+    worker.stuck_lanes = [1]
+    status, page = await browser.page("/")
+    assert status == 200
+    for expected in ("slot 4", "41", "quarantined, stuck", "Not ready", "post.note", "lane 5"):
+        assert expected in page
+    assert '<a href="http://127.0.0.1:6071/">' in page
+    assert "elsewhere.example:6071" in page  # named, but no link leads off this machine
+    assert 'href="http://elsewhere' not in page
+
+
+async def test_a_worker_without_lanes_has_an_overview(browser, worker):
+    worker.lanes.clear()
+    worker.standbys.clear()
+    worker.assignment = Assignment()
+    assert (await browser.page("/"))[0] == 200
+    _, answer = await browser.json("/api/worker")
+    assert (answer["lanes"], answer["owners"], answer["ready"]) == ([], [], False)
+
+
+async def test_an_address_that_is_no_web_address_is_never_a_link(browser, worker):
+    worker.owns({0: "javascript:alert(1)"})
+    _, page = await browser.page("/")
+    assert "javascript:alert(1)" in page
+    assert 'href="javascript' not in page
+
+
+# -- health ----------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_answers_is_alive(browser, worker):
+    worker.assignment = Assignment()
+    assert await browser.json("/health/live") == (200, {"status": "live", "reasons": []})
+
+
+async def test_a_worker_in_its_group_whose_lanes_work_is_ready(browser):
+    assert await browser.json("/health/ready") == (200, {"status": "ready", "reasons": []})
+
+
+async def test_a_worker_that_has_not_joined_is_not_ready(browser, worker):
+    worker.assignment = Assignment()
+    status, health = await browser.json("/health/ready")
+    assert (status, health["reasons"]) == (503, ["the worker has not joined its group yet"])
+
+
+async def test_a_worker_with_a_stuck_lane_is_not_ready_and_says_why(browser, worker):
+    worker.stuck_lanes = [3]
+    worker.lanes[3].last_progress -= 40
+    worker.lanes[3].error = OutcomeUnknown("the answer was lost")
+    status, health = await browser.json("/health/ready")
+    assert status == 503
+    assert health["reasons"] == [
+        "lane 3 is open, without progress for 42 s; its last error: the answer was lost"
+    ]
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+async def test_the_tables_are_the_applications_and_the_lanes_own(browser, worker):
+    worker.put_raw("_inbox-00002777", 0, b"h" * 8 + b"id-1", b"")
+    worker.put_raw("_timers_by_due", 0, b"index", b"")
+    _, answer = await browser.json("/api/tables")
+    assert [(table["name"], table["builtin"]) for table in answer["tables"]] == [
+        ("parcels", False),
+        ("_positions", True),
+        ("_timers", True),
+        ("_inbox-00002777", True),
+    ]
+    parcels = answer["tables"][0]
+    assert parcels["about"] == "Parcel: A parcel, weighed"
+    assert parcels["changelog"] == "post-parcels-changelog"
+    status, page = await browser.page("/tables")
+    assert status == 200
+    assert '<a href="/tables/_inbox-00002777">' in page
+
+
+async def test_a_row_is_shown_decoded_with_its_place(browser, worker):
+    worker.put("k1", note="fragile")
+    _, answer = await browser.json("/api/tables/parcels")
+    partition = worker.partition("k1")
+    assert answer["rows"] == [
+        {
+            "key": "k1",
+            "subkey": "",
+            "partition": partition,
+            "lane": partition % 4,
+            "value": {"note": "fragile"},
+            "schema": "0" * 16,
+            "error": "",
+        }
+    ]
+
+
+async def test_a_row_that_does_not_decode_is_shown_as_its_bytes_with_the_reason(browser, worker):
+    worker.put("k1", raw=b"\0" * 8 + b"{oops")
+    _, answer = await browser.json("/api/tables/parcels")
+    (row,) = answer["rows"]
+    assert row["value"] is None
+    assert "Parcel" in row["error"]
+    assert (b"\0" * 8 + b"{oops").hex() in row["error"]
+    assert row["error"].replace('"', "&#34;")[:20] in (await browser.page("/tables/parcels"))[1]
+
+
+async def test_following_the_next_links_of_the_pages_shows_every_key(browser, worker):
+    keys = [f"key-{n}" for n in range(25)]
+    for key in keys:
+        worker.put(key)
+    seen, path = [], "/tables/parcels?limit=4"
+    while path:
+        _, page = await browser.page(path)
+        seen += [key for key in keys if f">{key}</a>" in page]
+        link = page.partition('">Next page</a>')[0].rpartition('href="')[2]
+        path = link.replace("&amp;", "&") if "Next page" in page else ""
+    assert sorted(seen) == sorted(keys)
+
+
+async def test_positions_are_shown_by_source_topic(browser, worker):
+    write = next(Writes(1.0).of("lane", 5, [(POSITION + b"post.parcel.seen.v1", b"17")]))
+    worker.put_raw(write.table, 5, write.key[2:], write.value)
+    _, answer = await browser.json("/api/tables/_positions")
+    (row,) = answer["rows"]
+    assert (row["key"], row["partition"], row["value"]) == ("post.parcel.seen.v1", 5, {"offset": 17})
+
+
+async def test_timers_are_shown_with_what_is_sent_and_when(browser, worker):
+    change = set_timer(timer_name(b"post.note", b"k1", "late"), 1.5, "post.late.v1", Outgoing(b"k1", b"", ()))
+    write = next(Writes(1.0).of("lane", 3, [(change.key, change.value)]))
+    assert change.key.startswith(TIMER)
+    worker.put_raw(write.table, 3, write.key[2:], write.value)
+    _, answer = await browser.json("/api/tables/_timers")
+    (row,) = answer["rows"]
+    assert (row["key"], row["subkey"]) == ("k1", "late")
+    assert row["value"] == {
+        "due": "1970-01-01T00:00:01.500Z",
+        "topic": "post.late.v1",
+        "handler": "post.note",
+    }
+
+
+async def test_inbox_entries_are_shown_by_message_id(browser, worker):
+    writes = Writes(86400.0)
+    store = worker.lanes[1].store
+    key = Inbox(store, writes, 1.0).key(b"post.note", b"test", b"m-1")
+    entry = Inbox.entry(key, 86400_000 * 3, b"seen")
+    store.apply(writes.of("inbox", 1, [(entry.key, entry.value)]), {})
+    _, answer = await browser.json("/api/tables/_inbox-00000003")
+    (row,) = answer["rows"]
+    assert (row["key"], row["value"]["note"], row["lane"]) == ("m-1", "seen", 1)
+
+
+async def test_a_hostile_key_and_row_stay_text_on_every_page(browser, worker):
+    worker.put(HOSTILE, HOSTILE, note=HOSTILE)
+    for path, params in [
+        ("/tables/parcels", {"prefix": HOSTILE}),
+        ("/tables/parcels", {"prefix": "", "lane": HOSTILE}),
+        ("/tables/parcels/rows", {"key": HOSTILE}),
+        ("/tables/parcels/rows", {"key": HOSTILE + "no"}),
+        ("/tables/" + "%3Cscript%3E", {}),
+    ]:
+        _, page = await browser.page(path, params=params)
+        assert "&lt;script&gt;" in page
+        assert "<script" not in page
+    _, answer = await browser.json("/api/tables/parcels/rows", params={"key": HOSTILE})
+    assert answer["rows"][0]["value"] == {"note": HOSTILE}
+
+
+async def test_the_link_of_a_hostile_key_leads_to_its_row(browser, worker):
+    worker.put(HOSTILE, note="found")
+    _, page = await browser.page("/tables/parcels")
+    link = page.partition("/rows?key=")[2].partition('"')[0]
+    _, found = await browser.page("/tables/parcels/rows?key=" + link)
+    assert "found" in found
+
+
+# -- lanes that cannot be read ---------------------------------------------------------------------------
+
+
+async def test_the_rows_of_a_lane_that_is_not_open_are_left_out_and_that_is_said(browser, worker):
+    for n in range(20):
+        worker.put(f"k{n}")
+    worker.lanes[1].state = LaneState.OPENING
+    _, answer = await browser.json("/api/tables/parcels")
+    assert answer["left_out"] == {"1": "lane 1 is opening"}
+    assert answer["lanes"] == [0, 2, 3]
+    assert {row["lane"] for row in answer["rows"]} == {0, 2, 3}
+    assert "lane 1 is opening" in (await browser.page("/tables/parcels"))[1]
+
+
+async def test_a_lane_asked_for_that_is_not_open_is_no_empty_answer(browser, worker):
+    worker.lanes[1].state = LaneState.WAITING
+    worker.lanes[1].error = OutcomeUnknown("the answer was lost")
+    status, problem = await browser.json("/api/tables/parcels?lane=1")
+    assert (status, problem["error"]) == (503, "lane_not_open")
+    assert problem["detail"] == "lane 1 is waiting: the answer was lost"
+
+
+async def test_a_quarantined_lane_can_be_read(browser, worker):
+    worker.put("k1")
+    worker.lanes[worker.lane("k1")].state = LaneState.QUARANTINED
+    assert (await browser.json("/api/tables/parcels/rows?key=k1"))[0] == 200
+
+
+# -- refusals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        ("/api/tables/nothing", 404, "unknown_table"),
+        ("/api/tables/_timers_by_due", 404, "unknown_table"),
+        ("/api/tables/_inbox-1", 404, "unknown_table"),
+        ("/api/tables/nothing/rows?key=a", 404, "unknown_table"),
+        ("/api/tables/parcels?cursor=!", 400, "bad_cursor"),
+        ("/api/tables/parcels?limit=0", 400, "bad_limit"),
+        ("/api/tables/parcels?lane=4", 400, "bad_lane"),
+        ("/api/tables/parcels?lane=-1", 400, "bad_lane"),
+        ("/api/tables/parcels?partition=8", 400, "bad_partition"),
+        ("/api/tables/parcels?partition=1&lane=2", 400, "bad_lane"),
+        ("/api/tables/_positions?prefix=a", 400, "no_prefix"),
+        ("/api/tables/_positions/rows?key=a", 400, "no_lookup"),
+        ("/api/tables/parcels/rows", 400, "no_key"),
+        ("/api/tables/parcels/rows?key=a&limit=x", 400, "bad_limit"),
+        ("/api/tables/parcels/rows?key=a&cursor=!", 400, "bad_cursor"),
+        ("/api/tables/parcels/rows?key=a", 404, "no_row"),
+        ("/api/nothing", 404, "not_found"),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_in_json_and_on_a_page(browser, path, status, error):
+    found, problem = await browser.json(path)
+    assert (found, problem["error"]) == (status, error)
+    assert problem["detail"]
+    found, page = await browser.page(path.removeprefix("/api"))
+    assert found == status
+    assert error.replace("_", " ") in page
+
+
+@pytest.mark.parametrize("path", ["/table", "/table/", "/graph/", "/router/", "/stats", "/performance/"])
+async def test_nothing_is_served_where_fausts_own_pages_would_be(browser, path):
+    assert (await browser.page(path))[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+async def test_pages_are_only_read(browser, method):
+    async with browser.request(method, "/api/worker") as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "GET,HEAD"
+
+
+@pytest.mark.parametrize(
+    "host", ["shop.example", "127.0.0.1.shop.example", "localhost.example:6066", "", "[::"]
+)
+async def test_a_foreign_host_name_is_refused(browser, host):
+    status, problem = await browser.json("/api/worker", headers={"Host": host})
+    assert (status, problem["error"]) == (403, "foreign_host")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:6066", "127.0.0.1:1", "127.9.9.9", "[::1]:6066"])
+async def test_the_names_of_this_machine_are_served(browser, host):
+    assert (await browser.json("/api/worker", headers={"Host": host}))[0] == 200
+
+
+async def test_a_page_may_load_and_run_nothing(browser):
+    async with browser.get("/") as response:
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        assert "script-src" not in response.headers["Content-Security-Policy"]
+
+
+async def test_a_store_that_fails_is_an_error_and_not_an_empty_page(browser, worker):
+    worker.put("k1")
+    worker.lanes[worker.lane("k1")].store.close()
+    status, problem = await browser.json("/api/tables/parcels/rows?key=k1")
+    assert (status, problem["error"]) == (500, "failed")

@@ -1,0 +1,146 @@
+"""Workers as the pages see them, made of stores in memory: no Faust, no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from aiohttp.test_utils import TestClient, TestServer
+
+from streams.application import Application
+from streams.assignment import Assignment
+from streams.changes import store_key
+from streams.choreography import choreography, on
+from streams.codecs import encode_row, json_without_schema
+from streams.handlers import Service
+from streams.lane import LaneState
+from streams.layout import Layout
+from streams.message import Message, Row
+from streams.outcome import nothing
+from streams.pipeline import Counters
+from streams.ports import Store, Write
+from streams.table import Table, row_key
+from streams.testing.store import MemoryStores
+from streams.web.routes import application
+
+NOW = 1_800_000_000.0
+
+
+class Parcel(Row, frozen=True, kw_only=True):
+    """A parcel, weighed. And more that is not shown."""
+
+    note: str = ""
+
+
+class ParcelSeen(Message, frozen=True, kw_only=True):
+    TOPIC = "post.parcel.seen.v1"
+    id: str
+
+    @property
+    def key(self):
+        return self.id
+
+
+PARCELS = Table("parcels", Parcel)
+post = Service("post")
+
+
+@post.handler(parcel=PARCELS)
+def note(seen: ParcelSeen, parcel):
+    return nothing("seen")
+
+
+def make_application(*, partitions: int = 8, lanes: int = 4) -> Application:
+    wiring = choreography(on(ParcelSeen, note))
+    return Application(Layout("post", partitions, lanes), wiring, json_without_schema)
+
+
+@dataclass
+class FakeLane:
+    number: int
+    store: Store | None
+    state: LaneState = LaneState.OPEN
+    backlog: int = 0
+    commits: int = 7
+    fenced: int = 0
+    reopened: int = 0
+    recovered: int = 0
+    counters: Counters = field(default_factory=lambda: Counters(handled=41))
+    last_progress: float = NOW - 2
+    error: Exception | None = None
+
+
+@dataclass
+class FakeStandby:
+    number: int
+    records: int = 5
+
+
+@dataclass
+class FakeWorker:
+    """Owns `lanes`; the others are as `assignment` says."""
+
+    application: Application
+    lanes: dict[int, FakeLane]
+    slot: int = 0
+    url: str = "http://127.0.0.1:1"
+    assignment: Assignment = field(default_factory=Assignment)
+    standbys: dict[int, FakeStandby] = field(default_factory=dict)
+    stuck_lanes: list[int] = field(default_factory=list)
+
+    @classmethod
+    def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:
+        stores = MemoryStores()
+        app = app or make_application()
+        worker = cls(app, {number: FakeLane(number, stores.open(number)) for number in lanes}, **options)
+        worker.owns(dict.fromkeys(lanes, worker.url))
+        return worker
+
+    def owns(self, owners: Mapping[int, str]) -> None:
+        self.assignment = msgspec.structs.replace(self.assignment, owners=dict(owners))
+
+    def now(self) -> float:
+        return NOW
+
+    def stuck(self) -> list[FakeLane]:
+        return [self.lanes[number] for number in self.stuck_lanes]
+
+    def put(self, key: str, subkey: str = "", *, note: str = "", raw: bytes | None = None) -> None:
+        """Write a parcel to the lane of its key."""
+        table = self.application.tables["parcels"]
+        value = raw if raw is not None else encode_row(table.codec, Parcel(note=note))
+        self.put_raw("parcels", self.partition(key), row_key(key.encode(), subkey.encode()), value)
+
+    def put_raw(self, table: str, partition: int, changelog_key: bytes, value: bytes) -> None:
+        store = self.lanes[self.application.layout.lane_of(partition)].store
+        store.apply([Write(table, store_key(partition, changelog_key), value)], {})
+
+    def partition(self, key: str) -> int:
+        return self.application.layout.partition_of(key.encode())
+
+    def lane(self, key: str) -> int:
+        return self.application.layout.lane_of_key(key)
+
+    def keys_here(self, keys: Iterable[str]) -> list[str]:
+        """Those of the keys that are in this worker's lanes."""
+        return [key for key in keys if self.lane(key) in self.lanes]
+
+
+class Browser(TestClient):
+    """Asks a worker's pages."""
+
+    @classmethod
+    def of(cls, worker: FakeWorker) -> Browser:
+        return cls(TestServer(application(worker)))
+
+    async def json(self, path: str, **options: Any) -> tuple[int, Any]:
+        async with self.get(path, **options) as response:
+            assert response.content_type == "application/json"
+            return response.status, msgspec.json.decode(await response.read())
+
+    async def page(self, path: str, **options: Any) -> tuple[int, str]:
+        async with self.get(path, **options) as response:
+            assert response.content_type == "text/html"
+            return response.status, await response.text()
