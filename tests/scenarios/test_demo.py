@@ -1,0 +1,95 @@
+"""`python -m demo` as anybody runs it, on a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from demo.purchases import Outcome, outcome, purchases
+from demo.report import Report
+from demo.workers import PROJECT
+from streams.local import running
+
+ORDERS = 300
+
+
+def demo(var: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "demo", "--orders", str(ORDERS), "--var", str(var), *more],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def processes_of(var: Path) -> list[psutil.Process]:
+    """Everything that runs for a directory: by its command line, or by its environment."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        environment = process.info["environ"] or {}
+        if environment.get("STEADFAUST_VAR") == str(var) or str(var) in " ".join(
+            process.info["cmdline"] or []
+        ):
+            found.append(process)
+    return found
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param([], id="stock-first"),
+        pytest.param(["--choreography", "payment-first"], id="payment-first"),
+        pytest.param(["--kill-worker-after", "50"], id="killed"),
+        pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
+    ],
+)
+def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> None:
+    with demo(tmp_path, *how) as ran:
+        output, _ = ran.communicate(timeout=240)
+    assert ran.returncode == 0, output
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Report)
+    called_for = [outcome(purchase) for purchase in purchases(ORDERS)]
+    assert report.passed
+    assert (report.placed, report.settled, report.died) == (ORDERS, ORDERS, 0)
+    assert len(report.killed) == ("--kill-worker-after" in how)
+    assert report.verdict is not None
+    assert len(report.verdict.findings) == 7
+    assert all(finding.passed for finding in report.verdict.findings)
+    figures = report.verdict.figures
+    assert figures.confirmed == called_for.count(Outcome.CONFIRMED)
+    assert figures.cancelled == {
+        kind: called_for.count(kind)
+        for kind in Outcome
+        if kind is not Outcome.CONFIRMED and kind in called_for
+    }
+    assert figures.captured_cents - figures.refunded_cents == figures.confirmed_cents
+    assert figures.received == figures.on_hand + figures.shipped
+    assert running(tmp_path) is None
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["starting Kafka", "answers on", "placing orders"])
+def test_interrupted_at_any_moment_it_leaves_nothing_running(
+    tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    with demo(tmp_path) as ran:
+        assert ran.stdout is not None
+        for line in ran.stdout:
+            if moment in line:
+                break
+        os.kill(ran.pid, number)
+        rest, _ = ran.communicate(timeout=90)
+    assert ran.returncode == 128 + number, rest
+    deadline = time.monotonic() + 30
+    while left := processes_of(tmp_path):
+        assert time.monotonic() < deadline, left

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from demo.evidence import Settlement
+from demo.progress import Tally, View
+from demo.purchases import Outcome, order, purchases
+
+ORDERS = [order(purchase) for purchase in purchases(20)]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    return Clock()
+
+
+def settled(number: int, outcome: str = Outcome.CONFIRMED) -> Settlement:
+    return Settlement(f"m-{number}", ORDERS[number], outcome)
+
+
+@given(st.lists(st.integers(0, 19), max_size=60))
+def test_an_order_counts_once_however_often_it_is_settled(numbers: list[int]) -> None:
+    tally = Tally(20)
+    for number in numbers:
+        tally.settle([settled(number)])
+    assert tally.settled == tally.outcomes.total() == len(set(numbers))
+
+
+def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
+    tally = Tally(2, clock)
+    tally.place()
+    tally.settle([settled(0), settled(1)])
+    assert not tally.done
+    clock.now += 4
+    tally.place()
+    assert tally.done
+    clock.now += 10
+    assert (tally.seconds, tally.rate) == (4.0, 0.5)
+
+
+def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
+    tally = Tally(20, clock)
+    tally.place()
+    tally.recent_rate()
+    tally.settle(map(settled, range(10)))
+    clock.now += 1
+    assert tally.recent_rate() == 10.0
+    for _ in range(8):
+        clock.now += 1
+        rate = tally.recent_rate()
+    assert rate == 0.0
+
+
+def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
+    tally = Tally(20, clock)
+    assert tally.idle() == 0.0
+    tally.place()
+    clock.now += 7
+    assert tally.idle() == 7.0
+    tally.settle([settled(0)])
+    tally.settle([settled(0)])
+    assert tally.idle() == 0.0
+    clock.now += 3
+    tally.settle([settled(0)])
+    assert tally.idle() == 3.0
+
+
+def test_without_a_terminal_it_prints_a_line_now_and_then(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = Tally(20, clock)
+    tally.place()
+    with View(tally, Console(file=io.StringIO())) as view:
+        for _ in range(10):
+            view.update([41, 42])
+            clock.now += 0.5
+        tally.settle([settled(0), settled(1, Outcome.OUT_OF_STOCK)])
+        view.update([42], last=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert "confirmed 1  card_declined 0  out_of_stock 1" in lines[-1]
+    assert lines[0].endswith("workers 41 42")
+    assert lines[-1].endswith("workers 42")
+
+
+def test_on_a_terminal_it_shows_the_same_in_place(clock: Clock) -> None:
+    screen = io.StringIO()
+    with View(Tally(20, clock), Console(file=screen, force_terminal=True, width=120)) as view:
+        view.update([])
+    assert "out_of_stock" in screen.getvalue()
+    assert "none" in screen.getvalue()

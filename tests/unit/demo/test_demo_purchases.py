@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.gateway.cards import ACCEPTED, DECLINED, behaviour
+from agents.shipping.model import ships_to
+from demo.purchases import (
+    ORDINARY,
+    ROWS,
+    SHORT,
+    SOLD_OUT,
+    Outcome,
+    Purchase,
+    order,
+    outcome,
+    purchases,
+    receipts,
+    units_by_sku,
+)
+
+ALL = purchases()
+a_purchase = st.builds(
+    Purchase,
+    row=st.integers(1, ROWS),
+    customer=st.just("00001"),
+    units=st.integers(1, 99),
+    cents=st.integers(0, 200_000),
+)
+
+
+def test_the_file_is_the_published_one() -> None:
+    assert len(ALL) == ROWS == 69_659
+    assert sum(purchase.units for purchase in ALL) == 167_881
+    assert sum(purchase.cents for purchase in ALL) == 250_031_563
+    assert sum(purchase.cents == 0 for purchase in ALL) == 80
+    assert len({purchase.customer for purchase in ALL}) == 23_570
+    assert len({purchase.order_id for purchase in ALL}) == ROWS
+
+
+def test_the_first_rows_are_the_same_however_many_are_read() -> None:
+    assert purchases(50) == ALL[:50]
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [(Outcome.DECLINED, 0.03), (Outcome.OUT_OF_STOCK, 0.02), (Outcome.NOWHERE, 0.01)],
+)
+@pytest.mark.parametrize("rows", [2_000, 20_000, ROWS])
+def test_a_known_share_of_orders_comes_to_nothing(kind: Outcome, share: float, rows: int) -> None:
+    found = sum(outcome(purchase) is kind for purchase in ALL[:rows]) / rows
+    assert abs(found - share) < (0.002 if rows > 10_000 else 0.01)
+
+
+@given(a_purchase)
+def test_an_order_is_what_the_row_says(purchase: Purchase) -> None:
+    placed = order(purchase)
+    assert placed == order(purchase)
+    assert (placed.order_id, placed.total_cents) == (purchase.order_id, purchase.cents)
+    assert sum(line.units for line in placed.lines) == purchase.units
+    assert len({line.sku for line in placed.lines}) == len(placed.lines)
+    assert len(placed.lines) > 1 or purchase.units <= 2
+
+
+@given(a_purchase)
+def test_at_most_one_thing_is_wrong_with_an_order(purchase: Purchase) -> None:
+    placed = order(purchase)
+    scarce = {line.sku for line in placed.lines} & {*SHORT, *SOLD_OUT}
+    wrong = {
+        Outcome.DECLINED: placed.card == DECLINED and placed.total_cents > 0,
+        Outcome.OUT_OF_STOCK: bool(scarce),
+        Outcome.NOWHERE: placed.country == "AQ",
+    }
+    assert {kind for kind, applies in wrong.items() if applies} == {outcome(purchase)} - {Outcome.CONFIRMED}
+    assert placed.card in {ACCEPTED, DECLINED}
+
+
+def test_what_costs_nothing_is_never_declined() -> None:
+    free = [purchase for purchase in ALL if not purchase.cents]
+    assert Outcome.DECLINED not in map(outcome, free)
+    assert all(order(purchase).card == ACCEPTED for purchase in free)
+
+
+def test_every_ordinary_sku_has_enough_for_all_orders_at_once_and_a_scarce_one_for_no_line() -> None:
+    stock = Counter({receipt.sku: receipt.units for receipt in receipts()})
+    orders = [order(purchase) for purchase in ALL]
+    demand = units_by_sku(orders)
+    assert all(stock[sku] > demand[sku] > 0 for sku in ORDINARY)
+    lines = [line for each in orders for line in each.lines if line.sku not in ORDINARY]
+    assert {line.sku for line in lines} == {*SHORT, *SOLD_OUT}
+    assert all(line.units > stock[line.sku] for line in lines)
+    assert len({*ORDINARY, *SHORT, *SOLD_OUT}) == 500
+
+
+def test_some_orders_have_ordinary_lines_to_give_back() -> None:
+    refused = [order(p) for p in ALL[:2000] if outcome(p) is Outcome.OUT_OF_STOCK]
+    assert any({line.sku for line in each.lines} & set(ORDINARY) for each in refused)
+
+
+def test_the_outside_agrees_on_the_words() -> None:
+    placed = [order(purchase) for purchase in ALL[:2000]]
+    assert behaviour(DECLINED).decline == Outcome.DECLINED
+    assert {each.country for each in placed if not ships_to(each.country)} == {"AQ"}

@@ -1,0 +1,143 @@
+"""Worker processes, with a small program in the worker's place that says what a test wants in its log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import demo.workers
+from demo.workers import Worker, Workers
+
+SAYS_AND_WAITS = """
+import json, os, sys, time
+for event in json.loads(os.environ["SAYS"]):
+    sys.stderr.write(event + "\\n")
+sys.stderr.flush()
+while "ENDS" not in os.environ:
+    time.sleep(60)
+sys.exit(int(os.environ["ENDS"]))
+"""
+ASSIGNED = r'["banner", "{\"event\": \"lanes_assigned\", \"active\": [0, 1]}"]'
+HALF_OPEN = ASSIGNED[:-1] + r', "{\"event\": \"lane_opened\", \"lane\": 1}"]'
+OPEN = HALF_OPEN[:-1] + r', "{\"event\": \"lane_opened\", \"lane\": 0}"]'
+
+
+def eventually(condition: Callable[[], object], within: float = 20.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
+        os.sched_yield()
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo.workers, "_COMMAND", [sys.executable, "-c", SAYS_AND_WAITS])
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def start(tmp_path: Path, said: list[str]) -> Iterator[Callable[..., Workers]]:
+    started: list[Workers] = []
+
+    def make(says: str = "[]", **more: str) -> Workers:
+        workers = Workers(tmp_path, {"SAYS": says, "STEADFAUST_WEB_PORT": "6066", **more}, said.append)
+        started.append(workers)
+        workers.start(1)
+        return workers
+
+    yield make
+    for workers in started:
+        workers.__exit__(None, None, None)
+
+
+def log_of(worker: Worker) -> str:
+    return worker.log.read_text()
+
+
+def test_lanes_are_open_when_all_that_were_assigned_are(start: Callable[..., Workers]) -> None:
+    workers = start(OPEN)
+    eventually(workers.lanes_open)
+    assert workers.lanes_open() == {0, 1}
+
+
+def test_a_lane_that_is_assigned_and_not_open_keeps_them_waiting(start: Callable[..., Workers]) -> None:
+    workers = start(HALF_OPEN)
+    eventually(lambda: "lane_opened" in log_of(workers.running[1]))
+    assert workers.lanes_open() == set()
+
+
+def test_a_line_that_is_half_written_is_read_when_it_is_whole(start: Callable[..., Workers]) -> None:
+    workers = start(HALF_OPEN)
+    worker = workers.running[1]
+    eventually(lambda: "lane_opened" in log_of(worker))
+    with worker.log.open("a") as log:
+        log.write('{"event": "lane_op')
+        log.flush()
+        assert workers.lanes_open() == set()
+        log.write('ened", "lane": 0}\n')
+    assert workers.lanes_open() == {0, 1}
+
+
+def test_a_lane_that_was_given_away_must_open_again(start: Callable[..., Workers]) -> None:
+    workers = start(OPEN)
+    eventually(workers.lanes_open)
+    with workers.running[1].log.open("a") as log:
+        log.write('{"event": "lanes_assigned", "active": [1]}\n')
+    assert workers.lanes_open() == {1}
+    with workers.running[1].log.open("a") as log:
+        log.write('{"event": "lanes_assigned", "active": [0, 1]}\n')
+    assert workers.lanes_open() == set()
+
+
+def test_a_death_is_reported_once_with_its_log(start: Callable[..., Workers], said: list[str]) -> None:
+    workers = start(ENDS="3")
+    eventually(lambda: not workers.alive)
+    assert [workers.report_deaths(), workers.report_deaths()] == [1, 0]
+    (line,) = said
+    assert line.endswith(f"ended with status 3: see {workers.running[1].log}")
+
+
+def test_a_killed_worker_is_named_with_the_signal(start: Callable[..., Workers], said: list[str]) -> None:
+    workers = start()
+    os.kill(workers.running[1].process.pid, signal.SIGKILL)
+    eventually(lambda: not workers.alive)
+    assert workers.report_deaths() == 1
+    assert "ended by SIGKILL" in said[0]
+
+
+def test_one_that_the_demo_ended_itself_is_no_death(start: Callable[..., Workers]) -> None:
+    workers = start()
+    workers.running[1].signal(signal.SIGKILL)
+    eventually(lambda: not workers.alive)
+    assert workers.report_deaths() == 0
+
+
+def test_what_a_restarted_worker_said_before_does_not_count(start: Callable[..., Workers]) -> None:
+    workers = start(OPEN)
+    eventually(workers.lanes_open)
+    workers.running[1].signal(signal.SIGKILL)
+    workers.running[1].process.wait()
+    worker = workers.start(1)
+    assert not worker.ready
+    eventually(workers.lanes_open)
+
+
+def test_leaving_ends_all_of_them(start: Callable[..., Workers]) -> None:
+    workers = start()
+    workers.start(2)
+    pids = [worker.process.pid for worker in workers.alive]
+    assert len(pids) == 2
+    with workers:
+        pass
+    assert not any(map(psutil.pid_exists, pids))
