@@ -260,9 +260,11 @@ class Lane:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-        errors = [r for r in results if isinstance(r, Exception)]
-        # A failed handler ends the worker: it must not hide behind what broke because of it.
-        for error in sorted(errors, key=lambda e: not isinstance(e, (HandlerFailed, PositionLost))):
+        errors = [r for r in results if r is not None and not isinstance(r, asyncio.CancelledError)]
+        # What ends the worker must not hide behind what broke because of it: first what is no Exception at
+        # all, then a failed handler or a lost position.
+        grave = (HandlerFailed, PositionLost)
+        for error in sorted(errors, key=lambda e: (isinstance(e, Exception), not isinstance(e, grave))):
             raise error
 
     def _on_progress(self, error: BaseException | None) -> None:

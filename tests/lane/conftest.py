@@ -1,0 +1,28 @@
+"""Worlds for the lane's tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from lane_worlds import FakeWorld, KafkaWorld, World, closing
+
+
+@pytest.fixture(params=["fake", "kafka"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    """The same test on the fake broker and on a real one."""
+    if request.param == "fake":
+        made: World = FakeWorld()
+    else:
+        made = KafkaWorld(request.getfixturevalue("kafka").bootstrap, tmp_path)
+    async with closing(made) as world:
+        yield world
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeWorld]:
+    """In memory only: for what Kafka cannot be made to do, and for the passing of days."""
+    made = FakeWorld()
+    async with closing(made):
+        yield made

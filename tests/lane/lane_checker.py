@@ -1,0 +1,102 @@
+"""An independent check of what lanes have left behind: from the topics and the stores, not from the lanes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from lane_worlds import Post, World, ids
+
+from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
+from streams.inbox import bucket_length
+from streams.layout import dead_letter_topic
+from streams.ports import TP, Stores
+from streams.recovery import changelog_partitions
+from streams.table import split_row_key
+
+
+async def latest(world: World, table: str) -> dict[tuple[int, bytes], bytes]:
+    """A table as its changelog has it: partition and changelog key -> value."""
+    rows: dict[tuple[int, bytes], bytes] = {}
+    for record in await world.records(world.app.layout.changelog(table)):
+        assert record.key is not None
+        rows[record.partition, record.key] = record.value  # type: ignore[assignment]
+    return {key: value for key, value in rows.items() if value is not None}
+
+
+async def counts(world: World, table: str = "counts") -> dict[str, int]:
+    """Key -> the count in its row, in the JSON codec."""
+    found: dict[str, int] = {}
+    for (partition, row), value in (await latest(world, table)).items():
+        key, _ = split_row_key(row)
+        assert world.app.layout.partition_of(key) == partition, f"the row of {key!r} lies in {partition}"
+        found[key.decode()] = json.loads(value[8:])["n"]
+    return found
+
+
+async def check(
+    world: World, workload: Any, expected: Iterable[Post], *, table: str = "counts", settled: bool = True
+) -> None:
+    """Each expected event has been counted and passed on exactly once, all are settled, all copies agree.
+
+    `expected` has one post for each id, whatever was sent twice.
+    """
+    wanted = {dict(post.headers)["ce_id"].decode(): (post.key or b"").decode() for post in expected}
+    passed_on = await world.records(workload.output)
+    assert Counter(ids(passed_on)) == Counter(dict.fromkeys(wanted, 1))
+    own_ids = [dict(record.headers)["ce_id"] for record in passed_on]
+    assert len(set(own_ids)) == len(own_ids)
+    per_key = Counter(wanted.values())
+    assert await counts(world, table) == per_key
+    # Of each key the outputs count from one, in order: none was handled over rows of the future or the past.
+    for key in per_key:
+        numbers = [json.loads(r.value or b"")["n"] for r in passed_on if r.key == key.encode()]
+        assert numbers == list(range(1, per_key[key] + 1)), key
+    await check_positions(world, [workload.source] if settled else [])
+
+
+async def check_positions(world: World, settled: Iterable[str] = ()) -> None:
+    """The group's positions are those in the changelog; of `settled` topics nothing is left to handle."""
+    recorded = {
+        TP(key[1:].decode(), partition): int(value)
+        for (partition, key), value in (await latest(world, "lane")).items()
+        if key[:1] == b"p"
+    }
+    tps = [TP(topic, p) for topic in world.app.sources for p in range(world.app.layout.partitions)]
+    assert await world.cluster.committed(world.name, tps) == recorded
+    for topic in settled:
+        for record in await world.records(topic):
+            assert recorded[TP(topic, record.partition)] > record.offset
+
+
+async def check_store(world: World, lane: int = 0, stores: Stores | None = None) -> None:
+    """A closed lane's store holds what its changelogs say, no more and no less. Stale entries of the timer
+    index are allowed: they are recognised when they come up.
+    """
+    writes = Writes(bucket_length(world.app.delivery.inbox_retention))
+    rebuilt: dict[str, dict[bytes, bytes]] = {}
+    for tp, table in changelog_partitions(world.app, lane).items():
+        pairs = [
+            (r.key or b"", r.value) for r in await world.records(tp.topic) if r.partition == tp.partition
+        ]
+        for write in writes.of(table, tp.partition, pairs):
+            rows = rebuilt.setdefault(write.table, {})
+            if write.value is None:
+                rows.pop(write.key, None)
+            else:
+                rows[write.key] = write.value
+    store = (stores or world.machine).open(lane)
+    try:
+        copy = {table: dict(store.scan(table)) for table in store.tables()}
+    finally:
+        store.close()
+    for table in (rebuilt.keys() | copy.keys()) - {TIMERS_BY_DUE}:
+        assert copy.get(table, {}) == rebuilt.get(table, {}), table
+    assert copy.get(POSITIONS), "the store has never been written"
+
+
+async def dead_letters(world: World, topic: str) -> list[Any]:
+    """The dead letters of a topic, in order."""
+    return list(await world.records(dead_letter_topic(topic)))

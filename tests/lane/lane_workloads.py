@@ -1,0 +1,241 @@
+"""Small applications that lanes run in tests: each event counted by key, remembered and passed on once.
+
+Topics are made for each test, so that tests keep apart on a shared broker; hence classes inside functions,
+whose annotations must be real, not text.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from streams.choreography import Choreography, choreography, on
+from streams.codecs import Schemas, avro
+from streams.handlers import Service
+from streams.message import Message, Row
+from streams.outcome import Outcome, Timer, nothing, outcome
+from streams.table import Table
+
+
+class Count(Row, frozen=True):
+    """How many events a key has had, and what was left with it."""
+
+    n: int
+    text: str = ""
+
+
+class Tally(Row, frozen=True):
+    """What the second handler of an event counts."""
+
+    n: int
+
+
+@dataclass
+class Hooks:
+    """What a test lets happen inside the handlers. `before` may raise; `text` goes into the row, `passed`
+    into the output.
+    """
+
+    before: Callable[[Any], None] = lambda _: None
+    before_tally: Callable[[Any], None] = lambda _: None
+    text: Callable[[Any], str] = lambda _: ""
+    passed: Callable[[Any], str] = lambda _: ""
+    calls: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A wiring with the names that a test needs of it."""
+
+    wiring: Choreography
+    made: type[Message]
+    counted: type[Message]
+    hooks: Hooks = field(default_factory=Hooks)
+    resources: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.made.TOPIC
+
+    @property
+    def output(self) -> str:
+        return self.counted.TOPIC
+
+
+def messages_of(prefix: str) -> tuple[type[Message], type[Message]]:
+    """The event and what it is passed on as."""
+
+    class Made(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.event.made.v1"
+        k: str
+        i: int = 0
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    class Counted(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.event.counted.v1"
+        k: str
+        i: int
+        n: int
+        text: str = ""
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    return Made, Counted
+
+
+def counting(prefix: str, *, tallied: bool = False, settled: bool = False) -> Workload:
+    """Count events. `tallied` adds a second handler of the same event; `settled` a handler of the output, so
+    that the lane also reads what lanes have written.
+    """
+    Made, Counted = messages_of(prefix)
+    hooks = Hooks()
+    service = Service("bench")
+    counts, tallies, settlements = Table("counts", Count), Table("tallies", Tally), Table("settled", Tally)
+
+    @service.handler(sends=(Counted,), count=counts)
+    def count(event: Made, count: Count | None) -> Outcome:
+        hooks.calls.append((event.k, event.i))
+        hooks.before(event)
+        n = 1 if count is None else count.n + 1
+        row = Count(n=n, text=hooks.text(event))
+        return outcome(count=row, send=[Counted(k=event.k, i=event.i, n=n, text=hooks.passed(event))])
+
+    @service.handler(tally=tallies)
+    def tally(event: Made, tally: Tally | None) -> Outcome:
+        hooks.before_tally(event)
+        return outcome(tally=Tally(n=1 if tally is None else tally.n + 1))
+
+    @service.handler(row=settlements)
+    def settle(event: Counted, row: Tally | None) -> Outcome:
+        return outcome(row=Tally(n=1 if row is None else row.n + 1))
+
+    routes = [on(Made, count, tally) if tallied else on(Made, count)]
+    if settled:
+        routes.append(on(Counted, settle))
+    return Workload(choreography(*routes), Made, Counted, hooks)
+
+
+def asking(prefix: str, ask: Callable[[str, int], Any]) -> Workload:
+    """Count events with an async handler that first asks the outside: `await ask(key, i)`."""
+    Made, Counted = messages_of(prefix)
+    hooks = Hooks()
+    service = Service("bench")
+    counts = Table("counts", Count)
+
+    @service.handler(sends=(Counted,), count=counts)
+    async def count(event: Made, count: Count | None, *, ask: Callable[[str, int], Any]) -> Outcome:
+        hooks.calls.append((event.k, event.i))
+        await ask(event.k, event.i)
+        n = 1 if count is None else count.n + 1
+        return outcome(count=Count(n=n), send=[Counted(k=event.k, i=event.i, n=n)])
+
+    return Workload(choreography(on(Made, count)), Made, Counted, hooks, {"ask": ask})
+
+
+@dataclass(frozen=True)
+class Reminding:
+    """Timers: what asks for one, and what is sent when it is due."""
+
+    wiring: Choreography
+    asked: type[Message]
+    rang: type[Message]
+    resources: dict[str, Any] = field(default_factory=dict)
+
+
+def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding:
+    """An event sets, moves or cancels a timer of its key; a handler counts what has rung. With `ask`, the
+    handler that sets timers first waits for it.
+    """
+
+    class Rang(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.timer.rang.v1"
+        k: str
+        name: str
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    class Asked(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.timer.asked.v1"
+        k: str
+        name: str = "alarm"
+        due: float | None = None
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    service = Service("timers")
+    rings, asks = Table("rings", Count), Table("asks", Tally)
+
+    def decide(event: Asked, row: Tally | None) -> Outcome:
+        asked = Tally(n=1 if row is None else row.n + 1)
+        if event.due is None:
+            return outcome(row=asked, cancel=[event.name])
+        message = Rang(k=event.k, name=event.name)
+        return outcome(row=asked, timers=[Timer(event.name, event.due, message)])
+
+    if ask is None:
+
+        @service.handler(sends=(Rang,), row=asks)
+        def remind(event: Asked, row: Tally | None) -> Outcome:
+            return decide(event, row)
+
+        handler = remind
+    else:
+
+        @service.handler(sends=(Rang,), row=asks)
+        async def remind_later(event: Asked, row: Tally | None, *, ask: Callable[[str], Any]) -> Outcome:
+            await ask(event.k)
+            return decide(event, row)
+
+        handler = remind_later
+
+    @service.handler(rings=rings)
+    def ring(event: Rang, rings: Count | None) -> Outcome:
+        return outcome(rings=Count(n=1 if rings is None else rings.n + 1, text=event.name))
+
+    wiring = choreography(on(Asked, handler), on(Rang, ring))
+    return Reminding(wiring, Asked, Rang, {} if ask is None else {"ask": ask})
+
+
+def noting(prefix: str) -> Workload:
+    """A handler that changes nothing, for what is only to be read."""
+    Made, Counted = messages_of(prefix)
+    service = Service("notes")
+
+    @service.handler(sends=(Counted,))
+    def note(event: Made) -> Outcome:
+        return nothing(f"seen {event.i}")
+
+    return Workload(choreography(on(Made, note)), Made, Counted)
+
+
+MADE = """{"type": "record", "name": "Made", "fields": [
+    {"name": "k", "type": "string"}, {"name": "i", "type": "int", "default": 0}]}"""
+#: What a newer writer sends: one more field, and another order.
+MADE_NEWER = """{"type": "record", "name": "Made", "fields": [
+    {"name": "colour", "type": "string"}, {"name": "i", "type": "int"}, {"name": "k", "type": "string"}]}"""
+#: What an older writer sends: a field is missing, its default stands in.
+MADE_OLDER = """{"type": "record", "name": "Made", "fields": [{"name": "k", "type": "string"}]}"""
+COUNTED = """{"type": "record", "name": "Counted", "fields": [
+    {"name": "k", "type": "string"}, {"name": "i", "type": "int"}, {"name": "n", "type": "int"},
+    {"name": "text", "type": "string"}]}"""
+COUNT = """{"type": "record", "name": "Count", "fields": [
+    {"name": "n", "type": "int"}, {"name": "text", "type": "string", "default": ""}]}"""
+
+
+def avro_codecs(schemas: Schemas) -> Any:
+    """Codecs for `counting` in Avro."""
+
+    def schema_of(subject: str) -> str:
+        if subject == "counts":
+            return COUNT
+        return MADE if subject.endswith(".made.v1") else COUNTED
+
+    return avro(schema_of, schemas)

@@ -1,0 +1,319 @@
+"""Worlds that lanes run in: in memory, where time is the test's, and on Kafka with RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
+
+from streams.application import Application, Delivery
+from streams.codecs import MakeCodec, json_without_schema
+from streams.envelope import new_headers
+from streams.lane import Lane
+from streams.layout import Layout
+from streams.ports import TP, Record, Stores
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.store import RocksStores
+from streams.runtime.topics import ensure_topics
+from streams.system import SystemClock
+from streams.testing.broker import FakeCluster
+from streams.testing.clock import ManualClock
+from streams.testing.faults import LaneKilled, ScriptedFaults
+from streams.testing.store import MemoryStores
+from streams.topics import DEAD_LETTER_ROOM, declare
+
+#: How long anything may take until a test gives it up, in seconds.
+BOUND = 20.0
+_names = count(time.time_ns())
+
+
+class Post(NamedTuple):
+    """A record that somebody outside produces."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, Any]]
+
+
+class Running:
+    """A lane that runs, and how it ends."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.task = asyncio.create_task(lane.run())
+
+    @property
+    def handled(self) -> int:
+        return self.lane.counters.handled
+
+    async def stop(self) -> None:
+        """Stop it as a worker does; what it ends with is raised."""
+        self.lane.stop()
+        await self.ended()
+
+    async def ended(self) -> None:
+        async with asyncio.timeout(BOUND):
+            await self.task
+
+    async def killed(self) -> None:
+        """Wait until a scripted kill has ended it."""
+        with suppress(LaneKilled):
+            await self.ended()
+            raise AssertionError("the lane was not killed")
+
+
+class World:
+    """What both have. `start` makes the application and its topics; a test starts it once."""
+
+    cluster: Any
+    clock: Any
+    app: Application
+
+    def __init__(self) -> None:
+        self.name = f"lane{next(_names)}"
+        self.faults = ScriptedFaults()
+        self.running: list[Running] = []
+
+    async def start(
+        self,
+        workload: Any,
+        *,
+        partitions: int = 2,
+        lanes: int = 1,
+        codecs: MakeCodec = json_without_schema,
+        **delivery: Any,
+    ) -> Application:
+        small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
+        self.app = Application(
+            Layout(self.name, partitions, lanes),
+            workload.wiring,
+            codecs,
+            resources=workload.resources,
+            delivery=Delivery(**{**small, **delivery}),
+        )
+        self.machine = self.stores()
+        await self._start()
+        return self.app
+
+    async def _start(self) -> None: ...
+    async def _tick(self) -> None: ...
+    async def post(self, *posts: Post) -> None: ...
+    async def truncate(self, tp: TP, before: int) -> None: ...
+    def stores(self) -> Stores: ...
+
+    # -- lanes ----------------------------------------------------------------------------------------
+
+    def lane(
+        self,
+        number: int = 0,
+        *,
+        stores: Stores | None = None,
+        faults: Any = None,
+        app: Any = None,
+        **more: Any,
+    ) -> Running:
+        """A lane that has begun to run, on this world's machine and with its faults unless told otherwise."""
+        lane = Lane(
+            app or self.app,
+            number,
+            cluster=self.cluster,
+            stores=stores or self.machine,
+            clock=self.clock,
+            faults=faults or self.faults,
+            **more,
+        )
+        self.running.append(Running(lane))
+        return self.running[-1]
+
+    async def until(self, condition: Callable[[], Any], timeout: float = BOUND) -> None:
+        """Wait for a condition. A lane that fails meanwhile fails the test."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            for running in self.running:
+                if running.task.done() and not running.task.cancelled():
+                    error = running.task.exception()
+                    if error is not None and not isinstance(error, LaneKilled):
+                        raise error
+            assert time.monotonic() < deadline, "waited in vain"
+            await self._tick()
+
+    async def open(self, number: int = 0, **options: Any) -> Running:
+        """A lane, once it is open."""
+        running = self.lane(number, **options)
+        await self.until(lambda: running.lane.state == "open")
+        return running
+
+    async def settled(self, *topics: str) -> None:
+        """Wait until the committed positions are past every record of these topics."""
+        ends: dict[TP, int] = {}
+        for topic in topics:
+            for record in await self.records(topic):
+                ends[TP(topic, record.partition)] = record.offset + 1
+        async with asyncio.timeout(BOUND):
+            while True:
+                committed = await self.cluster.committed(self.name, ends)
+                if all(committed.get(tp, 0) >= end for tp, end in ends.items()):
+                    return
+                await self._tick()
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def event(
+        self, workload: Any, key: str, i: int, *, message_id: str = "", partition: int | None = None
+    ) -> Post:
+        """An event of the outside, whose id says what it is."""
+        message = workload.made(k=key, i=i)
+        codec = self.app.message_codecs[workload.source]
+        headers = new_headers(
+            workload.source, key, source="outside", time=1e9, message_id=message_id or f"{key}-{i}"
+        )
+        headers.append(("schema-fingerprint", codec.fingerprint))
+        return self.raw(workload.source, key, codec.encode(message), headers, partition)
+
+    def raw(
+        self, topic: str, key: str, value: bytes | None, headers: Any, partition: int | None = None
+    ) -> Post:
+        """Any bytes, under a key."""
+        home = self.app.layout.partition_of(key.encode()) if partition is None else partition
+        return Post(topic, home, key.encode(), value, headers)
+
+    async def records(self, topic: str) -> list[Record]:
+        """All that a read_committed reader gets of a topic, each partition in order."""
+        partitions = 1 if topic.endswith(".dlq") else self.app.layout.partitions
+        tps = [TP(topic, p) for p in range(partitions)]
+        begins = await self.cluster.begin_offsets(tps)
+        ends = await self.cluster.end_offsets(tps)
+        reader = await self.cluster.reader()
+        found: list[Record] = []
+        try:
+            await reader.assign({tp: begins[tp] for tp in tps if begins[tp] < ends[tp]})
+            async with asyncio.timeout(BOUND):
+                while any(reader.position(tp) < ends[tp] for tp in tps if begins[tp] < ends[tp]):
+                    for batch in await reader.fetch(max_records=1000, timeout=0.2):
+                        found += batch.records
+        finally:
+            await reader.close()
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    async def set_group(self, offsets: dict[TP, int]) -> None:
+        """Move the group's positions behind the lane's back, as a reset by hand does."""
+        producer = self.cluster.transactions(f"{self.name}-meddler")
+        await producer.start()
+        await producer.begin()
+        await producer.send_offsets(offsets, self.name)
+        await producer.commit()
+        await producer.discard()
+
+    async def close(self) -> None:
+        for running in self.running:
+            running.task.cancel()
+        await asyncio.gather(*(running.task for running in self.running), return_exceptions=True)
+
+
+class FakeWorld(World):
+    """In memory. While a test waits, time goes on in small steps, much faster than it passes."""
+
+    is_fake = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+
+    async def _start(self) -> None:
+        largest = self.app.delivery.max_message_bytes + DEAD_LETTER_ROOM
+        topics = {spec.name: spec.partitions for spec in declare(self.app, replication=1)}
+        self.cluster = FakeCluster(topics, max_batch=largest, now=self.clock.now)
+
+    def stores(self) -> MemoryStores:
+        return MemoryStores(self.clock.now)
+
+    async def _tick(self) -> None:
+        await self.clock.advance(0.05)
+
+    async def turns(self, turns: int = 200) -> None:
+        """Let everything run as far as it can without time going on."""
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def post(self, *posts: Post) -> None:
+        for post in posts:
+            self.cluster.produce(TP(post.topic, post.partition), post.key, post.value, post.headers)
+
+    async def truncate(self, tp: TP, before: int) -> None:
+        self.cluster.truncate(tp, before)
+
+
+class KafkaWorld(World):
+    """One real broker, and RocksDB in `directory`."""
+
+    is_fake = False
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        super().__init__()
+        self.clock = SystemClock()
+        self._bootstrap = bootstrap
+        self._directory = directory
+        self._machines = count()
+        self._producer: Any = None
+
+    async def _start(self) -> None:
+        largest = self.app.delivery.max_message_bytes + DEAD_LETTER_ROOM
+        options = KafkaOptions(max_batch=largest, fetch_wait=0.1)
+        await ensure_topics(self.app, self._bootstrap, replication=1, options=options)
+        self.cluster = KafkaCluster(self._bootstrap, options)
+        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, linger_ms=5)
+        await self._producer.start()
+
+    def stores(self) -> RocksStores:
+        return RocksStores(self._directory / f"machine-{next(self._machines)}")
+
+    async def _tick(self) -> None:
+        await asyncio.sleep(0.01)
+
+    async def post(self, *posts: Post) -> None:
+        sent = [
+            await self._producer.send(
+                post.topic, post.value, post.key, partition=post.partition, headers=post.headers
+            )
+            for post in posts
+        ]
+        await asyncio.gather(*sent)
+
+    async def truncate(self, tp: TP, before: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({tp: RecordsToDelete(before)})
+        finally:
+            await admin.close()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._producer is not None:
+            await self._producer.stop()
+            await self.cluster.close()
+
+
+@asynccontextmanager
+async def closing(world: World) -> AsyncIterator[World]:
+    """Ends whatever a test leaves running."""
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+def ids(records: Sequence[Record]) -> list[str]:
+    """The ids of what came in, by what was sent in answer."""
+    return [dict(record.headers)["ce_causationid"].decode() for record in records]

@@ -1,0 +1,81 @@
+"""Each event is handled exactly once, whatever comes twice and wherever the lane ends."""
+
+from __future__ import annotations
+
+from lane_checker import check, check_store, counts
+from lane_workloads import counting
+from lane_worlds import Post, World
+
+KEYS = ("a", "b", "c", "d")
+
+
+def some(world: World, work: object, numbers: range) -> list[Post]:
+    return [world.event(work, key, i) for i in numbers for key in KEYS]
+
+
+async def test_events_are_counted_and_passed_on_once(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=4, lanes=2)
+    events = some(world, work, range(10))
+    await world.post(*events)
+    lanes = [await world.open(number) for number in (0, 1)]
+    await world.until(lambda: sum(lane.handled for lane in lanes) == len(events))
+    for lane in lanes:
+        await world.settled(work.source)
+        await lane.stop()
+    await check(world, work, events)
+    await check_store(world, 0)
+    await check_store(world, 1)
+
+
+async def test_duplicates_are_dropped_in_a_batch_and_across_batches_and_after_a_lost_disk(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    events = some(world, work, range(3))
+    await world.post(*events, *events)
+    lane = await world.open()
+    await world.until(lambda: lane.handled + lane.lane.counters.duplicates == 2 * len(events))
+    assert lane.lane.counters.duplicates == len(events)
+    await world.post(*events)
+    await world.until(lambda: lane.lane.counters.duplicates == 2 * len(events))
+    await world.settled(work.source)
+    await lane.stop()
+    elsewhere = world.stores()
+    await world.post(*events)
+    lane = await world.open(stores=elsewhere)
+    assert lane.lane.recovered > 0
+    await world.until(lambda: lane.lane.counters.duplicates == len(events))
+    await world.settled(work.source)
+    await lane.stop()
+    assert lane.handled == 0
+    await check(world, work, events)
+    await check_store(world, stores=elsewhere)
+
+
+async def test_the_same_id_of_another_source_is_another_message(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    one = world.event(work, "a", 1)
+    other = one._replace(headers=[(n, b"elsewhere" if n == "ce_source" else v) for n, v in one.headers])
+    await world.post(one, other)
+    lane = await world.open()
+    await world.until(lambda: lane.handled == 2)
+    await world.settled(work.source)
+    await lane.stop()
+    assert await counts(world) == {"a": 2}
+
+
+async def test_two_handlers_of_one_event_each_run_once(world: World) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    events = some(world, work, range(4))
+    await world.post(*events, *events)
+    lane = await world.open()
+    await world.until(lambda: lane.handled == len(events))
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, events)
+    await check(world, work, events, table="tallies")
+    await check_store(world)
