@@ -7,6 +7,7 @@ rebuilt from its changelog equals the copy that was written live.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from streams.ports import Write
@@ -33,9 +34,15 @@ class Change(NamedTuple):
     row: Any = None
 
 
+@cache
+def prefix_of(partition: int) -> bytes:
+    """What the local keys of a partition begin with: its rows lie together."""
+    return partition.to_bytes(2, "big")
+
+
 def store_key(partition: int, key: bytes) -> bytes:
-    """The local key of a changelog key: a partition's rows lie together."""
-    return partition.to_bytes(2, "big") + key
+    """The local key of a changelog key."""
+    return prefix_of(partition) + key
 
 
 def split_store_key(data: bytes) -> tuple[int, bytes]:
@@ -58,21 +65,25 @@ class Writes:
         self, table: str, partition: int, records: Iterable[tuple[bytes, bytes | None]]
     ) -> Iterator[Write]:
         """The writes for records of a table's changelog partition."""
-        prefix = partition.to_bytes(2, "big")
+        prefix = prefix_of(partition)
+        return self.local(table, ((prefix + key, value) for key, value in records))
+
+    def local(self, table: str, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        """The writes for records whose keys are local already."""
         if table == INBOX:
             for key, value in records:
                 if value is not None:
-                    yield Write(self.inbox_table(int.from_bytes(value[:8], "big")), prefix + key, value[8:])
+                    yield Write(self.inbox_table(int.from_bytes(value[:8], "big")), key, value[8:])
         elif table == LANE:
             for key, value in records:
-                yield from self._lane(prefix, key, value)
+                yield from self._lane(key, value)
         else:
             for key, value in records:
-                yield Write(table, prefix + key, value)
+                yield Write(table, key, value)
 
     @staticmethod
-    def _lane(prefix: bytes, key: bytes, value: bytes | None) -> Iterator[Write]:
-        kind, name = key[:1], prefix + key[1:]
+    def _lane(key: bytes, value: bytes | None) -> Iterator[Write]:
+        kind, name = key[2:3], key[:2] + key[3:]
         if kind == POSITION:
             yield Write(POSITIONS, name, value)
         elif kind == TIMER:

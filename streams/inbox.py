@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from streams.changes import INBOX, Change, Writes, store_key
+from streams.changes import INBOX, Change, Writes
 from streams.errors import SettingsError
 from streams.ports import Store
 
@@ -55,13 +55,13 @@ class Inbox:
         """The change that marks a message as handled; `note` is the outcome's, for people."""
         return Change(INBOX, key, now_ms.to_bytes(8, "big") + note)
 
-    def seen(self, partition: int, keys: Sequence[bytes], now: float) -> list[bool]:
-        """Which keys have been committed before."""
-        local = [store_key(partition, key) for key in keys]
+    def seen(self, keys: Sequence[bytes], now: float) -> list[bool]:
+        """Which local keys have been committed before."""
         found = [False] * len(keys)
         for table in self._live(now):
-            for i, value in enumerate(self._store.get_many(table, local)):
-                found[i] = found[i] or value is not None
+            for i, value in enumerate(self._store.get_many(table, keys)):
+                if value is not None:
+                    found[i] = True
         return found
 
     def expire(self, now: float) -> list[str]:

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from streams.application import Application, BoundHandler, BoundMessage, BoundRoute, BoundTable
-from streams.changes import INBOX, LANE, TIMER, Change, store_key
+from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
 from streams.codecs import decode_row, encode_row
 from streams.dead_letters import dead_letter
 from streams.envelope import ID, SOURCE, SUBJECT, TIME, TIMER_DUE, Envelope, derived_id, headers_size, rfc3339
@@ -164,14 +164,16 @@ class Pipeline:
             for source in (arrival.envelope.headers.get(SOURCE, b""),)
             for handler in arrival.route.handlers
         ]
-        seen = self._inbox.seen(partition, [key for _, _, key in pairs], self._now)
+        prefix = prefix_of(partition)
+        local = [prefix + key for _, _, key in pairs]
+        seen = self._inbox.seen(local, self._now)
         for arrival in arrivals:
             arrival.handlers = ()
-        for (arrival, handler, key), was_seen in zip(pairs, seen, strict=True):
-            if was_seen or self.overlay.get(INBOX, store_key(partition, key)) is not None:
+        for (arrival, handler, key), own, was_seen in zip(pairs, local, seen, strict=True):
+            if was_seen or self.overlay.get(INBOX, own) is not None:
                 self.counters.duplicates += 1
             else:
-                self.overlay.put(partition, Change(INBOX, key, b""))
+                self.overlay.put(own, Change(INBOX, key, b""))
                 arrival.handlers = (*arrival.handlers, (handler, key))
 
     # -- running handlers -----------------------------------------------------------------------------
@@ -238,17 +240,14 @@ class Pipeline:
             self.counters.handled += 1
 
     def _arguments(self, arrival: Arrival, handler: BoundHandler) -> tuple[list[Any], dict[str, Any]]:
-        key = arrival.record.key or b""
+        key, prefix = arrival.record.key or b"", arrival.entry.prefix
         rows = [
-            self._read(table, arrival.entry.partition, row_key(key, subkey(arrival.message).encode()))
-            if subkey
-            else self._read(table, arrival.entry.partition, row_key(key))
+            self._read(table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
             for _, table, subkey in handler.rows
         ]
         return rows, {"envelope": arrival.envelope} if handler.wants_envelope else {}
 
-    def _read(self, table: BoundTable, partition: int, key: bytes) -> Any:
-        local = store_key(partition, key)
+    def _read(self, table: BoundTable, local: bytes) -> Any:
         staged = self.overlay.get(table.name, local)
         if staged is not None:
             return staged.row
@@ -259,7 +258,7 @@ class Pipeline:
             return decode_row(table.codec, data)
         except (Undecodable, UnknownSchema) as error:  # our own state: no message is to blame for it
             raise HandlerFailed(
-                f"a row of table {table.name}, key {key[2:]!r}, cannot be read: {error}"
+                f"a row of table {table.name}, key {local[4:]!r}, cannot be read: {error}"
             ) from error
 
     def _failure(self, arrival: Arrival, handler: BoundHandler, error: Exception) -> HandlerFailed:
@@ -299,9 +298,11 @@ class Pipeline:
         entry.sends.extend(sends)
 
     def _put(self, entry: Entry, changes: Sequence[Change]) -> None:
+        prefix = entry.prefix
         for change in changes:
-            self.overlay.put(entry.partition, change)
-        entry.changes.extend(changes)
+            local = prefix + change.key
+            self.overlay.put(local, change)
+            entry.changes.append((local, change))
 
     def _change(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Change:
         table, subkey = handler.table_of(name)
@@ -357,7 +358,7 @@ class Pipeline:
 
     def fire(self, due: Due) -> bool:
         """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile."""
-        if self.overlay.get(LANE, store_key(due.partition, TIMER + due.name)) is not None:
+        if self.overlay.get(LANE, prefix_of(due.partition) + TIMER + due.name) is not None:
             return False
         entry = Entry(due.partition, None, 0)
         headers = [header for header in due.outgoing.headers if header[0] != TIME]

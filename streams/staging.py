@@ -7,36 +7,42 @@ read rows of an earlier one. Different partition numbers do not wait for each ot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from streams.changes import LANE, POSITION, Change, Writes, store_key
+from streams.changes import LANE, POSITION, Change, Writes, prefix_of
 from streams.layout import Layout
 from streams.ports import TP, Outgoing, Write
+
+NO_HEADERS: list[tuple[str, bytes]] = []
 
 
 class Entry:
     """One message on its way, and later what it decided. `done` once its handlers have finished."""
 
-    __slots__ = ("changes", "done", "next_offset", "partition", "sends", "tp")
+    __slots__ = ("changes", "done", "next_offset", "partition", "prefix", "sends", "tp")
 
     def __init__(self, partition: int, tp: TP | None, next_offset: int) -> None:
         """`tp` is None for what did not come from a topic, such as a timer."""
         self.partition = partition
+        self.prefix = prefix_of(partition)
         self.tp = tp
         self.next_offset = next_offset
-        self.changes: list[Change] = []
+        #: Each with its local key, which several steps need.
+        self.changes: list[tuple[bytes, Change]] = []
         self.sends: list[tuple[str, int, Outgoing]] = []
         self.done = False
 
 
 @dataclass(slots=True)
 class Staged:
-    """One transaction to be: records by partition, source positions, and the changes to apply after it."""
+    """One transaction to be: records by partition, source positions, and the changes to apply after it,
+    by table and local key: of a row that was changed twice, only the last state goes to the changelog.
+    """
 
     records: dict[TP, list[Outgoing]] = field(default_factory=dict)
     offsets: dict[TP, int] = field(default_factory=dict)
-    changes: dict[tuple[str, int, bytes], Change] = field(default_factory=dict)
+    changes: dict[str, dict[bytes, Change]] = field(default_factory=dict)
     messages: int = 0
 
 
@@ -51,20 +57,20 @@ class Overlay:
         rows = self._tables.get(table)
         return None if rows is None else rows.get(key)
 
-    def put(self, partition: int, change: Change) -> None:
-        """Stage a change: later reads see it."""
+    def put(self, key: bytes, change: Change) -> None:
+        """Stage a change under its local key: later reads see it."""
         rows = self._tables.get(change.table)
         if rows is None:
             rows = self._tables[change.table] = {}
-        rows[store_key(partition, change.key)] = change
+        rows[key] = change
 
     def forget(self, staged: Staged) -> None:
         """Drop changes that have reached the store, except where a newer one has come since."""
-        for (table, partition, key), change in staged.changes.items():
+        for table, changes in staged.changes.items():
             rows = self._tables.get(table, {})  # source positions are staged, but never read back
-            local = store_key(partition, key)
-            if rows.get(local) is change:
-                del rows[local]
+            for key, change in changes.items():
+                if rows.get(key) is change:
+                    del rows[key]
 
     def __len__(self) -> int:
         return sum(map(len, self._tables.values()))
@@ -76,7 +82,7 @@ class Sequences:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._queues: dict[int, deque[Entry]] = {}
-        self._changelogs: dict[tuple[str, int], TP] = {}
+        self._changelogs: dict[str, dict[bytes, TP]] = {}
         self.backlog = 0
 
     def add(self, entry: Entry) -> None:
@@ -101,15 +107,22 @@ class Sequences:
         for entry in self._finished(limit):
             self._stage(staged, entry)
         self.backlog -= staged.messages
-        for (table, partition, key), change in staged.changes.items():
-            records = staged.records.setdefault(self._changelog(table, partition), [])
-            records.append(Outgoing(key, change.value, ()))
         for tp, offset in staged.offsets.items():
-            position = Change(LANE, POSITION + tp.topic.encode(), b"%d" % offset)
-            staged.changes[LANE, tp.partition, position.key] = position
-            records = staged.records.setdefault(self._changelog(LANE, tp.partition), [])
-            records.append(Outgoing(position.key, position.value, ()))
+            key = POSITION + tp.topic.encode()
+            changes = staged.changes.setdefault(LANE, {})
+            changes[prefix_of(tp.partition) + key] = Change(LANE, key, b"%d" % offset)
+        for table, changes in staged.changes.items():
+            self._log(table, changes, staged.records)
         return staged
+
+    def _log(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
+        """Add the changelog records of a table's changes."""
+        queues: dict[bytes, list[Outgoing]] = {}
+        for local, change in changes.items():
+            queue = queues.get(local[:2])
+            if queue is None:
+                queue = queues[local[:2]] = records[self._changelog(table, local[:2])] = []
+            queue.append(Outgoing(change.key, change.value, NO_HEADERS))
 
     def _finished(self, limit: int) -> Iterator[Entry]:
         for partition in list(self._queues):
@@ -123,9 +136,12 @@ class Sequences:
 
     @staticmethod
     def _stage(staged: Staged, entry: Entry) -> None:
-        partition, records = entry.partition, staged.records
-        for change in entry.changes:  # of a row changed twice, only the last state goes to the changelog
-            staged.changes[change.table, partition, change.key] = change
+        records = staged.records
+        for local, change in entry.changes:
+            changes = staged.changes.get(change.table)
+            if changes is None:
+                changes = staged.changes[change.table] = {}
+            changes[local] = change
         for topic, to, outgoing in entry.sends:
             tp = TP(topic, to)
             queue = records.get(tp)
@@ -136,17 +152,15 @@ class Sequences:
             staged.offsets[entry.tp] = entry.next_offset
         staged.messages += 1
 
-    def _changelog(self, table: str, partition: int) -> TP:
-        tp = self._changelogs.get((table, partition))
+    def _changelog(self, table: str, prefix: bytes) -> TP:
+        partitions = self._changelogs.setdefault(table, {})
+        tp = partitions.get(prefix)
         if tp is None:
-            tp = self._changelogs[table, partition] = TP(self._layout.changelog(table), partition)
+            tp = partitions[prefix] = TP(self._layout.changelog(table), int.from_bytes(prefix, "big"))
         return tp
 
 
 def writes_of(staged: Staged, writes: Writes) -> Iterator[Write]:
     """The store's writes for a committed transaction, made as recovery would make them."""
-    grouped: dict[tuple[str, int], list[tuple[bytes, bytes | None]]] = {}
-    for (table, partition, key), change in staged.changes.items():
-        grouped.setdefault((table, partition), []).append((key, change.value))
-    for (table, partition), records in grouped.items():
-        yield from writes.of(table, partition, records)
+    for table, changes in staged.changes.items():
+        yield from writes.local(table, ((key, change.value) for key, change in changes.items()))
