@@ -17,11 +17,12 @@ import structlog
 
 from streams.application import Application
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
-from streams.errors import Fenced, HandlerFailed, OutcomeUnknown, PositionLost, Refused
+from streams.errors import Fenced, HandlerFailed, PositionLost
 from streams.inbox import Inbox, bucket_length
 from streams.pipeline import Counters, Pipeline
 from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
 from streams.recovery import open_store, recover, source_partitions, source_positions
+from streams.reopening import Reopen, Reopening, is_expected
 from streams.staging import writes_of
 from streams.timers import due_timers
 from streams.transactions import commit
@@ -35,11 +36,6 @@ FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
 #: Between looks at the timers, in seconds: a timer is late by this much at most when the lane is idle.
 TIMER_INTERVAL = 0.1
-#: Failures at the same place, with one message in the transaction, until the lane is quarantined.
-QUARANTINE_AFTER = 5
-#: Wait before opening again after an error, in seconds: doubled each time, up to the cap.
-REOPEN_DELAY = 0.2
-REOPEN_CAP = 5.0
 
 
 class LaneState(StrEnum):
@@ -93,9 +89,7 @@ class Lane:
         self._room = asyncio.Event()
         self._error: BaseException | None = None
         self._pipeline: Pipeline | None = None
-        self._limit = app.delivery.max_batch
-        self._failed_at: object = None
-        self._failures = 0
+        self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
 
     @property
     def backlog(self) -> int:
@@ -139,6 +133,8 @@ class Lane:
         async with AsyncExitStack() as opened:
             if self._may_open is not None:
                 await self._unless_stopped(self._may_open.wait())
+            if self._stopping.is_set():
+                return
             producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
             opened.push_async_callback(producer.discard)
             reader = await self._cluster.reader()
@@ -193,41 +189,24 @@ class Lane:
         return pipeline
 
     async def _recoil(self, error: Exception) -> None:
-        """Remember where it failed, and wait before opening again."""
+        """Wait before opening again, or give up."""
         self.state = LaneState.WAITING
         self.error = error
         self.reopened += 1
         self.fenced += isinstance(error, Fenced)
-        self._blame(error)
+        verdict = self._reopening.failed(error, self._committed_positions())
         log.warning(
             "lane_reopens",
             lane=self.number,
             error=repr(error),
             cause=repr(error.__cause__),
-            limit=self._limit,
+            limit=self._reopening.limit,
         )
-        if not isinstance(error, (Fenced, OutcomeUnknown, TimeoutError, OSError)):
+        if not is_expected(error):
             log.error("lane_error", lane=self.number, exc_info=error)
-        if self.state is LaneState.WAITING:
-            delay = min(REOPEN_DELAY * 2**self._failures, REOPEN_CAP)
-            if isinstance(error, Fenced):
-                delay = self._app.delivery.fenced_pause
-            await self._pause(delay)
-
-    def _blame(self, error: Exception) -> None:
-        """Failing at the same place again and again: halve the batch, then quarantine (design rule 8)."""
-        if self._pipeline is None or isinstance(error, Fenced):
-            return
-        place = tuple(sorted(self._committed_positions().items()))
-        same = place == self._failed_at
-        self._failed_at = place
-        self._failures = self._failures + 1 if same else 1
-        if not same:
-            return
-        culpable = isinstance(error, Refused) or not isinstance(
-            error, (OutcomeUnknown, TimeoutError, OSError)
-        )
-        if culpable and self._limit == 1 and self._failures > QUARANTINE_AFTER:
+        if isinstance(verdict, Reopen):
+            await self._unless_stopped(self._clock.sleep(verdict.after))
+        else:
             self.state = LaneState.QUARANTINED
             log.critical(
                 "lane_quarantined",
@@ -235,13 +214,12 @@ class Lane:
                 error=repr(error),
                 action="the lane stays closed, others go on; restart the worker when the cause is mended",
             )
-        self._limit = max(1, self._limit // 8)
 
-    def _committed_positions(self) -> dict[bytes, bytes]:
-        return dict(self.store.scan(POSITIONS)) if self.store is not None else {}
-
-    async def _pause(self, seconds: float) -> None:
-        await self._unless_stopped(self._clock.sleep(seconds))
+    def _committed_positions(self) -> Mapping[bytes, bytes] | None:
+        """What tells one place of failure from another; None while opening."""
+        if self._pipeline is None or self.store is None:
+            return None
+        return dict(self.store.scan(POSITIONS))
 
     # -- work -----------------------------------------------------------------------------------------
 
@@ -322,9 +300,9 @@ class Lane:
             if not pipeline.sequences.has_finished():
                 await self._wake.wait()
                 continue
-            if linger and pipeline.sequences.backlog < self._limit:
+            if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
-            staged = pipeline.sequences.take(self._limit)
+            staged = pipeline.sequences.take(self._reopening.limit)
             ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
             changelogs = self._app.changelogs
             self.store.apply(
@@ -338,9 +316,7 @@ class Lane:
     def _succeeded(self) -> None:
         self.commits += 1
         self.last_progress = self._clock.now()
-        self._failures = 0
-        self._failed_at = None
-        self._limit = min(self._limit * 2, self._app.delivery.max_batch)
+        self._reopening.committed()
         self._room.set()
 
     async def _fire_timers(self, pipeline: Pipeline) -> None:

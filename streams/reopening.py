@@ -1,0 +1,70 @@
+"""What a lane does after an error: a policy without I/O (design rule 8).
+
+An error at the same place again and again makes its transactions smaller, until the message that cannot be
+committed is alone in one; then the lane is quarantined. Errors of the connection never quarantine: they pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused
+
+#: Failures at the same place with one message in the transaction, until the lane is quarantined.
+QUARANTINE_AFTER = 5
+#: Wait before opening again, in seconds: doubled each time at the same place, up to the cap.
+DELAY = 0.2
+DELAY_CAP = 5.0
+#: How much smaller each transaction is than the one that failed.
+SHRINK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Open again after so many seconds."""
+
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Stay closed: the same message would fail again."""
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether an error is one of those that a lane is made for; others are logged with their traceback."""
+    return isinstance(error, (Fenced, OutcomeUnknown, ClusterUnavailable, TimeoutError, OSError))
+
+
+class Reopening:
+    """Remembers where a lane has failed, and how many messages its next transaction may hold."""
+
+    def __init__(self, max_batch: int, fenced_pause: float) -> None:
+        """`fenced_pause` in seconds: time for membership to tell who owns the lane now."""
+        self.limit = max_batch
+        self._max_batch = max_batch
+        self._fenced_pause = fenced_pause
+        self._place: object = None
+        self._failures = 0
+
+    def failed(self, error: Exception, place: object) -> Reopen | Quarantine:
+        """Decide. `place` is what the lane has committed so far, None while it was opening."""
+        if isinstance(error, Fenced):
+            return Reopen(self._fenced_pause)
+        again = place == self._place
+        self._place = place
+        self._failures = self._failures + 1 if again else 1
+        delay = min(DELAY * 2 ** min(self._failures - 1, 10), DELAY_CAP)
+        if place is None or not again:
+            return Reopen(delay)
+        passing = is_expected(error) and not isinstance(error, Refused)
+        if self.limit == 1 and self._failures > QUARANTINE_AFTER and not passing:
+            return Quarantine()
+        self.limit = max(1, self.limit // SHRINK)
+        return Reopen(delay)
+
+    def committed(self) -> None:
+        """The lane has made progress: grow again."""
+        self._place = None
+        self._failures = 0
+        self.limit = min(self.limit * 2, self._max_batch)

@@ -1,0 +1,64 @@
+"""What a lane does after an error, as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused
+from streams.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
+
+HERE, THERE = {b"p": b"1"}, {b"p": b"2"}
+
+
+def reopening() -> Reopening:
+    return Reopening(max_batch=2000, fenced_pause=3.0)
+
+
+def test_a_fenced_lane_waits_for_membership_and_keeps_its_size() -> None:
+    policy = reopening()
+    assert [policy.failed(Fenced(), HERE) for _ in range(20)] == [Reopen(3.0)] * 20
+    assert policy.limit == 2000
+
+
+def test_the_first_failure_at_a_place_does_not_make_transactions_smaller() -> None:
+    policy = reopening()
+    assert policy.failed(OutcomeUnknown(), HERE) == Reopen(0.2)
+    assert policy.failed(OutcomeUnknown(), THERE) == Reopen(0.2)
+    assert policy.limit == 2000
+
+
+@pytest.mark.parametrize("error", [Refused(), KeyError("a mistake of ours")])
+def test_what_is_refused_again_and_again_ends_alone_and_then_in_quarantine(error: Exception) -> None:
+    policy = reopening()
+    limits = []
+    while isinstance(policy.failed(error, HERE), Reopen):
+        limits.append(policy.limit)
+        assert len(limits) < 50
+    assert limits[:5] == [2000, 250, 31, 3, 1]
+    assert limits[-1] == 1
+    assert len(limits) >= QUARANTINE_AFTER
+    assert policy.failed(error, HERE) == Quarantine()
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown(), ClusterUnavailable(), TimeoutError(), OSError()])
+def test_an_outage_however_long_never_quarantines(error: Exception) -> None:
+    policy = reopening()
+    verdicts = [policy.failed(error, HERE) for _ in range(1000)]
+    assert all(isinstance(verdict, Reopen) for verdict in verdicts)
+    assert verdicts[-1] == Reopen(5.0)
+
+
+def test_failing_while_opening_is_nobodys_fault() -> None:
+    policy = reopening()
+    assert all(isinstance(policy.failed(KeyError(), None), Reopen) for _ in range(100))
+    assert policy.limit == 2000
+
+
+def test_progress_lets_transactions_grow_again() -> None:
+    policy = reopening()
+    for _ in range(5):
+        policy.failed(Refused(), HERE)
+    assert policy.limit == 1
+    for _ in range(11):
+        policy.committed()
+    assert policy.limit == 2000
