@@ -25,6 +25,7 @@ def all_pages(worker, **query):
         pages += 1
         if not page.next:
             return [(row.key, row.subkey) for row in rows], pages
+        assert pages < 1000, "the pages do not end"
         cursor = page.next
 
 
