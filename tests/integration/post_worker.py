@@ -1,0 +1,55 @@
+"""A small application for real workers: it counts the parcels that it sees, one row for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.application import Application
+from streams.choreography import choreography, on
+from streams.codecs import Schemas, json_without_schema
+from streams.handlers import Service
+from streams.message import Message, Row
+from streams.outcome import Outcome, outcome
+from streams.runtime.app import LaneApp, settings_or_exit
+from streams.settings import Settings
+from streams.table import Table
+
+
+class Parcel(Row, frozen=True, kw_only=True):
+    """A parcel and how often it was seen."""
+
+    seen: int
+
+
+class ParcelSeen(Message, frozen=True, kw_only=True):
+    """Somebody has seen a parcel."""
+
+    TOPIC = "web.parcel.seen.v1"
+    parcel: str
+
+    @property
+    def key(self) -> str:
+        return self.parcel
+
+
+PARCELS = Table("parcels", Parcel)
+post = Service("post")
+
+
+@post.handler(parcel=PARCELS)
+def note(seen: ParcelSeen, parcel: Parcel | None) -> Outcome:
+    """Count it."""
+    return outcome(parcel=Parcel(seen=1 if parcel is None else parcel.seen + 1))
+
+
+def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
+    settings = Settings()
+    return Application(
+        settings.layout(),
+        choreography(on(ParcelSeen, note)),
+        json_without_schema,
+        delivery=settings.delivery(),
+    )
+
+
+app = LaneApp(settings_or_exit(Settings), bind)

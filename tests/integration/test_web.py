@@ -1,0 +1,156 @@
+"""The pages of two real workers: Faust's server, our pages, and rows that the other worker has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from streams.envelope import new_headers
+from tests.scenarios.world import eventually
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "web.parcel.seen.v1"
+KEYS = [f"parcel-{n}" for n in range(20)]
+
+
+def ask(url: str) -> tuple[int, str, str]:
+    """Status, content type and body; 0 when nobody answers."""
+    try:
+        with urlopen(url, timeout=10) as response:
+            return response.status, response.headers.get_content_type(), response.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers.get_content_type(), error.read().decode()
+    except URLError:
+        return 0, "", ""
+
+
+def ask_json(url: str):
+    return json.loads(ask(url)[2])
+
+
+def two_free_ports() -> int:
+    """The first of two neighbours that are free."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def urls(kafka, tmp_path_factory) -> Iterator[list[str]]:
+    """The addresses of two workers that share the lanes, with a row for each key."""
+    var, port = tmp_path_factory.mktemp("web"), two_free_ports()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "STEADFAUST_APP_ID": "web",
+        "STEADFAUST_BOOTSTRAP": kafka.bootstrap,
+        "STEADFAUST_VAR": str(var),
+        "STEADFAUST_PARTITIONS": "4",
+        "STEADFAUST_LANES": "4",
+        "STEADFAUST_WEB_PORT": str(port),
+    }
+    faust = [str(Path(sys.executable).parent / "faust"), "-A", "tests.integration.post_worker", "worker"]
+    urls = [f"http://127.0.0.1:{port + n}" for n in range(2)]
+    with ExitStack() as workers:
+        for url in urls:
+            log = workers.enter_context((var / f"{url[-5:]}.log").open("wb"))
+            process = subprocess.Popen([*faust, "-l", "warn"], env=environment, stdout=log, stderr=log)
+            workers.callback(end, process)
+        eventually(lambda: all(owned_lanes(url) == 2 for url in urls), f"lanes shared; logs are in {var}")
+        asyncio.run(produce(kafka.bootstrap))
+        eventually(lambda: rows(urls) == len(KEYS), f"a row for each message; logs are in {var}")
+        yield urls
+
+
+def owned_lanes(url: str) -> int:
+    if ask(f"{url}/health/ready")[0] != 200:
+        return 0
+    return [lane["state"] for lane in ask_json(f"{url}/api/worker")["lanes"]].count("open")
+
+
+def rows(urls: list[str]) -> int:
+    return sum(len(ask_json(f"{url}/api/tables/parcels")["rows"]) for url in urls)
+
+
+async def produce(bootstrap: str) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for key in KEYS:
+            headers = new_headers(TOPIC, key, source="test", time=time.time(), message_id=key)
+            value = json.dumps({"parcel": key}).encode()
+            await producer.send_and_wait(TOPIC, value, key=key.encode(), headers=headers)
+
+
+def test_every_key_is_found_on_either_worker_and_both_name_the_same_owner(urls):
+    owners = set()
+    for key in KEYS:
+        first, second = (ask_json(f"{url}/api/tables/parcels/rows?key={key}") for url in urls)
+        assert first == second
+        assert first["rows"][0]["value"] == {"seen": 1}
+        owners.add(first["owner"])
+    assert owners == set(urls)
+
+
+def test_the_overview_counts_what_was_handled_and_leads_to_the_other_worker(urls):
+    counted = sum(
+        lane["counters"]["handled"] for url in urls for lane in ask_json(f"{url}/api/worker")["lanes"]
+    )
+    assert counted == len(KEYS)
+    status, kind, page = ask(urls[0])
+    assert (status, kind) == (200, "text/html")
+    assert f'<a href="{urls[1]}/">' in page
+
+
+def test_the_lanes_own_tables_can_be_read(urls):
+    tables = [table["name"] for table in ask_json(f"{urls[0]}/api/tables")["tables"]]
+    (inbox,) = [name for name in tables if name.startswith("_inbox-")]
+    found = [ask_json(f"{url}/api/tables/{name}")["rows"] for url in urls for name in (inbox, "_positions")]
+    ids, positions = found[0] + found[2], found[1] + found[3]
+    assert sorted(row["key"] for row in ids) == sorted(KEYS)
+    assert sum(row["value"]["offset"] for row in positions) == len(KEYS)
+
+
+@pytest.mark.parametrize("path", ["/table", "/table/", "/graph/", "/router/", "/stats/", "/performance/"])
+def test_fausts_own_pages_are_gone(urls, path):
+    assert ask(urls[0] + path)[0] == 404
+
+
+def test_nobody_listens_but_on_the_loopback_address(urls):
+    port = int(urls[0].rpartition(":")[2])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it asks which of our addresses would be used
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        own = probe.getsockname()[0]
+    with socket.socket() as outside:
+        assert outside.connect_ex((own, port)) != 0
