@@ -127,7 +127,7 @@ class JsonCodec(Generic[T]):
         """Raises Undecodable."""
         try:
             return self._decode(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Undecodable(f"{self._kind.__name__}: {error}") from error
 
 

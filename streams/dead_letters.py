@@ -16,10 +16,10 @@ def dead_letter(
     record: Record, error: BaseException, *, group: str, handler: str, now: float, retries: int = 0
 ) -> Outgoing:
     """The record as it came, with `dlq-*` headers added. `now` in epoch seconds; `handler` may be empty."""
-    trace = "".join(traceback.format_exception(error)).encode()[-MAX_TRACE_BYTES:]
+    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
     added = [
         ("dlq-error-type", type(error).__name__.encode()),
-        ("dlq-error-message", str(error).encode()[:MAX_MESSAGE_BYTES]),
+        ("dlq-error-message", str(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]),
         ("dlq-stack-trace", trace),
         ("dlq-retry-count", b"%d" % retries),
         ("dlq-failed-at", rfc3339(now).encode()),

@@ -31,8 +31,8 @@ from streams.inbox import Inbox
 from streams.outcome import Outcome
 from streams.ports import Batch, Clock, Outgoing, Record, Store
 from streams.staging import Entry, Overlay, Sequences
-from streams.table import row_key
-from streams.timers import Due, remove_timer, set_timer, timer_name
+from streams.table import MAX_KEY_BYTES, row_key
+from streams.timers import Due, remove_timer, set_timer, timer_key, timer_name
 
 #: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
 RECORD_OVERHEAD = 512
@@ -135,6 +135,8 @@ class Pipeline:
             if record.key is None or record.value is None:
                 missing = "key" if record.key is None else "value"
                 raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
+            if len(record.key) > MAX_KEY_BYTES:
+                raise TooLarge(f"its key has {len(record.key)} bytes, the limit is {MAX_KEY_BYTES}")
             if route.inbox and (home := self._app.layout.partition_of(record.key)) != record.partition:
                 self._forward(entry, record, home)
             else:
@@ -161,7 +163,7 @@ class Pipeline:
         pairs = [
             (arrival, handler, self._inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
             for arrival in arrivals
-            for source in (arrival.envelope.headers.get(SOURCE, b""),)
+            for source in (arrival.envelope.headers.get(SOURCE) or b"",)
             for handler in arrival.route.handlers
         ]
         prefix = prefix_of(partition)
@@ -290,7 +292,9 @@ class Pipeline:
             for timer in outcome.timers:
                 bound, outgoing = self._outgoing(handler, timer.message, arrival, caused, next(index))
                 name = timer_name(handler.name_bytes, key, timer.name)
-                changes.append(set_timer(name, timer.due, bound.topic, outgoing))
+                change = set_timer(name, timer.due, bound.topic, outgoing)
+                self._check_size(f"{handler.name}: timer {timer.name}", change.key, change.value)
+                changes.append(change)
         changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(self._now * 1000), outcome.note.encode()[:200]))
@@ -309,9 +313,12 @@ class Pipeline:
         sub = subkey(arrival.message).encode() if subkey else b""
         key = row_key(arrival.record.key or b"", sub)
         value = None if row is None else encode_row(table.codec, row)
-        if value is not None and len(key) + len(value) > self._limit:
-            raise TooLarge(f"{handler.name}: row {name} has {len(value)} bytes, the limit is {self._limit}")
+        self._check_size(f"{handler.name}: row {name}", key, value)
         return Change(table.name, key, value, row)
+
+    def _check_size(self, what: str, key: bytes, value: bytes | None) -> None:
+        if value is not None and len(key) + len(value) > self._limit:
+            raise TooLarge(f"{what} has {len(value)} bytes, the limit is {self._limit}")
 
     def _outgoing(
         self,
@@ -330,8 +337,8 @@ class Pipeline:
         value = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.id_bytes, handler.name_bytes, index)
         headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
-        size = len(key) + len(value)
-        if size > self._limit // 2 and size + headers_size(headers) > self._limit:
+        size = len(key) + len(value) + headers_size(caused)  # only these can be large: they came from outside
+        if size > self._limit // 2 and len(key) + len(value) + headers_size(headers) > self._limit:
             raise TooLarge(
                 f"{handler.name}: {type(message).__name__} has {len(value)} bytes, the limit is {self._limit}"
             )
@@ -357,8 +364,12 @@ class Pipeline:
     # -- timers ---------------------------------------------------------------------------------------
 
     def fire(self, due: Due) -> bool:
-        """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile."""
+        """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may
+        yet be: by an async handler of its key, whose changes come first.
+        """
         if self.overlay.get(LANE, prefix_of(due.partition) + TIMER + due.name) is not None:
+            return False
+        if timer_key(due.name) in self._busy:
             return False
         entry = Entry(due.partition, None, 0)
         headers = [header for header in due.outgoing.headers if header[0] != TIME]

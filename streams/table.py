@@ -11,6 +11,10 @@ from streams.message import Row
 R = TypeVar("R", bound=Row)
 
 
+#: The most bytes that a key may have, because its length is kept in two.
+MAX_KEY_BYTES = 0xFFFF
+
+
 def row_key(key: bytes, subkey: bytes = b"") -> bytes:
     """The changelog key of a row. The key's length comes first, so that no two pairs collide and all
     sub-rows of a key lie together.

@@ -14,6 +14,7 @@ import msgspec
 
 from streams.changes import LANE, TIMER, TIMERS, TIMERS_BY_DUE, Change, split_store_key
 from streams.ports import Outgoing, Store
+from streams.table import row_key, split_row_key
 
 
 class Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -41,7 +42,13 @@ _decode = msgspec.msgpack.Decoder(Stored).decode
 
 def timer_name(handler: bytes, key: bytes, name: str) -> bytes:
     """The identity of a timer within its partition."""
-    return b"\0".join((handler, key, name.encode()))
+    return handler + b"\0" + row_key(key, name.encode())
+
+
+def timer_key(timer: bytes) -> bytes:
+    """The key whose handler has set a timer, from its `timer_name`."""
+    key, _ = split_row_key(timer.partition(b"\0")[2])
+    return key
 
 
 def set_timer(name: bytes, due: float, topic: str, outgoing: Outgoing) -> Change:

@@ -30,7 +30,7 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     layout, delivery = app.layout, app.delivery
     safe = {
         "min.insync.replicas": str(max(1, replication - 1)),
-        "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
+        "max.message.bytes": str(delivery.max_message_bytes),
     }
     kept = {**safe, "cleanup.policy": "delete"}
     compacted = {
@@ -39,7 +39,11 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
         "delete.retention.ms": _ms(delivery.delete_retention),
     }
     inbox = {**kept, "retention.ms": _ms(delivery.inbox_retention * (1 + 1 / BUCKETS))}
-    dead = {**kept, "retention.ms": _ms(delivery.dead_letter_retention)}
+    dead = {
+        **kept,
+        "retention.ms": _ms(delivery.dead_letter_retention),
+        "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
+    }
     specs = [TopicSpec(topic, layout.partitions, replication, kept) for topic in app.message_codecs]
     specs += [
         TopicSpec(topic, layout.partitions, replication, inbox if table == INBOX else compacted)

@@ -165,7 +165,8 @@ class LaneApp(faust.App):
         slot = self.slot or self.take_slot()
         settings = self.steadfaust
         bootstrap = settings.brokers()
-        options = KafkaOptions(max_batch=settings.max_message_bytes + DEAD_LETTER_ROOM)
+        largest = settings.max_message_bytes
+        options = KafkaOptions(max_batch=largest, max_record=largest + DEAD_LETTER_ROOM)
         opened = {
             name: await self._opened.enter_async_context(resource)
             for name, resource in self._resources.items()

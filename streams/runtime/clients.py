@@ -18,8 +18,9 @@ class KafkaOptions:
     """Bounds of every Kafka client of a worker. Sizes are in bytes, times in seconds.
 
     Attributes:
-        max_batch: the largest record batch that is produced, and so the largest record. The topics'
-            max.message.bytes must not be less.
+        max_batch: how much is packed into one record batch. The topics' max.message.bytes must not be less.
+        max_record: the largest record, alone in its batch; 0 means max_batch. A dead letter has headers added,
+            and its topic more room.
         max_fetch: what one fetch may bring, and so what a reader holds in memory, for each broker.
         max_partition_fetch: what one fetch may bring of one partition.
         fetch_wait: how long a broker holds back the answer when nothing new is there.
@@ -32,6 +33,7 @@ class KafkaOptions:
     """
 
     max_batch: int = _MIB
+    max_record: int = 0
     max_fetch: int = 8 * _MIB
     max_partition_fetch: int = _MIB
     fetch_wait: float = 0.5

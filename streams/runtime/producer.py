@@ -127,7 +127,7 @@ class KafkaTransactions:
                 packed.append(batch)
                 append = batch.append
                 append(timestamp=timestamp, key=key, value=value, headers=headers)
-        limit = self._options.max_batch
+        limit = max(self._options.max_batch, self._options.max_record)
         for batch in packed:
             # A batch takes its first record whatever its size, so one that is over holds just that record.
             if batch.size() > limit:

@@ -122,7 +122,7 @@ class FakeTransactions:
     def _check_sizes(self, tp: TP, records: Sequence[Outgoing]) -> None:
         limit = self._cluster.max_batch
         for key, value, headers in records:
-            size = len(key or b"") + len(value or b"") + sum(len(name) + len(v) for name, v in headers)
+            size = len(key or b"") + len(value or b"") + sum(len(name) + len(v or b"") for name, v in headers)
             if size + _BATCH_OVERHEAD > limit:
                 raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
 

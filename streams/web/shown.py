@@ -106,7 +106,7 @@ def _position(changelog_key: bytes, data: bytes) -> Fields:
 
 def _timer(changelog_key: bytes, data: bytes) -> Fields:
     handler, _, rest = changelog_key.partition(b"\0")
-    key, _, name = rest.rpartition(b"\0")
+    key, name = split_row_key(rest)
     due = rfc3339(int.from_bytes(data[:8], "big") / 1000)
     value = {"due": due, "topic": _decode_timer(data[8:]).topic, "handler": text_of(handler)}
     return Fields(text_of(key), text_of(name), value)

@@ -91,7 +91,7 @@ def counting(prefix: str, *, tallied: bool = False, settled: bool = False) -> Wo
     """Count events. `tallied` adds a second handler of the same event; `settled` a handler of the output, so
     that the lane also reads what lanes have written.
     """
-    Made, Counted = messages_of(prefix)
+    Made, Counted = messages_of(prefix)  # noqa: N806 - classes
     hooks = Hooks()
     service = Service("bench")
     counts, tallies, settlements = Table("counts", Count), Table("tallies", Tally), Table("settled", Tally)
@@ -121,7 +121,7 @@ def counting(prefix: str, *, tallied: bool = False, settled: bool = False) -> Wo
 
 def asking(prefix: str, ask: Callable[[str, int], Any]) -> Workload:
     """Count events with an async handler that first asks the outside: `await ask(key, i)`."""
-    Made, Counted = messages_of(prefix)
+    Made, Counted = messages_of(prefix)  # noqa: N806 - classes
     hooks = Hooks()
     service = Service("bench")
     counts = Table("counts", Count)
@@ -206,7 +206,7 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
 
 def noting(prefix: str) -> Workload:
     """A handler that changes nothing, for what is only to be read."""
-    Made, Counted = messages_of(prefix)
+    Made, Counted = messages_of(prefix)  # noqa: N806 - classes
     service = Service("notes")
 
     @service.handler(sends=(Counted,))

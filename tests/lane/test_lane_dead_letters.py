@@ -1,0 +1,248 @@
+"""What cannot be handled goes to the dead letters as it came, and the lane goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store, counts, dead_letters
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, World
+
+from streams.errors import HandlerFailed, PermanentError
+from streams.ports import TP
+
+Spoil = Callable[[Post], Post]
+
+
+def without(name: str) -> Spoil:
+    return lambda post: post._replace(headers=[h for h in post.headers if h[0] != name])
+
+
+def with_header(name: str, value: bytes | None) -> Spoil:
+    return lambda post: post._replace(headers=[h for h in post.headers if h[0] != name] + [(name, value)])
+
+
+def with_value(value: bytes | None) -> Spoil:
+    return lambda post: post._replace(value=value)
+
+
+SPOILED: dict[str, tuple[Spoil, str]] = {
+    "no id": (without("ce_id"), "MissingHeader"),
+    "empty id": (with_header("ce_id", b""), "MissingHeader"),
+    "null id": (with_header("ce_id", None), "MissingHeader"),
+    "no key": (lambda post: post._replace(key=None), "MissingHeader"),
+    "no value": (with_value(None), "MissingHeader"),
+    "empty value": (with_value(b""), "Undecodable"),
+    "not JSON": (with_value(b"\x00\xff\xfe"), "Undecodable"),
+    "truncated": (with_value(b'{"k":"a","i":'), "Undecodable"),
+    "a field is missing": (with_value(b'{"i":1}'), "Undecodable"),
+    "another type": (with_value(b'{"k":1,"i":1}'), "Undecodable"),
+    "bytes that are no UTF-8": (with_value(b'{"k":"\xff","i":1}'), "Undecodable"),
+    "nested without end": (
+        with_value(b'{"k":"a","i":1,"x":' + b"[" * 9000 + b"]" * 9000 + b"}"),
+        "Undecodable",
+    ),
+    "another key": (with_value(b'{"k":"b","i":1}'), "KeyMismatch"),
+}
+
+
+async def beside_good_ones(world: World, work: Workload, bad: Post) -> Any:
+    """Handle good events before and after a bad one; returns the dead letter."""
+    good = [world.event(work, "a", i) for i in range(4)]
+    await world.post(*good[:2], bad, *good[2:])
+    lane = await world.open()
+    await world.settled(work.source)
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    assert lane.lane.counters.dead_letters == 1
+    await check(world, work, good)
+    await check_store(world)
+    (letter,) = await dead_letters(world, work.source)
+    return letter
+
+
+def as_it_came(letter: Any, post: Post) -> dict[str, bytes]:
+    """Key, value and headers are those of the original; returns the headers that were added."""
+    assert (letter.key, letter.value) == (post.key, post.value)
+    n = len(post.headers)
+    assert list(letter.headers[:n]) == post.headers
+    added = dict(letter.headers[n:])
+    assert all(name.startswith("dlq-") for name in added)
+    assert added["dlq-source-topic"] == post.topic.encode()
+    assert added["dlq-source-partition"] == b"%d" % post.partition
+    return added
+
+
+@pytest.mark.parametrize("how", SPOILED)
+async def test_a_message_that_is_no_message_becomes_a_dead_letter_as_it_came(world: World, how: str) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    spoil, error_type = SPOILED[how]
+    bad = spoil(world.event(work, "a", 9))
+    letter = await beside_good_ones(world, work, bad)
+    added = as_it_came(letter, bad)
+    assert added["dlq-error-type"] == error_type.encode()
+    assert added["dlq-source-offset"] == b"2"
+    assert added["dlq-consumer-group"] == world.name.encode()
+
+
+async def test_a_source_without_a_value_is_an_empty_one(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    post = with_header("ce_source", None)(world.event(work, "a", 1))
+    await world.post(post, post)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.duplicates == 1)
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, [post])
+
+
+async def test_a_key_too_long_for_a_row_is_a_dead_letter(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, max_message_bytes=900_000)
+    bad = world.event(work, "k" * 70_000, 1)
+    letter = await beside_good_ones(world, work, bad)
+    assert letter.key == bad.key
+    assert letter.value == bad.value
+
+
+def failing(world: World, error: Exception, when: int) -> Callable[[Any], None]:
+    def before(event: Any) -> None:
+        if event.i == when:
+            raise error
+
+    return before
+
+
+async def test_a_permanent_error_is_a_dead_letter_of_its_handler_and_the_other_handlers_work_stays(
+    world: World,
+) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    work.hooks.before_tally = failing(world, PermanentError("no such thing"), 2)
+    events = [world.event(work, "a", i) for i in range(4)]
+    await world.post(*events, *events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.duplicates == 8)
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, events)
+    assert await counts(world, "tallies") == {"a": 3}
+    await check_store(world)
+    (letter,) = await dead_letters(world, work.source)
+    added = as_it_came(letter, events[2])
+    assert added["dlq-handler"] == b"bench.tally"
+    assert added["dlq-error-type"] == b"PermanentError"
+    assert b"no such thing" in added["dlq-error-message"]
+    assert b"before_tally" in added["dlq-stack-trace"]
+
+
+async def test_the_first_handler_may_fail_for_good_and_the_second_still_runs(world: World) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    work.hooks.before = failing(world, PermanentError("no"), 1)
+    events = [world.event(work, "a", i) for i in range(3)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.handled == 3)
+    await world.settled(work.source)
+    await lane.stop()
+    assert await counts(world) == {"a": 2}
+    assert await counts(world, "tallies") == {"a": 3}
+    (letter,) = await dead_letters(world, work.source)
+    assert dict(letter.headers)["dlq-handler"] == b"bench.count"
+
+
+@pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
+async def test_what_is_too_large_for_the_broker_fails_its_own_message_only(world: World, what: str) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    setattr(work.hooks, what, lambda event: "x" * 30_000 if event.i == 9 else "")
+    letter = await beside_good_ones(world, work, world.event(work, "a", 9))
+    assert dict(letter.headers)["dlq-error-type"] == b"TooLarge"
+    assert await counts(world, "tallies") == {"a": 5}
+
+
+@pytest.mark.parametrize("size", range(19_000, 20_200, 75))
+async def test_near_the_limit_a_message_is_either_passed_on_or_a_dead_letter(
+    fake: FakeWorld, size: int
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    work.hooks.passed = lambda _: "x" * size
+    await fake.post(fake.event(work, "a", 1))
+    lane = await fake.open()
+    await fake.settled(work.source)
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 1
+
+
+@pytest.mark.parametrize("name", ["ce_id", "ce_correlationid", "traceparent", "ce_source"])
+@pytest.mark.parametrize("size", [9_000, 17_000, 19_500])
+async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: str, size: int) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    work.hooks.passed = lambda event: "x" * 9_000 if event.i == 9 else ""
+    bad = with_header(name, b"h" * size)(fake.event(work, "a", 9))
+    good = [fake.event(work, "a", i) for i in range(2)]
+    await fake.post(good[0], bad, good[1])
+    lane = await fake.open()
+    await fake.settled(work.source)
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 3
+
+
+async def test_a_spoiled_message_of_the_largest_size_that_the_topic_takes_fits_the_dead_letters(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    post = world.event(work, "a", 1)
+    frame = 120 + sum(len(name) + len(value) + 3 for name, value in post.headers)
+    bad = post._replace(value=b"?" * (world.app.delivery.max_message_bytes - frame))
+    letter = await beside_good_ones(world, work, bad)
+    as_it_came(letter, bad)
+
+
+async def test_an_unexpected_error_ends_the_lane_and_the_message_comes_again(world: World) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    events = [world.event(work, "a", i) for i in range(4)]
+    work.hooks.before_tally = failing(world, ZeroDivisionError("oops"), 2)
+    await world.post(*events)
+    lane = world.lane()
+    with pytest.raises(HandlerFailed, match=r"bench.tally raised ZeroDivisionError: oops .* a-2"):
+        await lane.ended()
+    assert lane.lane.state == "closed"
+    position = world.event(work, "a", 0).partition
+    committed = await world.cluster.committed(world.name, [(tp := TP(work.source, position))])
+    assert committed.get(tp, 0) <= 2
+    work.hooks.before_tally = lambda _: None
+    lane = await world.open()
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, events)
+    await check(world, work, events, table="tallies")
+    await check_store(world)
+
+
+async def test_a_message_that_came_by_a_foreign_partition_is_sent_on_and_handled_once(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=4, lanes=2)
+    events = [world.event(work, key, i) for i in range(3) for key in "abcd"]
+    astray = [post._replace(partition=(post.partition + 1 + i % 3) % 4) for i, post in enumerate(events)]
+    await world.post(*astray, *events)
+    lanes = [await world.open(number) for number in (0, 1)]
+    await world.until(lambda: sum(lane.lane.counters.duplicates for lane in lanes) == len(events))
+    await world.settled(work.source)
+    for lane in lanes:
+        await lane.stop()
+    assert sum(lane.lane.counters.misrouted for lane in lanes) == len(events)
+    await check(world, work, events)
+    await check_store(world, 0)
+    await check_store(world, 1)
