@@ -12,6 +12,7 @@ from rich.console import Console
 
 from agents.settings import OrderSettings, Way
 from demo.errors import DemoFailed
+from demo.evidence import settlements
 from demo.load import place_orders, receive_stock
 from demo.progress import Tally, View, watch
 from demo.purchases import purchases
@@ -61,6 +62,7 @@ class Drive:
             raise DemoFailed(
                 f"not all lanes opened within {_LANES_OPEN_WITHIN:.0f} s: see {self._workers.logs}"
             ) from None
+        self.tally.resume(await settlements(self._stack.bootstrap))
         await receive_stock(self._stack.bootstrap, app_id)
         self._say("the stock is on the shelves; placing orders")
         with View(self.tally, console) as view:

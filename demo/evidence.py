@@ -110,7 +110,7 @@ async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) ->
     """Wait until nothing is under way any more, for so many seconds at most, then look at everything."""
     left = await quiet(bootstrap, app_id, within=within)
     return Evidence(
-        settlements=await _settlements(bootstrap),
+        settlements=await settlements(bootstrap),
         ledger=await _ledger(gateway),
         received=await _received(bootstrap),
         shipped=await _shipped(bootstrap),
@@ -144,7 +144,8 @@ def settlement(record: Record) -> Settlement:
     return Settlement(message_id, cancelled.order, cancelled.reason)
 
 
-async def _settlements(bootstrap: str) -> list[Settlement]:
+async def settlements(bootstrap: str) -> list[Settlement]:
+    """Every one that there is by now."""
     async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
         return [settlement(record) async for record in reader.to_end()]
 

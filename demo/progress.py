@@ -24,11 +24,15 @@ _PLAIN_EVERY = 2.0
 
 @dataclass
 class Tally:
-    """Counts of orders; each order counts once, however often it is said to be settled."""
+    """Counts of orders; each order counts once, however often it is said to be settled.
+
+    `earlier` orders had come to an end before this run: its rate is not about them.
+    """
 
     orders: int
     clock: Callable[[], float] = time.monotonic
     placed: int = 0
+    earlier: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     began: float | None = None
     moved: float | None = None
@@ -41,6 +45,12 @@ class Tally:
         self.moved = self.clock()
         if self.began is None:
             self.began = self.moved
+
+    def resume(self, settlements: Iterable[Settlement]) -> None:
+        """These had come to an end before this run began."""
+        self.settle(settlements)
+        self.earlier = self.settled
+        self.moved = None
 
     def settle(self, settlements: Iterable[Settlement]) -> None:
         """These have come to an end."""
@@ -70,7 +80,7 @@ class Tally:
     @property
     def rate(self) -> float:
         """Orders settled a second, over all of it."""
-        return self.settled / self.seconds if self.seconds else 0.0
+        return (self.settled - self.earlier) / self.seconds if self.seconds else 0.0
 
     def recent_rate(self) -> float:
         """Orders settled a second just now; called again and again, it takes its samples."""

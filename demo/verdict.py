@@ -129,8 +129,8 @@ def _money(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
     kept = found.captured_cents - found.refunded_cents
     due = sum(p.cents for p in purchases if outcome(p) is Outcome.CONFIRMED)
     wrong = {
-        "cents between the ledger and the confirmed orders": _difference(kept, found.confirmed_cents),
-        "cents between the ledger and the file": _difference(kept, due),
+        "difference from the confirmed orders": _difference(kept, found.confirmed_cents),
+        "difference from the file": _difference(kept, due),
     }
     says = (
         f"{found.captured_cents:,} - {found.refunded_cents:,} = {kept:,} cents,"
@@ -189,7 +189,7 @@ def _none(name: str, counts: dict[str, int], good: str, what: str) -> Finding:
 
 
 def _difference(one: int, other: int) -> list[str]:
-    return [str(one - other)] if one != other else []
+    return [f"{one - other:+,} cents"] if one != other else []
 
 
 def _finding(name: str, wrong: dict[str, list[str]], says: str) -> Finding:

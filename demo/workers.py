@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
@@ -143,9 +144,10 @@ class Workers:
         try:
             for worker in self.alive:
                 worker.signal(signal.SIGTERM)
+            deadline = time.monotonic() + _ENDS_WITHIN
             for worker in self.running.values():
                 with suppress(subprocess.TimeoutExpired):
-                    worker.process.wait(_ENDS_WITHIN)
+                    worker.process.wait(max(0.0, deadline - time.monotonic()))
         finally:  # also when Ctrl-C comes again meanwhile
             for worker in self.alive:
                 worker.signal(signal.SIGKILL)

@@ -52,6 +52,18 @@ def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
     assert (tally.seconds, tally.rate) == (4.0, 0.5)
 
 
+def test_orders_of_an_earlier_run_count_but_not_in_the_rate(clock: Clock) -> None:
+    tally = Tally(3, clock)
+    tally.resume([settled(0), settled(1)])
+    assert (tally.settled, tally.seconds, tally.idle()) == (2, 0.0, 0.0)
+    for _ in range(3):
+        tally.place()
+    clock.now += 2
+    tally.settle([settled(0), settled(2)])
+    assert tally.done
+    assert (tally.seconds, tally.rate) == (2.0, 0.5)
+
+
 def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
     tally = Tally(20, clock)
     tally.place()
