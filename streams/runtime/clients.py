@@ -19,8 +19,8 @@ class KafkaOptions:
 
     Attributes:
         max_batch: how much is packed into one record batch. The topics' max.message.bytes must not be less.
-        max_record: the largest record, alone in its batch; 0 means max_batch. A dead letter has headers added,
-            and its topic more room.
+        max_record: the largest record, alone in its batch; 0 means max_batch. Dead letters have headers
+            added, and their topics more room.
         max_fetch: what one fetch may bring, and so what a reader holds in memory, for each broker.
         max_partition_fetch: what one fetch may bring of one partition.
         fetch_wait: how long a broker holds back the answer when nothing new is there.

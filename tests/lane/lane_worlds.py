@@ -49,8 +49,9 @@ class Post(NamedTuple):
 class Running:
     """A lane that runs, and how it ends."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, world: World) -> None:
         self.lane = lane
+        self._world = world
         self.task = asyncio.create_task(lane.run())
         self.may_fail = False
 
@@ -65,8 +66,8 @@ class Running:
 
     async def ended(self) -> None:
         self.may_fail = True  # the one who waits for it gets to see how
-        async with asyncio.timeout(BOUND):
-            await self.task
+        await self._world.until(self.task.done)
+        self.task.result()
 
     async def killed(self) -> None:
         """Wait until a scripted kill has ended it."""
@@ -135,7 +136,7 @@ class World:
             faults=faults or self.faults,
             **more,
         )
-        self.running.append(Running(lane))
+        self.running.append(Running(lane, self))
         return self.running[-1]
 
     async def until(self, condition: Callable[[], Any], timeout: float = BOUND) -> None:

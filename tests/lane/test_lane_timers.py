@@ -1,0 +1,163 @@
+"""Timers ring when due, once, unless they are moved or cancelled before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from lane_checker import check_positions, check_store, counts
+from lane_workloads import Reminding, reminding
+from lane_worlds import FakeWorld, Post, World
+
+from streams.envelope import new_headers
+from streams.testing.broker import Fault
+
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+
+
+def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a") -> Post:
+    message = work.asked(k=key, due=due)
+    body = world.app.message_codecs[work.asked.TOPIC].encode(message)
+    headers = new_headers(work.asked.TOPIC, key, source="outside", time=1e9, message_id=f"{key}-{i}")
+    return world.raw(work.asked.TOPIC, key, body, headers)
+
+
+async def rung(world: World, work: Reminding) -> list[dict[str, Any]]:
+    return [json.loads(record.value or b"") for record in await world.records(work.rang.TOPIC)]
+
+
+async def finish(world: World, work: Reminding, lane: Any) -> None:
+    await world.settled(work.asked.TOPIC, work.rang.TOPIC)
+    await lane.stop()
+    await check_positions(world, [work.asked.TOPIC, work.rang.TOPIC])
+    await check_store(world)
+
+
+async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: World) -> None:
+    work = reminding(world.name)
+    await world.start(work)
+    due = round(world.clock.now() + 0.6, 1)
+    await world.post(asking_for(world, work, 1, due))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.timers == 1)
+    assert world.clock.now() >= due
+    again = world.clock.now() + 0.5
+    await world.until(lambda: world.clock.now() > again)
+    await finish(world, work, lane)
+    assert await counts(world, "rings") == {"a": 1}
+    (record,) = await world.records(work.rang.TOPIC)
+    headers = dict(record.headers)
+    assert headers["timer-due"] <= headers["ce_time"]
+    assert headers["ce_causationid"] == b"a-1"
+
+
+async def test_a_moved_timer_rings_at_its_new_time_only_and_a_cancelled_one_not_at_all(world: World) -> None:
+    work = reminding(world.name)
+    await world.start(work)
+    start = world.clock.now() + 0.6
+    await world.post(
+        *(asking_for(world, work, 1, start, key) for key in "abc"),
+        asking_for(world, work, 2, start + 0.6, "a"),
+        asking_for(world, work, 2, None, "b"),
+    )
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.timers == 2)
+    assert world.clock.now() >= start + 0.6
+    await finish(world, work, lane)
+    assert [ring["k"] for ring in sorted(await rung(world, work), key=lambda ring: ring["k"])] == ["a", "c"]
+
+
+async def test_a_timer_survives_the_loss_of_its_lane_and_of_the_disk(world: World) -> None:
+    work = reminding(world.name)
+    await world.start(work)
+    due = world.clock.now() + 1.2
+    await world.post(*(asking_for(world, work, 1, due, key) for key in "abc"))
+    first = await world.open()
+    await world.settled(work.asked.TOPIC)
+    await first.stop()
+    elsewhere = world.stores()
+    lane = await world.open(stores=elsewhere)
+    await world.until(lambda: first.lane.counters.timers + lane.lane.counters.timers == 3)
+    await world.settled(work.rang.TOPIC)
+    await lane.stop()
+    await check_store(world, stores=elsewhere)
+    assert await counts(world, "rings") == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str) -> None:
+    work = reminding(world.name)
+    await world.start(work)
+    await world.post(asking_for(world, work, 1, world.clock.now() + 0.3))
+    world.faults.kill_at(point, nth=2)  # the first commit sets the timer, the second fires it
+    await world.lane().killed()
+    assert world.faults.pending == []
+    lane = await world.open()
+    await world.until(lambda: lane.handled >= 1)
+    await finish(world, work, lane)
+    assert await counts(world, "rings") == {"a": 1}
+    assert len(await rung(world, work)) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.COMMIT_DONE, Fault.COMMIT_LOST])
+async def test_a_firing_with_unknown_outcome_rings_once(fake: FakeWorld, fault: Fault) -> None:
+    work = reminding(fake.name)
+    await fake.start(work)
+    await fake.post(asking_for(fake, work, 1, fake.clock.now() + 0.3))
+    fake.cluster.inject(fault, skip=1)
+    lane = await fake.open()
+    await fake.until(lambda: lane.handled == 2)
+    await finish(fake, work, lane)
+    assert fake.cluster.happened == {fault: 1}
+    assert len(await rung(fake, work)) == 1
+
+
+async def test_many_timers_due_at_once_all_ring(world: World) -> None:
+    work = reminding(world.name)
+    await world.start(work, max_backlog=20, max_batch=7)
+    keys = [f"k{i}" for i in range(90)]
+    await world.post(*(asking_for(world, work, 1, world.clock.now() - 5, key) for key in keys))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.timers == len(keys))
+    await finish(world, work, lane)
+    assert await counts(world, "rings") == dict.fromkeys(keys, 1)
+
+
+async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: World) -> None:
+    go_on = asyncio.Event()
+    asked: list[str] = []
+
+    async def ask(key: str) -> None:
+        asked.append(key)
+        if len(asked) > 1:
+            await go_on.wait()
+
+    work = reminding(world.name, ask)
+    await world.start(work)
+    due = world.clock.now() + 0.4
+    await world.post(asking_for(world, work, 1, due))
+    lane = await world.open()
+    await world.settled(work.asked.TOPIC)
+    await world.post(asking_for(world, work, 2, due + 0.8))
+    await world.until(lambda: len(asked) == 2 and world.clock.now() > due + 0.3)
+    go_on.set()
+    await world.until(lambda: lane.lane.counters.timers == 1)
+    await finish(world, work, lane)
+    assert world.clock.now() >= due + 0.8
+    assert await counts(world, "rings") == {"a": 1}
+
+
+async def test_a_key_with_a_zero_byte_has_timers_of_its_own(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    await fake.start(work, partitions=1)
+    due = fake.clock.now() + 0.3
+    one, other = asking_for(fake, work, 1, due, "a"), asking_for(fake, work, 1, due, "a\0b")
+    for post, name in ((one, "b\0alarm"), (other, "alarm")):
+        body = json.loads(post.value or b"") | {"name": name}
+        await fake.post(post._replace(value=json.dumps(body).encode()))
+    lane = await fake.open()
+    await fake.until(lambda: fake.clock.now() > due + 1)
+    await finish(fake, work, lane)
+    assert await counts(fake, "rings") == {"a": 1, "a\0b": 1}
