@@ -45,6 +45,8 @@ class KafkaReader:
         except (KafkaError, TimeoutError) as error:
             await self._consumer.stop()
             raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
+        # Its tasks begin now: stopping one that has not begun ends whoever stops it with a CancelledError.
+        await asyncio.sleep(0)
         self._fetcher = self._consumer._fetcher
         # aiokafka has one fetch in flight to a broker. When a partition's records lie undrained for this
         # time, 0.1 s unless set, it fetches the others without it, and that fetch may be held back by the

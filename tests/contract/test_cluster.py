@@ -628,6 +628,11 @@ async def test_topics_are_created_once_and_described(kafka: Any) -> None:
         assert await topics.describe(["no.such.topic"]) == {}
 
 
+async def test_a_reader_can_be_closed_as_soon_as_it_is_connected(world: World) -> None:
+    reader = await world.cluster.reader()
+    await reader.close()
+
+
 @pytest.fixture
 async def patient(kafka: Any) -> AsyncIterator[tuple[World, Reader]]:
     """A reader whose fetches are held back for far longer than any of its tests may take."""
