@@ -36,6 +36,10 @@ FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
 #: Between looks at the timers, in seconds: a timer is late by this much at most when the lane is idle.
 TIMER_INTERVAL = 0.1
+#: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
+IDLE_COMMIT = 30.0
+#: Between looks at what has expired, in seconds.
+HOUSEKEEPING = 600.0
 
 
 class LaneState(StrEnum):
@@ -178,11 +182,10 @@ class Lane:
         positions = await source_positions(self._app, sources, self.store, self._cluster)
         await reader.assign(positions)
         inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
-        if expired := inbox.expire(self._clock.now()):
-            log.info("inbox_expired", lane=self.number, buckets=expired)
         self._error = None
         pipeline = Pipeline(self._app, self.store, inbox, self._clock, self._on_progress)
         pipeline.counters = self.counters
+        self._keep_house(pipeline)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
         self.last_progress = self._clock.now()
@@ -252,9 +255,11 @@ class Lane:
 
     async def _read(self, pipeline: Pipeline, reader: Reader) -> None:
         held: dict[TP, deque[Batch]] = {}
+        parked: dict[TP, int] = {}
         while not self._stopping.is_set():
             self._room.clear()
             self._take_held(pipeline, held)
+            await self._park(pipeline, reader, held, parked)
             if self._is_full(pipeline, held):
                 # A schema may be announced without anything else happening. Not wait_for: that one can
                 # swallow a cancellation on Python 3.11.
@@ -270,11 +275,31 @@ class Lane:
 
     def _is_full(self, pipeline: Pipeline, held: Mapping[TP, deque[Batch]]) -> bool:
         delivery = self._app.delivery
-        waiting = sum(len(batch.records) for batches in held.values() for batch in batches)
         return (
             pipeline.in_flight >= delivery.max_in_flight
-            or pipeline.sequences.backlog + waiting >= delivery.max_backlog
+            or pipeline.sequences.backlog + _records_in(held) >= delivery.max_backlog
         )
+
+    async def _park(
+        self, pipeline: Pipeline, reader: Reader, held: dict[TP, deque[Batch]], parked: dict[TP, int]
+    ) -> None:
+        """A partition that waits for a schema must not fill the lane up: of what was read only the first
+        record is kept, and the rest is read again once that one was taken. `parked` has where from.
+        """
+        back = [tp for tp in parked if tp not in held]
+        full = _records_in(held) >= self._app.delivery.max_backlog // 2
+        blocked = [tp for tp in held if tp in pipeline.waiting and tp not in parked] if full else []
+        if not back and not blocked:
+            return
+        sources = source_partitions(self._app, self.number, self.topics)
+        positions = {tp: reader.position(tp) for tp in sources if tp not in parked}
+        positions |= {tp: parked.pop(tp) for tp in back}
+        for tp in blocked:
+            first = held[tp][0].records[0]
+            held[tp] = deque([Batch(tp, [first], first.offset + 1)])
+            parked[tp] = first.offset + 1
+            del positions[tp]
+        await reader.assign(positions)
 
     def _take_held(self, pipeline: Pipeline, held: dict[TP, deque[Batch]]) -> None:
         """Offer batches to the pipeline, each partition's in order; what it cannot take stays."""
@@ -287,7 +312,7 @@ class Lane:
                     break
             else:
                 del held[tp]
-        if pipeline.sequences.backlog:
+        if pipeline.sequences.backlog or pipeline.sequences.has_passed:
             self._wake.set()
 
     async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
@@ -297,8 +322,7 @@ class Lane:
             self._wake.clear()
             if self._error is not None:
                 raise self._error
-            if not pipeline.sequences.has_finished():
-                await self._wake.wait()
+            if not pipeline.sequences.has_finished() and not await self._idle(pipeline):
                 continue
             if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
@@ -313,6 +337,14 @@ class Lane:
             pipeline.overlay.forget(staged)
             self._succeeded()
 
+    async def _idle(self, pipeline: Pipeline) -> bool:
+        """Wait for work; True when there was none for long, but markers have moved positions on."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_COMMIT if pipeline.sequences.has_passed else None):
+                await self._wake.wait()
+                return False
+        return True
+
     def _succeeded(self) -> None:
         self.commits += 1
         self.last_progress = self._clock.now()
@@ -321,7 +353,11 @@ class Lane:
 
     async def _fire_timers(self, pipeline: Pipeline) -> None:
         assert self.store is not None
+        kept = self._clock.now()
         while not self._stopping.is_set():
+            if self._clock.now() - kept > HOUSEKEEPING:
+                kept = self._clock.now()
+                self._keep_house(pipeline)
             stale = []
             for due, index_key in due_timers(self.store, self._clock.now()):
                 if due is None:
@@ -333,3 +369,14 @@ class Lane:
             if stale:
                 self.store.apply(stale, {})
             await self._clock.sleep(TIMER_INTERVAL)
+
+    def _keep_house(self, pipeline: Pipeline) -> None:
+        """Drop what has expired; say that the store is current, so that an idle lane's is not rebuilt."""
+        assert self.store is not None
+        if expired := pipeline.inbox.expire(self._clock.now()):
+            log.info("inbox_expired", lane=self.number, buckets=expired)
+        self.store.apply((), {})
+
+
+def _records_in(held: Mapping[TP, deque[Batch]]) -> int:
+    return sum(len(batch.records) for batches in held.values() for batch in batches)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import structlog
+
 from streams.application import Application, BoundHandler, BoundMessage, BoundRoute, BoundTable
 from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
 from streams.codecs import decode_row, encode_row
@@ -29,10 +31,12 @@ from streams.errors import (
 )
 from streams.inbox import Inbox
 from streams.outcome import Outcome
-from streams.ports import Batch, Clock, Outgoing, Record, Store
+from streams.ports import TP, Batch, Clock, Outgoing, Record, Store
 from streams.staging import Entry, Overlay, Sequences
 from streams.table import MAX_KEY_BYTES, row_key
 from streams.timers import Due, remove_timer, set_timer, timer_key, timer_name
+
+log = structlog.get_logger(__name__)
 
 #: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
 RECORD_OVERHEAD = 512
@@ -81,14 +85,17 @@ class Pipeline:
         self.sequences = Sequences(app.layout)
         self.overlay = Overlay()
         self.counters = Counters()
+        #: Partitions of which the next record waits for its schema.
+        self.waiting: set[TP] = set()
         self._app = app
         self._store = store
-        self._inbox = inbox
+        self.inbox = inbox
         self._clock = clock
         self._progress = progress
         self._busy: dict[bytes, deque[Arrival]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._told: set[str] = set()
         self._now = clock.now()
         self._time = b""
 
@@ -111,6 +118,9 @@ class Pipeline:
         """
         route = self._app.routes[batch.tp.topic]
         records = batch.records
+        if not records:
+            self.sequences.pass_by(batch.tp, batch.next_offset)
+            return None
         room = len(records)
         if route.is_async:
             room = min(room, self._app.delivery.max_in_flight - self.in_flight)
@@ -120,6 +130,7 @@ class Pipeline:
         taken = 0
         while taken < room and self._take(batch, records[taken], route, arrivals):
             taken += 1
+        (self.waiting.add if taken < room else self.waiting.discard)(batch.tp)
         if route.inbox:
             self._check_inbox(batch.tp.partition, arrivals)
         for arrival in arrivals:
@@ -144,13 +155,19 @@ class Pipeline:
                 if route.inbox and message.key.encode() != record.key:
                     raise KeyMismatch(f"it is about {message.key!r}, its key is {record.key!r}")
                 arrivals.append(Arrival(entry, route, record, envelope, message))
-        except UnknownSchema:
+        except UnknownSchema as error:
+            self._tell_once(error)
             return False
         except PermanentError as error:
             self._bury(entry, route, record, error, handler="")
             entry.done = True
         self.sequences.add(entry)
         return True
+
+    def _tell_once(self, error: UnknownSchema) -> None:
+        if error.fingerprint not in self._told:
+            self._told.add(error.fingerprint)
+            log.warning("schema_unknown", fingerprint=error.fingerprint, action=str(error))
 
     def _forward(self, entry: Entry, record: Record, home: int) -> None:
         """A client with another partitioner: the message goes on to the lane of its key (design rule 2)."""
@@ -161,14 +178,14 @@ class Pipeline:
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
         """Drop handlers that have seen the message; mark it for the others before any of them runs."""
         pairs = [
-            (arrival, handler, self._inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
+            (arrival, handler, self.inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
             for arrival in arrivals
             for source in (arrival.envelope.headers.get(SOURCE) or b"",)
             for handler in arrival.route.handlers
         ]
         prefix = prefix_of(partition)
         local = [prefix + key for _, _, key in pairs]
-        seen = self._inbox.seen(local, self._now)
+        seen = self.inbox.seen(local, self._now)
         for arrival in arrivals:
             arrival.handlers = ()
         for (arrival, handler, key), own, was_seen in zip(pairs, local, seen, strict=True):

@@ -122,8 +122,9 @@ async def source_positions(
 ) -> dict[TP, int]:
     """Where the lane goes on reading each source partition.
 
-    The group's committed position and the one in the changelog were written by one transaction. Raises
-    PositionLost when they disagree, or when the log no longer reaches back to them (design rule 3).
+    The group's committed position and the one in the changelog were written by one transaction; a group
+    that was gone for long has lost its own, then the changelog's counts. Raises PositionLost when they
+    disagree, or when the log no longer reaches back to them (design rule 3).
     """
     committed = await cluster.committed(app.layout.app_id, sources)
     begins = await cluster.begin_offsets(sources)
@@ -131,11 +132,13 @@ async def source_positions(
     for tp in sources:
         data = store.get(POSITIONS, store_key(tp.partition, tp.topic.encode()))
         recorded = None if data is None else int(data)
-        if recorded != committed.get(tp):
+        if tp not in committed and recorded is not None:
+            log.warning("group_position_expired", topic=tp.topic, partition=tp.partition, position=recorded)
+        elif recorded != committed.get(tp):
             raise PositionLost(
                 f"{tp.topic} partition {tp.partition}: the group {app.layout.app_id} stands at"
-                f" {committed.get(tp)}, the changelog at {recorded}. Someone has reset one of them, or the"
-                ' group\'s offsets have expired: see docs/operating.md, "Positions that disagree".'
+                f" {committed.get(tp)}, the changelog at {recorded}. Someone has reset one of them:"
+                ' see docs/operating.md, "Positions that disagree".'
             )
         if recorded is not None and recorded < begins[tp]:
             raise PositionLost(

@@ -20,7 +20,7 @@ NO_HEADERS: list[tuple[str, bytes]] = []
 class Entry:
     """One message on its way, and later what it decided. `done` once its handlers have finished."""
 
-    __slots__ = ("changes", "done", "next_offset", "partition", "prefix", "sends", "tp")
+    __slots__ = ("changes", "done", "next_offset", "partition", "prefix", "sends", "taken", "tp")
 
     def __init__(self, partition: int, tp: TP | None, next_offset: int) -> None:
         """`tp` is None for what did not come from a topic, such as a timer."""
@@ -32,6 +32,7 @@ class Entry:
         self.changes: list[tuple[bytes, Change]] = []
         self.sends: list[tuple[str, int, Outgoing]] = []
         self.done = False
+        self.taken = False
 
 
 @dataclass(slots=True)
@@ -83,6 +84,8 @@ class Sequences:
         self._layout = layout
         self._queues: dict[int, deque[Entry]] = {}
         self._changelogs: dict[str, dict[bytes, TP]] = {}
+        self._newest: dict[TP, Entry] = {}
+        self._passed: dict[TP, int] = {}
         self.backlog = 0
 
     def add(self, entry: Entry) -> None:
@@ -92,6 +95,23 @@ class Sequences:
             queue = self._queues[entry.partition] = deque()
         queue.append(entry)
         self.backlog += 1
+        if entry.tp is not None:
+            self._newest[entry.tp] = entry
+
+    def pass_by(self, tp: TP, offset: int) -> None:
+        """Only markers came up to `offset`. The position follows with the next transaction, or with one of
+        its own when the lane is idle: a log that was cut up to here has lost nothing.
+        """
+        newest = self._newest.get(tp)
+        if newest is not None and not newest.taken:
+            newest.next_offset = offset
+        else:
+            self._passed[tp] = offset
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether positions have moved over markers alone."""
+        return bool(self._passed)
 
     def has_finished(self) -> bool:
         """Whether anything could be committed now."""
@@ -103,7 +123,8 @@ class Sequences:
 
     def take(self, limit: int) -> Staged:
         """Stage the finished prefix of every partition, `limit` messages at most."""
-        staged = Staged()
+        staged = Staged(offsets=self._passed)
+        self._passed = {}
         for entry in self._finished(limit):
             self._stage(staged, entry)
         self.backlog -= staged.messages
@@ -148,6 +169,7 @@ class Sequences:
             if queue is None:
                 queue = records[tp] = []
             queue.append(outgoing)
+        entry.taken = True
         if entry.tp is not None:
             staged.offsets[entry.tp] = entry.next_offset
         staged.messages += 1
