@@ -6,6 +6,7 @@ Parsed schemas are kept: parsing is the slow part of fastavro.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,6 +22,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 #: Bytes that a row's value begins with: the fingerprint of its writer's schema, not in hexadecimal.
 FINGERPRINT_SIZE = 8
+_FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
 
 
 class Codec(Protocol[T]):
@@ -103,7 +105,9 @@ class AvroCodec(Generic[T]):
 
     def _writer(self, fingerprint: bytes) -> Any:
         if fingerprint not in self._writers:
-            text = self._schemas.get(fingerprint.decode("ascii", "replace"))
+            if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
+                raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
+            text = self._schemas.get(fingerprint.decode())
             self._writers[fingerprint] = fastavro.parse_schema(json.loads(text))
         return self._writers[fingerprint]
 
