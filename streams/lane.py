@@ -17,7 +17,7 @@ import structlog
 
 from streams.application import Application
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
-from streams.errors import Fenced, HandlerFailed, PositionLost
+from streams.errors import Fenced, HandlerFailed, PositionLost, StoreBroken
 from streams.inbox import Inbox, bucket_length
 from streams.pipeline import Counters, Pipeline
 from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
@@ -197,6 +197,9 @@ class Lane:
         self.error = error
         self.reopened += 1
         self.fenced += isinstance(error, Fenced)
+        if isinstance(error, StoreBroken) and self.store is not None:
+            log.warning("store_broken", lane=self.number, action="wiped, rebuilt from the changelog")
+            self.store.wipe()
         verdict = self._reopening.failed(error, self._committed_positions())
         log.warning(
             "lane_reopens",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -87,6 +87,7 @@ class World:
         self.name = f"lane{next(_names)}"
         self.faults = ScriptedFaults()
         self.running: list[Running] = []
+        self.tasks: list[asyncio.Task[None]] = []
 
     async def start(
         self,
@@ -108,6 +109,16 @@ class World:
         self.machine = self.stores()
         await self._start()
         return self.app
+
+    def cut_into(self, workload: Any, *, lanes: int) -> Application:
+        """The same application with another number of lanes."""
+        layout = Layout(self.name, self.app.layout.partitions, lanes)
+        return Application(layout, workload.wiring, json_without_schema, delivery=self.app.delivery)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something until the test ends."""
+        self.tasks.append(asyncio.create_task(work))
+        return self.tasks[-1]
 
     async def _start(self) -> None: ...
     async def _tick(self) -> None: ...
@@ -217,9 +228,10 @@ class World:
         await producer.discard()
 
     async def close(self) -> None:
-        for running in self.running:
-            running.task.cancel()
-        await asyncio.gather(*(running.task for running in self.running), return_exceptions=True)
+        tasks = [*(running.task for running in self.running), *self.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class FakeWorld(World):

@@ -1,0 +1,266 @@
+"""Where a lane goes on: from Kafka, whatever has become of its local store."""
+
+from __future__ import annotations
+
+import pytest
+from lane_checker import check, check_store, counts
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, World
+
+import streams.lane
+from streams.changes import POSITIONS
+from streams.errors import PositionLost, StoreBroken
+from streams.ports import TP, Write
+from streams.standby import Standby
+
+BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
+
+
+def some(world: World, work: Workload, numbers: range) -> list[Post]:
+    return [world.event(work, key, i) for i in numbers for key in "abcd"]
+
+
+async def handled(world: World, work: Workload, events: list[Post], **options: object) -> object:
+    """Handle events with a lane that is stopped afterwards."""
+    await world.post(*events)
+    lane = await world.open(**options)
+    await world.settled(work.source)
+    await lane.stop()
+    return lane
+
+
+async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    events = some(world, work, range(2))
+    await handled(world, work, events)
+    store = world.machine.open(0)
+    store.apply([BOGUS], {TP(world.app.layout.changelog("counts"), 0): 10_000})
+    store.close()
+    lane = await world.open()
+    assert lane.lane.recovered > 0
+    await lane.stop()
+    await check_store(world)
+    await check(world, work, events)
+
+
+@pytest.mark.parametrize(("retention", "kept"), [(0.02, False), (3600.0, True)], ids=["too old", "recent"])
+async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebuilt(
+    world: World, retention: float, kept: bool
+) -> None:
+    work = counting(world.name)
+    await world.start(work, delete_retention=retention)
+    await handled(world, work, some(world, work, range(2)))
+    store = world.machine.open(0)
+    store.apply([BOGUS], {})
+    updated = store.updated_at()
+    store.close()
+    await world.until(lambda: world.clock.now() > updated + 0.02)
+    lane = await world.open()
+    assert (lane.lane.recovered == 0) is kept
+    assert (lane.lane.store.get("counts", BOGUS.key) is not None) is kept
+    await lane.stop()
+
+
+async def test_a_store_whose_changelog_was_cut_off_behind_it_is_rebuilt(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    changelog = TP(fake.app.layout.changelog("counts"), 0)
+    await handled(fake, work, some(fake, work, range(1)))
+    store = fake.machine.open(0)
+    store.apply([BOGUS], {changelog: 1})
+    store.close()
+    fake.cluster.truncate(changelog, 2)
+    lane = await fake.open()
+    assert lane.lane.store.get("counts", BOGUS.key) is None
+    await lane.stop()
+
+
+async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    events = some(fake, work, range(2))
+    await handled(fake, work, events)
+    fake.machine.damage(0)
+    with pytest.raises(StoreBroken):
+        fake.machine.open(0)
+    lane = await fake.open()
+    assert lane.lane.recovered > 0
+    await lane.stop()
+    await check_store(fake)
+
+
+async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    events = some(fake, work, range(2))
+    await handled(fake, work, events)
+    lane = await fake.open()
+    store = lane.lane.store
+    broke = []
+
+    def broken(*_: object) -> None:
+        broke.append(True)
+        raise StoreBroken("injected: a block has a wrong checksum")
+
+    store.get = store.get_many = broken
+    wipe = store.wipe
+
+    def mended() -> None:
+        del store.get, store.get_many
+        wipe()
+
+    store.wipe = mended
+    more = some(fake, work, range(2, 4))
+    await fake.post(*more)
+    await fake.settled(work.source)
+    await lane.stop()
+    assert broke
+    assert lane.lane.recovered > 0
+    await check(fake, work, events + more)
+    await check_store(fake)
+
+
+async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    events = some(fake, work, range(5))
+    await handled(fake, work, events)
+    for topic, table in fake.app.changelogs.items():
+        if table != "inbox":
+            fake.cluster.compact(topic, tombstones=True)
+    elsewhere = fake.stores()
+    more = some(fake, work, range(5, 7))
+    await handled(fake, work, more, stores=elsewhere)
+    assert await counts(fake) == dict.fromkeys("abcd", 7)
+    await check_store(fake, stores=elsewhere)
+
+
+async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, max_batch=4)
+    events = some(world, work, range(4))
+    await world.post(*events)
+    world.faults.kill_at("sent", nth=3)
+    await world.lane().killed()
+    assert world.faults.pending == []
+    elsewhere = world.stores()
+    await handled(world, work, [], stores=elsewhere)
+    await check(world, work, events)
+    await check_store(world, stores=elsewhere)
+
+
+@pytest.mark.parametrize("moved", [0, 2, 5])
+async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: World, moved: int) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    events = [world.event(work, "a", i) for i in range(4)]
+    await handled(world, work, events)
+    await world.set_group({TP(work.source, 0): moved})
+    lane = world.lane()
+    with pytest.raises(PositionLost, match=rf"stands at {moved}, the changelog at 4"):
+        await lane.ended()
+    assert lane.handled == 0
+    assert await counts(world) == {"a": 4}
+
+
+async def test_messages_deleted_before_they_were_handled_are_noticed(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    await handled(world, work, [world.event(work, "a", i) for i in range(4)])
+    await world.post(*(world.event(work, "a", i) for i in range(4, 8)))
+    await world.truncate(TP(work.source, 0), 6)
+    with pytest.raises(PositionLost, match="handled up to 4, but the log now begins at 6: 2 messages"):
+        await world.lane().ended()
+
+
+async def test_messages_deleted_after_they_were_handled_are_no_loss(world: World) -> None:
+    work = counting(world.name, settled=True)
+    await world.start(work, partitions=1)
+    events = [world.event(work, "a", i) for i in range(4)]
+    await handled(world, work, events)
+    await world.truncate(TP(work.source, 0), 4)
+    more = [world.event(work, "a", i) for i in range(4, 8)]
+    await handled(world, work, more)
+    assert await counts(world) == {"a": 8}
+
+
+async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.lane, "IDLE_COMMIT", 0.2, raising=False)
+    work = counting(world.name, settled=True)
+    await world.start(work, partitions=1)
+    await world.post(*(world.event(work, "a", i) for i in range(3)))
+    lane = await world.open()
+    output = TP(work.output, 0)
+    await world.until(lambda: lane.handled == 6)
+    end = (await world.cluster.end_offsets([output]))[output]
+    while (await world.cluster.committed(world.name, [output])).get(output) != end:
+        await world._tick()
+    await lane.stop()
+    await world.truncate(output, end)
+    await handled(world, work, [world.event(work, "a", 9)])
+    assert await counts(world) == {"a": 4}
+
+
+async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
+    work = counting(world.name, settled=True)
+    await world.start(work, partitions=3)
+    await handled(world, work, some(world, work, range(2)))
+    store = world.machine.open(0)
+    recorded = {(key[2:].decode(), key[1]): int(value) for key, value in store.scan(POSITIONS)}
+    store.close()
+    committed = await world.cluster.committed(
+        world.name, [TP(topic, p) for topic in world.app.sources for p in range(3)]
+    )
+    assert recorded == {tuple(tp): offset for tp, offset in committed.items()}
+
+
+async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    elsewhere = world.stores()
+    standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
+    task = world.spawn(standby.run())
+    events = some(world, work, range(5))
+    await world.post(*events)
+    lane = await world.open()
+    await world.settled(work.source)
+    written = sum([len(await world.records(topic)) for topic in world.app.changelogs])
+    await world.until(lambda: standby.records == written)
+    standby.stop()
+    await world.until(task.done)
+    task.result()
+    await check_store(world, stores=elsewhere)
+    await lane.stop()
+    more = some(world, work, range(5, 6))
+    taken_over = await handled(world, work, more, stores=elsewhere)
+    assert taken_over.lane.recovered == 0
+    await check(world, work, events + more)
+    await check_store(world, stores=elsewhere)
+
+
+async def test_the_number_of_lanes_may_change_between_runs(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=4, lanes=4)
+    events = some(world, work, range(3))
+    await world.post(*events)
+    lanes = [await world.open(n) for n in range(4)]
+    await world.settled(work.source)
+    for lane in lanes:
+        await lane.stop()
+    fewer = world.cut_into(work, lanes=2)
+    assert fewer.layout.lanes == 2
+    more = some(world, work, range(3, 5))
+    await world.post(*events, *more)
+    elsewhere = world.stores()
+    lanes = [await world.open(n, app=fewer, stores=elsewhere) for n in range(2)]
+    await world.until(lambda: sum(lane.lane.counters.duplicates for lane in lanes) == len(events))
+    await world.settled(work.source)
+    for lane in lanes:
+        await lane.stop()
+    await check(world, work, events + more)
+    world.app = fewer
+    for n in range(2):
+        await check_store(world, n, elsewhere)
