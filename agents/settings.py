@@ -21,6 +21,9 @@ class OrderSettings(Settings):
     """What an operator of the order application can choose."""
 
     choreography: Way = Field(default=Way.STOCK_FIRST, description="what comes first: stock or payment")
+    gateway_patience: float = Field(
+        default=10.0, gt=0, description="how long a call to the gateway is tried in all, in seconds"
+    )
     gateway_url: str = Field(default="", description="payment gateway; empty: that of the local stack")
 
     def gateway(self) -> str:

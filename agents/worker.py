@@ -9,20 +9,21 @@ from typing import Any
 
 from agents.choreographies import payment_first, stock_first
 from agents.gateway.client import HttpGateway
+from agents.gateway.retries import Retries
 from agents.settings import OrderSettings, Way
 from schemas import latest
 from streams.application import Application
 from streams.codecs import Schemas, avro
 from streams.logs import configure_logs
+from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
-from streams.testing.faults import faults_from_environment
 
 CHOREOGRAPHIES = {Way.STOCK_FIRST: stock_first, Way.PAYMENT_FIRST: payment_first}
 
 
-def create_app(settings: OrderSettings) -> LaneApp:
-    """A worker of the order application."""
+def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp:
+    """A worker of the order application; tests give it faults."""
 
     def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
         return Application(
@@ -33,12 +34,8 @@ def create_app(settings: OrderSettings) -> LaneApp:
             delivery=settings.delivery(),
         )
 
-    return LaneApp(
-        settings,
-        bind,
-        resources={"gateway": HttpGateway(settings.gateway())},
-        faults=faults_from_environment(),
-    )
+    gateway = HttpGateway(settings.gateway(), retries=Retries(total=settings.gateway_patience))
+    return LaneApp(settings, bind, resources={"gateway": gateway}, faults=faults)
 
 
 tune_process()

@@ -53,8 +53,8 @@ class Announcements:
         self._announced: set[str] = set()
         self._layout: Recorded | None = None
 
-    async def start(self) -> None:
-        """Read everything, then announce what is new. Raises LayoutMismatch, or ClusterUnavailable."""
+    async def read(self) -> None:
+        """Learn everything announced so far. Raises LayoutMismatch, or ClusterUnavailable."""
         reader = await self._cluster.reader()
         try:
             end = (await self._cluster.end_offsets([self._tp]))[self._tp]
@@ -64,7 +64,6 @@ class Announcements:
         finally:
             await reader.close()
         self._check_layout()
-        await self._announce()
 
     async def follow(self) -> None:
         """Learn what others announce, until cancelled."""
@@ -101,7 +100,8 @@ class Announcements:
                 f" worker is set to {ours}: set STEADFAUST_PARTITIONS={self._layout.partitions}"
             )
 
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
+        """Announce what is new of ours: before the first message is written with it."""
         missing = {
             _SCHEMA + name.encode(): text.encode()
             for name, text in self._app.schemas().items()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any, TypeVar
 
 import faust
@@ -44,6 +45,7 @@ S = TypeVar("S", bound=Settings)
 #: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
 SHUTDOWN_LIMIT = 30.0
 EXIT_HUNG = 70
+EXIT_FAILED = 1
 
 
 class _Worker(FaustWorker):
@@ -51,12 +53,25 @@ class _Worker(FaustWorker):
 
     def __init__(self, app: LaneApp, *services: Any, **options: Any) -> None:
         app.take_slot()
+        app.worker = self
         options["redirect_stdouts"] = False
         super().__init__(app, *services, **options)
+        if not self.stdout.isatty():
+            self.spinner = None  # its control codes would stand before log lines
 
     def _schedule_shutdown(self, signal: Any) -> None:
         _end_hung_process()
         super()._schedule_shutdown(signal)
+
+    def give_up(self) -> None:
+        """Stop as on a signal; the exit code will tell that something was wrong."""
+        self._schedule_shutdown(SIGTERM)
+
+    def stop_and_shutdown(self) -> None:
+        """End with code 1, and without Faust's traceback, when an error that was logged is the reason."""
+        super().stop_and_shutdown()
+        if self.app.fatal is not None:
+            raise SystemExit(EXIT_FAILED)
 
 
 def _end_hung_process() -> None:
@@ -96,6 +111,8 @@ class LaneApp(faust.App):
         self.standbys = settings.standbys
         self.schemas = schemas or Schemas()
         self.slot: Slot | None = None
+        self.worker: _Worker | None = None
+        self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
         self.cluster: KafkaCluster | None = None
         self._lane_application: Application | None = None
@@ -107,6 +124,7 @@ class LaneApp(faust.App):
         bootstrap = settings.brokers()
         super().__init__(
             settings.app_id,
+            store="rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
             broker=[f"kafka://{address}" for address in bootstrap.split(",")],
             datadir=str(settings.var / "faust"),
             broker_session_timeout=settings.session_timeout,
@@ -162,7 +180,14 @@ class LaneApp(faust.App):
     async def on_start(self) -> None:
         """Everything that must be right before this worker joins the group."""
         await super().on_start()
-        slot = self.slot or self.take_slot()
+        try:
+            await self._prepare(self.slot or self.take_slot())
+        except SteadfaustError as error:
+            log.critical("worker_cannot_start", error=str(error))
+            self.fatal = error
+            raise SystemExit(EXIT_FAILED) from error
+
+    async def _prepare(self, slot: Slot) -> None:
         settings = self.steadfaust
         bootstrap = settings.brokers()
         largest = settings.max_message_bytes
@@ -172,12 +197,15 @@ class LaneApp(faust.App):
             for name, resource in self._resources.items()
         }
         app = self._lane_application = self._make_application(opened, self.schemas)
-        await ensure_topics(app, bootstrap, replication=settings.replication, options=options)
         self.cluster = KafkaCluster(bootstrap, options)
         announcements = Announcements(
             app, self.schemas, cluster=self.cluster, bootstrap=bootstrap, options=options
         )
-        await announcements.start()
+        # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.
+        await ensure_topics(app, bootstrap, [app.layout.announcements], settings.replication, options)
+        await announcements.read()
+        await ensure_topics(app, bootstrap, None, settings.replication, options)
+        await announcements.announce()
         self._spawn(announcements.follow())
         self.host = LaneHost(
             app,
@@ -195,6 +223,9 @@ class LaneApp(faust.App):
 
     async def on_started(self) -> None:
         """Join the group."""
+        log.info(
+            "worker_started", slot=self.slot.number if self.slot else None, web=str(self.conf.canonical_url)
+        )
         await self.consumer.subscribe(self.lane_application.sources)
         if self.on_startup_finished:
             await self.on_startup_finished()
@@ -217,8 +248,11 @@ class LaneApp(faust.App):
         task.add_done_callback(self._background.discard)
 
     def _on_fatal(self, error: BaseException) -> None:
-        _end_hung_process()
-        self._spawn(self.crash(error))
+        """End the worker in order, loudly: other lanes commit what they have under way."""
+        log.critical("worker_stops", error=str(error))
+        self.fatal = self.fatal or error
+        if self.worker is not None:
+            self.worker.give_up()
 
     # -- rebalance -------------------------------------------------------------------------------------
 
@@ -234,7 +268,7 @@ class LaneApp(faust.App):
         log.info("lanes_assigned", generation=generation_id, active=given.active, standby=given.standby)
         del assigned
         if given.error:
-            await self.crash(LayoutMismatch(given.error))
+            self._on_fatal(LayoutMismatch(given.error))
         elif self.host is not None and not self.should_stop:
             await self.host.assign(given.active, given.standby, given.topics)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -161,16 +161,21 @@ class KafkaTopics:
 
 
 async def ensure_topics(
-    app: Application, bootstrap: str, *, replication: int, options: KafkaOptions | None = None
+    app: Application,
+    bootstrap: str,
+    names: Collection[str] | None = None,
+    replication: int = 0,
+    options: KafkaOptions | None = None,
 ) -> None:
-    """Create the application's topics where they are missing, and check those that exist.
+    """Create the application's topics, or those named, where they are missing, and check those that exist.
 
     `replication` 0 means three, or as many as there are brokers. Raises TopicMismatch naming every
     difference, or ClusterUnavailable.
     """
     async with KafkaTopics(bootstrap, options) as topics:
         factor = replication or min(3, await topics.brokers())
-        specs = {spec.name: spec for spec in declare(app, replication=factor)}
+        declared = declare(app, replication=factor)
+        specs = {spec.name: spec for spec in declared if names is None or spec.name in names}
         existing = await topics.describe(specs)
         await topics.create([spec for name, spec in specs.items() if name not in existing])
         found = existing | await topics.describe(specs.keys() - existing.keys())

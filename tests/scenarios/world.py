@@ -119,9 +119,10 @@ class World:
     def start_worker(self, **environment: str) -> Worker:
         """Start a worker; it is up once `until_open` returns."""
         log = self.var / f"worker-{len(self.workers)}.log"
+        module = "tests.scenarios.faulty_worker" if "STEADFAUST_FAULTS" in environment else "agents.worker"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "faust"), "-A", "agents.worker", "worker", "-l", "warn"],
+                [str(Path(sys.executable).parent / "faust"), "-A", module, "worker", "-l", "warn"],
                 env={**os.environ, **self._environment(), **self.environment, **environment},
                 stdout=out,
                 stderr=out,

@@ -1,0 +1,52 @@
+"""A worker that cannot go on says so in one line, ends with an exit code, and loses nothing."""
+
+from __future__ import annotations
+
+from agents.messages import Order, OrderLine, OrderPlaced
+from tests.scenarios.world import APP, PARTITIONS, World
+
+
+def test_a_worker_with_another_partition_count_refuses_to_start_and_says_what_to_set(world: World) -> None:
+    worker = world.start_worker(STEADFAUST_PARTITIONS="16")
+    assert worker.process.wait(40) == 1
+    (event,) = worker.events("worker_cannot_start")
+    assert event["error"] == (
+        f"{APP} was first started with {PARTITIONS} partitions, this worker is set to 16:"
+        f" set STEADFAUST_PARTITIONS={PARTITIONS}"
+    )
+    assert "Traceback" not in worker.log.read_text()
+
+
+def test_a_worker_with_another_lane_count_than_the_group_stops_and_the_others_go_on(world: World) -> None:
+    keeper = world.start_worker()
+    world.until_shared([keeper])
+    worker = world.start_worker(STEADFAUST_LANES="2")
+    assert worker.process.wait(40) == 1
+    assert "stop all workers before changing either" in worker.events("worker_stops")[0]["error"]
+    ids = world.place("beside-a-misfit", 20)
+    world.until_settled(ids)
+    world.check()
+
+
+def test_an_unexpected_handler_error_stops_the_worker_and_the_message_comes_again(world: World) -> None:
+    # Until retries come with a later issue: the gateway answers 503 for longer than the client asks.
+    placed = Order(
+        order_id="outage-1",
+        customer="c",
+        lines=(OrderLine(sku="sku-1", units=1),),
+        total_cents=500,
+        card="tok_unavailable_5",
+        country="US",
+    )
+    worker = world.start_worker(STEADFAUST_GATEWAY_PATIENCE="0.3")
+    world.until_shared([worker])
+    world.send([(OrderPlaced(order=placed), "message-outage-1")])
+    assert worker.process.wait(60) == 1
+    error = worker.events("worker_stops")[0]["error"]
+    assert error.startswith("payments.capture raised GatewayUnavailable")
+    assert "comes again when a worker starts" in error
+    world.expected["outage-1"] = ("confirmed", 500)
+    heir = world.start_worker(STEADFAUST_GATEWAY_PATIENCE="60")
+    world.until_shared([heir])
+    world.until_settled(["outage-1"])
+    world.check()
