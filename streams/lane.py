@@ -93,12 +93,13 @@ class Lane:
         self._room = asyncio.Event()
         self._error: BaseException | None = None
         self._pipeline: Pipeline | None = None
+        self._in_commit = 0
         self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
 
     @property
     def backlog(self) -> int:
         """Messages taken and not yet committed."""
-        return self._pipeline.sequences.backlog if self._pipeline is not None else 0
+        return self._in_commit + (self._pipeline.sequences.backlog if self._pipeline is not None else 0)
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -134,6 +135,7 @@ class Lane:
         """From opening to the first error, or until stopped."""
         self.state = LaneState.OPENING
         self._pipeline = None
+        self._in_commit = 0
         async with AsyncExitStack() as opened:
             if self._may_open is not None:
                 await self._unless_stopped(self._may_open.wait())
@@ -188,7 +190,6 @@ class Lane:
         self._keep_house(pipeline)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
-        self.last_progress = self._clock.now()
         return pipeline
 
     async def _recoil(self, error: Exception) -> None:
@@ -330,6 +331,7 @@ class Lane:
             if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
             staged = pipeline.sequences.take(self._reopening.limit)
+            self._in_commit = staged.messages
             ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
             changelogs = self._app.changelogs
             self.store.apply(
@@ -350,6 +352,7 @@ class Lane:
 
     def _succeeded(self) -> None:
         self.commits += 1
+        self._in_commit = 0
         self.last_progress = self._clock.now()
         self._reopening.committed()
         self._room.set()
@@ -372,6 +375,8 @@ class Lane:
             if stale:
                 self.store.apply(stale, {})
             await self._clock.sleep(TIMER_INTERVAL)
+            if not self.backlog and not self._reopening.failing:
+                self.last_progress = self._clock.now()  # nothing to do is no standstill
 
     def _keep_house(self, pipeline: Pipeline) -> None:
         """Drop what has expired; say that the store is current, so that an idle lane's is not rebuilt."""

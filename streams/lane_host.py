@@ -120,7 +120,7 @@ class LaneHost:
     async def _end(self, leaving: Collection[Lane | Standby]) -> None:
         for runner in leaving:
             runner.stop()
-        tasks = [self._tasks.pop(runner) for runner in leaving]
+        tasks = [self._tasks[runner] for runner in leaving]
         if tasks:
             timeout = self._app.delivery.stop_timeout + CLOSE_TIMEOUT
             _, late = await asyncio.wait(tasks, timeout=timeout)
@@ -132,3 +132,4 @@ class LaneHost:
             group: dict[int, Lane] | dict[int, Standby]
             group = self.lanes if isinstance(runner, Lane) else self.standbys
             group.pop(runner.number, None)
+            del self._tasks[runner]  # not before: an interrupted call must leave them for the next

@@ -47,6 +47,11 @@ class Reopening:
         self._place: object = None
         self._failures = 0
 
+    @property
+    def failing(self) -> bool:
+        """Whether nothing was committed since the last error."""
+        return self._failures > 0
+
     def failed(self, error: Exception, place: object) -> Reopen | Quarantine:
         """Decide. `place` is what the lane has committed so far, None while it was opening."""
         if isinstance(error, Fenced):

@@ -88,6 +88,7 @@ class World:
         self.faults = ScriptedFaults()
         self.running: list[Running] = []
         self.tasks: list[asyncio.Task[None]] = []
+        self.at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     async def start(
         self,
@@ -228,6 +229,8 @@ class World:
         await producer.discard()
 
     async def close(self) -> None:
+        for end in self.at_end:
+            await end()
         tasks = [*(running.task for running in self.running), *self.tasks]
         for task in tasks:
             task.cancel()

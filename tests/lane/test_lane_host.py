@@ -1,0 +1,362 @@
+"""A worker's lanes follow its membership, and one lane that has given up does not take the others along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store, counts
+from lane_workloads import Workload, asking, counting
+from lane_worlds import FakeWorld, Post, World
+
+import streams.reopening
+from streams.errors import ClusterUnavailable, HandlerFailed, OutcomeUnknown, Refused
+from streams.lane_host import STUCK_AFTER, LaneHost
+from streams.ports import TP
+from streams.testing.faults import NoFaults
+
+
+class Always:
+    """Raises at a point, each time that `when` says so."""
+
+    def __init__(self, point: str, error: Callable[[], Exception]) -> None:
+        self.times = 0
+        self.on = True
+        self._point = point
+        self._error = error
+
+    async def reach(self, point: str) -> None:
+        if self.on and point == self._point:
+            self.times += 1
+            raise self._error()
+
+
+@pytest.fixture
+def fatal() -> list[BaseException]:
+    return []
+
+
+def host_of(world: World, fatal: list[BaseException], faults: Any = None, stores: Any = None) -> LaneHost:
+    host = LaneHost(
+        world.app,
+        cluster=world.cluster,
+        stores=stores or world.machine,
+        clock=world.clock,
+        faults=faults or NoFaults(),
+        on_fatal=fatal.append,
+    )
+    world.at_end.append(host.stop)
+    return host
+
+
+async def opened(world: World, host: LaneHost) -> None:
+    await world.until(lambda: all(lane.state == "open" for lane in host.lanes.values()))
+
+
+def some(world: World, work: Workload, numbers: range) -> list[Post]:
+    return [world.event(work, key, i) for i in numbers for key in "abcdefgh"]
+
+
+def of_lane(world: World, events: list[Post], lane: int) -> list[Post]:
+    return [post for post in events if world.app.layout.lane_of(post.partition) == lane]
+
+
+async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: list[BaseException]) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=4, lanes=4)
+    one, other = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
+    await one.assign({0, 1, 2, 3}, set(), world.app.sources)
+    await opened(world, one)
+    events = some(world, work, range(3))
+    await world.post(*events)
+    await world.settled(work.source)
+    staying = {number: one.lanes[number] for number in (0, 1)}
+    one.membership_unsure()
+    await world.post(*some(world, work, range(3, 5)))
+    await one.assign({0, 1}, {2, 3}, world.app.sources)
+    await other.assign({2, 3}, {0, 1}, world.app.sources)
+    assert {number: one.lanes[number] for number in (0, 1)} == staying
+    assert set(one.lanes) == {0, 1}
+    assert set(one.standbys) == {2, 3}
+    await opened(world, other)
+    await world.settled(work.source)
+    await other.stop()
+    await one.stop()
+    assert [lane.reopened for lane in staying.values()] == [0, 0]
+    assert fatal == []
+    await check(world, work, some(world, work, range(5)))
+    for lane in (0, 1):
+        await check_store(world, lane)
+
+
+async def test_a_standby_that_is_promoted_hands_over_its_store(
+    world: World, fatal: list[BaseException]
+) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    owner, follower = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
+    await owner.assign({0}, set(), world.app.sources)
+    await follower.assign(set(), {0}, world.app.sources)
+    events = some(world, work, range(3))
+    await world.post(*events)
+    await opened(world, owner)
+    await world.settled(work.source)
+    await owner.assign(set(), {0}, world.app.sources)
+    await follower.assign({0}, set(), world.app.sources)
+    await opened(world, follower)
+    more = some(world, work, range(3, 4))
+    await world.post(*more)
+    await world.settled(work.source)
+    await follower.stop()
+    await owner.stop()
+    assert fatal == []
+    await check(world, work, events + more)
+
+
+async def test_a_lane_is_made_anew_when_its_topics_change(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    work = counting(fake.name, settled=True)
+    await fake.start(work)
+    host = host_of(fake, fatal)
+    await host.assign({0}, set(), [work.source])
+    await opened(fake, host)
+    before = host.lanes[0]
+    await host.assign({0}, set(), list(reversed([work.source])))
+    assert host.lanes[0] is before
+    await host.assign({0}, set(), fake.app.sources)
+    assert host.lanes[0] is not before
+    await opened(fake, host)
+    await fake.post(*some(fake, work, range(1)))
+    await fake.until(lambda: host.lanes[0].counters.handled == 16)
+
+
+async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: list[BaseException]) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    faults = fake.faults
+    faults.raise_at("sent", error=OutcomeUnknown("lost"))
+    host = host_of(fake, fatal, faults)
+    await host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    lane = host.lanes[0]
+    host.membership_unsure()
+    await fake.post(*some(fake, work, range(1)))
+    await fake.until(lambda: lane.reopened == 1)
+    await fake.clock.advance(60)
+    assert lane.state == "opening"
+    new = await fake.open(stores=fake.stores())
+    await fake.settled(work.source)
+    await new.stop()
+    await host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    assert host.lanes[0] is lane
+    assert lane.fenced == 0
+    assert new.lane.fenced == 0
+
+
+async def test_stopping_is_quick_while_membership_is_unsure(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
+    host = host_of(fake, fatal, fake.faults)
+    await host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    host.membership_unsure()
+    await fake.post(*some(fake, work, range(1)))
+    await fake.until(lambda: host.lanes[0].reopened == 1)
+    async with asyncio.timeout(2):
+        await host.stop()
+    assert host.lanes == {}
+
+
+async def test_a_failed_handler_is_fatal_to_the_worker(world: World, fatal: list[BaseException]) -> None:
+    work = counting(world.name)
+    await world.start(work)
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    work.hooks.before = fail
+    host = host_of(world, fatal)
+    await host.assign({0}, set(), world.app.sources)
+    await world.post(world.event(work, "a", 1))
+    await world.until(lambda: fatal)
+    assert isinstance(fatal[0], HandlerFailed)
+    await host.stop()
+    assert host.lanes == {}
+    assert await counts(world) == {}
+
+
+async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_again(
+    world: World, fatal: list[BaseException]
+) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=2, lanes=2)
+    events = some(world, work, range(2))
+    await world.post(*events)
+    host = host_of(world, fatal)
+    await host.assign({0, 1}, set(), world.app.sources)
+    await opened(world, host)
+    await world.settled(work.source)
+    await host.assign({1}, set(), world.app.sources)
+    right = (await world.cluster.committed(world.name, [TP(work.source, 0)]))[TP(work.source, 0)]
+    await world.set_group({TP(work.source, 0): 0})
+    await host.assign({0, 1}, set(), world.app.sources)
+    await world.until(lambda: host.lanes[0].state == "closed")
+    assert host.stuck() == [host.lanes[0]]
+    assert "Someone has reset one of them" in str(host.lanes[0].error)
+    more = some(world, work, range(2, 3))
+    await world.post(*of_lane(world, more, 1))
+    await world.until(lambda: host.lanes[1].counters.handled >= len(of_lane(world, events + more, 1)))
+    assert fatal == []
+    await world.set_group({TP(work.source, 0): right})
+    await host.assign({1}, set(), world.app.sources)
+    await host.assign({0, 1}, set(), world.app.sources)
+    await opened(world, host)
+    await world.post(*of_lane(world, more, 0))
+    await world.settled(work.source)
+    await host.stop()
+    await check(world, work, events + more)
+
+
+async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others_go_on(
+    world: World, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.reopening, "DELAY", 0.001)
+    work = counting(world.name)
+    await world.start(work, partitions=2, lanes=2)
+    events = some(world, work, range(3))
+    bad = of_lane(world, events, 0)[5]
+    bad_id = dict(bad.headers)["ce_id"]
+    cluster = Refusing(world.cluster, work.output, bad_id)
+    host = LaneHost(
+        world.app,
+        cluster=cluster,
+        stores=world.machine,
+        clock=world.clock,
+        faults=NoFaults(),
+        on_fatal=fatal.append,
+    )
+    world.at_end.append(host.stop)
+    await world.post(*events)
+    await host.assign({0, 1}, set(), world.app.sources)
+    await world.until(lambda: host.lanes[0].state == "quarantined")
+    assert cluster.refused > 5
+    assert host.stuck() == [host.lanes[0]]
+    more = of_lane(world, some(world, work, range(3, 4)), 1)
+    await world.post(*more)
+    elsewhere = of_lane(world, events, 1) + more
+    good = of_lane(world, events, 0)[:5] + elsewhere
+    await world.until(lambda: host.lanes[1].counters.handled == len(elsewhere) and not host.lanes[1].backlog)
+    tp = TP(work.source, 0)
+    assert (await world.cluster.committed(world.name, [tp]))[tp] == 5
+    await host.stop()
+    assert fatal == []
+    await check(world, work, good, settled=False)
+    mended = host_of(world, fatal)
+    await mended.assign({0, 1}, set(), world.app.sources)
+    await world.settled(work.source)
+    await mended.stop()
+    await check(world, work, events + more)
+
+
+class Refusing:
+    """A cluster whose broker refuses what is sent in answer to one message."""
+
+    def __init__(self, cluster: Any, topic: str, caused_by: bytes) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._caused_by = caused_by
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def transactions(self, transactional_id: str) -> Any:
+        producer = self._cluster.transactions(transactional_id)
+        send = producer.send
+
+        async def refuse(batches: Any) -> Any:
+            for tp, records in batches.items():
+                if tp.topic == self._topic and any(
+                    dict(record.headers)["ce_causationid"] == self._caused_by for record in records
+                ):
+                    self.refused += 1
+                    raise Refused("the broker says no")
+            return await send(batches)
+
+        producer.send = refuse
+        return producer
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, ClusterUnavailable, TimeoutError, OSError])
+async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
+    fake: FakeWorld, fatal: list[BaseException], error: type[Exception]
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    events = some(fake, work, range(3))
+    await fake.post(*events)
+    outage = Always("sent", lambda: error("the network is down"))
+    host = host_of(fake, fatal, outage)
+    await host.assign({0}, set(), fake.app.sources)
+    start = fake.clock.now()
+    await fake.until(lambda: fake.clock.now() - start > STUCK_AFTER + 10 and outage.times > 10)
+    assert host.stuck() == [host.lanes[0]]
+    outage.on = False
+    await fake.settled(work.source)
+    assert host.stuck() == []
+    await host.stop()
+    assert fatal == []
+    await check(fake, work, events)
+
+
+async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    go_on = asyncio.Event()
+
+    async def ask(key: str, i: int) -> None:
+        await go_on.wait()
+
+    work = asking(fake.name, ask)
+    await fake.start(work)
+    host = host_of(fake, fatal)
+    await host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    await fake.clock.advance(3 * STUCK_AFTER)
+    assert host.stuck() == []
+    await fake.post(fake.event(work, "a", 1))
+    await fake.until(lambda: host.lanes[0].backlog)
+    assert host.stuck() == []
+    await fake.clock.advance(STUCK_AFTER + 1)
+    assert host.stuck() == [host.lanes[0]]
+    go_on.set()
+    await fake.settled(work.source)
+    assert host.stuck() == []
+
+
+async def test_an_assignment_that_is_interrupted_leaves_a_host_that_can_be_stopped(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    pause = fake.faults.pause_at("sent")
+    host = host_of(fake, fatal, fake.faults)
+    await host.assign({0}, set(), fake.app.sources)
+    await fake.post(*some(fake, work, range(1)))
+    await pause.reached()
+    interrupted = asyncio.create_task(host.assign(set(), set(), fake.app.sources))
+    await fake.turns()
+    interrupted.cancel()
+    await asyncio.gather(interrupted, return_exceptions=True)
+    pause.resume()
+    await host.stop()
+    assert host.lanes == {}
+    store = fake.machine.open(0)
+    store.close()
