@@ -147,13 +147,12 @@ class Sequences:
 
     def _finished(self, limit: int) -> Iterator[Entry]:
         for partition in list(self._queues):
-            queue = self._queues[partition]
-            while queue and queue[0].done:
-                if limit == 0:
-                    return
+            if limit == 0:
+                return
+            queue = self._queues[partition] = self._queues.pop(partition)  # next time the others come first
+            while limit and queue and queue[0].done:
                 limit -= 1
                 yield queue.popleft()
-            self._queues[partition] = self._queues.pop(partition)  # next time the others come first
 
     @staticmethod
     def _stage(staged: Staged, entry: Entry) -> None:

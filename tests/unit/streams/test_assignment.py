@@ -1,0 +1,147 @@
+"""Every lane has one owner, as evenly and with as few moves as can be, whoever joins and leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.assignment import Assignment, Member, assign
+
+NAMES = st.lists(st.sampled_from([f"w{n}" for n in range(8)]), min_size=1, max_size=8, unique=True)
+
+
+def member(lanes: int, **more: object) -> Member:
+    return Member(partitions=64, lanes=lanes, topics=("t",), **more)
+
+
+def rejoined(given: dict[str, Assignment], lanes: int, generation: int = 1) -> dict[str, Member]:
+    return {
+        name: member(lanes, active=own.active, standby=own.standby, generation=generation)
+        for name, own in given.items()
+    }
+
+
+def owners(given: dict[str, Assignment]) -> dict[int, str]:
+    return {lane: name for name, own in given.items() for lane in own.active}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[int, int, dict[str, Member]]:
+    """Members with whatever claims, true, outdated and contradictory ones."""
+    lanes = draw(st.integers(1, 24))
+    claims = st.lists(st.integers(0, lanes + 3), max_size=lanes, unique=True).map(tuple)
+    members = {
+        name: member(lanes, active=draw(claims), standby=draw(claims), generation=draw(st.integers(-1, 4)))
+        for name in draw(NAMES)
+    }
+    return lanes, draw(st.integers(0, 3)), members
+
+
+@given(histories())
+def test_every_lane_has_one_owner_and_the_load_is_even(history: tuple[int, int, dict[str, Member]]) -> None:
+    lanes, standbys, members = history
+    given = assign(members, standbys)
+    assert given.keys() == members.keys()
+    assert sorted(lane for own in given.values() for lane in own.active) == list(range(lanes))
+    loads = [len(own.active) for own in given.values()]
+    assert max(loads) - min(loads) <= 1
+
+
+@given(histories())
+def test_followers_are_others_than_the_owner_as_many_as_asked_for_and_even(
+    history: tuple[int, int, dict[str, Member]],
+) -> None:
+    lanes, standbys, members = history
+    given = assign(members, standbys)
+    followers = Counter(lane for own in given.values() for lane in own.standby)
+    wanted = min(standbys, len(members) - 1)
+    assert followers == Counter(dict.fromkeys(range(lanes), wanted) if wanted else {})
+    for own in given.values():
+        assert not set(own.active) & set(own.standby)
+        assert len(own.standby) == len(set(own.standby))
+
+
+@given(histories())
+def test_the_answer_does_not_depend_on_the_order_of_members(
+    history: tuple[int, int, dict[str, Member]],
+) -> None:
+    _, standbys, members = history
+    backwards = dict(reversed(members.items()))
+    assert assign(backwards, standbys) == assign(members, standbys)
+
+
+@given(NAMES, st.integers(1, 24), st.integers(0, 2))
+def test_nothing_moves_when_nobody_joins_or_leaves(names: list[str], lanes: int, standbys: int) -> None:
+    first = assign({name: member(lanes) for name in names}, standbys)
+    again = assign(rejoined(first, lanes), standbys)
+    assert owners(again) == owners(first)
+
+
+@given(NAMES, st.integers(1, 24))
+def test_who_joins_takes_its_share_and_nothing_moves_between_the_others(names: list[str], lanes: int) -> None:
+    before = assign({name: member(lanes) for name in names}, 0)
+    after = assign({**rejoined(before, lanes), "new": member(lanes)}, 0)
+    moved = {lane for lane, name in owners(after).items() if name != owners(before)[lane]}
+    assert moved == set(after["new"].active)
+    assert len(moved) == lanes // (len(names) + 1)
+
+
+@given(NAMES.filter(lambda names: len(names) > 1), st.integers(1, 24))
+def test_who_leaves_gives_away_its_own_lanes_only(names: list[str], lanes: int) -> None:
+    before = assign({name: member(lanes) for name in names}, 0)
+    stayed = rejoined(before, lanes)
+    left = stayed.pop(names[0])
+    after = owners(assign(stayed, 0))
+    for lane, name in owners(before).items():
+        assert after[lane] == name or lane in left.active
+
+
+def test_a_lane_goes_to_who_has_followed_it() -> None:
+    before = {f"w{n}": member(6, generation=1) for n in range(3)}
+    first = assign(before, 1)
+    stayed = rejoined(first, 6)
+    left = stayed.pop("w0")
+    warm = {lane: name for name, own in stayed.items() for lane in own.standby}
+    after = owners(assign(stayed, 1))
+    assert {lane: after[lane] for lane in left.active} == {lane: warm[lane] for lane in left.active}
+
+
+def test_of_two_that_claim_a_lane_the_one_with_the_newer_generation_has_it() -> None:
+    for old, new in (("a", "b"), ("b", "a")):
+        claims = {
+            old: member(2, active=(0, 1), generation=3),
+            new: member(2, active=(0,), generation=4),
+        }
+        assert owners(assign(claims, 0)) == {0: new, 1: old}
+
+
+def test_a_topic_that_not_every_member_knows_waits() -> None:
+    knowing = Member(partitions=4, lanes=2, topics=("old", "new"))
+    ignorant = Member(partitions=4, lanes=2, topics=("old",))
+    given = assign({"a": knowing, "b": ignorant}, 0)
+    assert {own.topics for own in given.values()} == {("old",)}
+    assert {own.topics for own in assign({"a": knowing}, 0).values()} == {("new", "old")}
+
+
+def test_who_comes_with_another_layout_gets_an_error_and_no_lane() -> None:
+    settled = {name: member(4, active=(n,), generation=2) for n, name in enumerate("abc")}
+    for odd in (
+        Member(partitions=64, lanes=8, topics=("t",)),
+        Member(partitions=32, lanes=4, topics=("t",)),
+    ):
+        given = assign({**settled, "odd1": odd, "odd2": odd, "odd3": odd, "odd4": odd}, 1)
+        for name in ("odd1", "odd2", "odd3", "odd4"):
+            assert "stop all workers" in given[name].error
+            assert (given[name].active, given[name].standby) == ((), ())
+        assert sorted(owners(given)) == [0, 1, 2, 3]
+        assert all(given[name].error == "" for name in settled)
+
+
+def test_everyone_is_told_who_owns_what() -> None:
+    given = assign({name: member(4, url=f"http://{name}") for name in "ab"}, 0)
+    told = {msgspec.json.encode(own.owners) for own in given.values()}
+    assert len(told) == 1
+    assert given["a"].owners == {lane: f"http://{name}" for lane, name in owners(given).items()}

@@ -1,0 +1,298 @@
+"""Rows, timers and inbox entries as changelog records, and what the store makes of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.changes import (
+    INBOX,
+    LANE,
+    POSITION,
+    POSITIONS,
+    TIMER,
+    TIMERS_BY_DUE,
+    Change,
+    Writes,
+    split_store_key,
+    store_key,
+)
+from streams.errors import SettingsError
+from streams.inbox import DAY, Inbox, bucket_length, check_retention
+from streams.layout import Layout
+from streams.ports import TP, Outgoing, Write
+from streams.staging import Entry, Overlay, Sequences, writes_of
+from streams.table import MAX_KEY_BYTES, row_key, split_row_key
+from streams.testing.store import MemoryStore, MemoryStores
+from streams.timers import due_timers, next_due, remove_timer, set_timer, timer_key, timer_name
+
+NAMES = st.binary(max_size=6)
+WRITES = Writes(100.0)
+
+
+def store() -> MemoryStore:
+    return MemoryStores().open(0)
+
+
+# -- rows ---------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300), st.binary(max_size=50))
+def test_a_row_key_gives_back_what_it_was_made_of(key: bytes, subkey: bytes) -> None:
+    assert split_row_key(row_key(key, subkey)) == (key, subkey)
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_two_pairs_never_share_a_row_and_sub_rows_of_a_key_lie_together(
+    key: bytes, subkey: bytes, other: bytes, other_subkey: bytes
+) -> None:
+    same = (key, subkey) == (other, other_subkey)
+    assert (row_key(key, subkey) == row_key(other, other_subkey)) is same
+    assert row_key(other, other_subkey).startswith(row_key(key)) is (key == other)
+
+
+def test_the_longest_key_has_a_row_and_a_longer_one_has_none() -> None:
+    longest = b"k" * MAX_KEY_BYTES
+    assert split_row_key(row_key(longest, b"s")) == (longest, b"s")
+    with pytest.raises(OverflowError):
+        row_key(longest + b"k")
+
+
+@given(st.integers(0, 65535), st.binary(max_size=20))
+def test_a_store_key_gives_back_partition_and_key(partition: int, key: bytes) -> None:
+    assert split_store_key(store_key(partition, key)) == (partition, key)
+
+
+# -- live and replayed --------------------------------------------------------------------------------------
+
+TIMES = st.integers(0, 2_000).map(lambda ms: ms.to_bytes(8, "big"))
+CHANGES = st.one_of(
+    st.builds(Change, st.just("rows"), NAMES, st.none() | NAMES, st.none()),
+    st.builds(Change, st.just(INBOX), NAMES, st.builds(lambda t, v: t + v, TIMES, NAMES), st.none()),
+    st.builds(
+        Change,
+        st.just(LANE),
+        NAMES.map(lambda k: TIMER + k),
+        st.none() | TIMES.map(lambda t: t + b"m"),
+        st.none(),
+    ),
+    st.builds(
+        Change,
+        st.just(LANE),
+        NAMES.map(lambda k: POSITION + k),
+        st.integers(0, 9).map(b"%d".__mod__),
+        st.none(),
+    ),
+)
+
+
+def staged_of(sequences: Sequences, steps: list[tuple[int, list[Change]]]) -> list[Entry]:
+    entries = []
+    for offset, (partition, changes) in enumerate(steps):
+        entry = Entry(partition, TP("source", partition), offset + 1)
+        entry.changes = [(store_key(partition, change.key), change) for change in changes]
+        entry.done = True
+        sequences.add(entry)
+        entries.append(entry)
+    return entries
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(CHANGES, max_size=4)), max_size=12), st.integers(1, 12))
+def test_a_store_written_live_equals_one_rebuilt_from_the_changelogs(
+    steps: list[tuple[int, list[Change]]], limit: int
+) -> None:
+    layout = Layout("app", 3, 1)
+    sequences = Sequences(layout)
+    staged_of(sequences, steps)
+    live, rebuilt = store(), store()
+    logs: dict[TP, list[Outgoing]] = {}
+    while sequences.has_finished():
+        staged = sequences.take(limit)
+        assert 0 < staged.messages <= limit
+        live.apply(writes_of(staged, WRITES), {})
+        for tp, records in staged.records.items():
+            logs.setdefault(tp, []).extend(records)
+    assert sequences.backlog == 0
+    for tp, records in logs.items():
+        table = tp.topic.removeprefix("app-").removesuffix("-changelog")
+        pairs = [(record.key or b"", record.value) for record in records]
+        rebuilt.apply(WRITES.of(table, tp.partition, pairs), {})
+    assert _content(live) == _content(rebuilt)
+    positions = {partition: offset + 1 for offset, (partition, _) in enumerate(steps)}
+    for partition, position in positions.items():
+        assert live.get(POSITIONS, store_key(partition, b"source")) == b"%d" % position
+
+
+def _content(of: MemoryStore) -> dict[str, dict[bytes, bytes]]:
+    tables = {table: dict(of.scan(table)) for table in of.tables()}
+    return {table: rows for table, rows in tables.items() if rows and table != TIMERS_BY_DUE}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=20), st.integers(1, 5))
+def test_of_a_partition_only_the_finished_prefix_is_taken_and_in_order(
+    entries: list[tuple[int, bool]], limit: int
+) -> None:
+    sequences = Sequences(Layout("app", 3, 1))
+    made = []
+    for offset, (partition, done) in enumerate(entries):
+        entry = Entry(partition, TP("source", partition), offset + 1)
+        entry.sends.append(("out", partition, Outgoing(None, b"%d" % offset, [])))
+        entry.done = done
+        sequences.add(entry)
+        made.append(entry)
+    taken: dict[int, list[bytes]] = {}
+    for _ in entries:
+        for tp, records in sequences.take(limit).records.items():
+            if tp.topic == "out":
+                taken.setdefault(tp.partition, []).extend(record.value or b"" for record in records)
+    for partition in range(3):
+        expected = []
+        for offset, (own, done) in enumerate(entries):
+            if own == partition and not done:
+                break
+            if own == partition:
+                expected.append(b"%d" % offset)
+        assert taken.get(partition, []) == expected
+
+
+def test_partitions_take_turns_when_transactions_are_small() -> None:
+    sequences = Sequences(Layout("app", 2, 1))
+    staged_of(sequences, [(0, []), (0, []), (0, []), (0, []), (1, []), (1, [])])
+    turns = [next(iter(sequences.take(1).offsets)).partition for _ in range(4)]
+    assert set(turns) == {0, 1}
+
+
+def test_a_newer_change_stays_staged_when_the_one_before_has_reached_the_store() -> None:
+    sequences, overlay = Sequences(Layout("app", 1, 1)), Overlay()
+    older, newer, other = Change("t", b"k", b"1"), Change("t", b"k", b"2"), Change("t", b"o", b"3")
+    first, second = staged_of(sequences, [(0, [older, other]), (0, [newer])])
+    for entry in (first, second):
+        for local, change in entry.changes:
+            overlay.put(local, change)
+    overlay.forget(sequences.take(1))
+    assert overlay.get("t", store_key(0, b"k")) is newer
+    assert overlay.get("t", store_key(0, b"o")) is None
+    overlay.forget(sequences.take(1))
+    assert len(overlay) == 0
+
+
+# -- inbox --------------------------------------------------------------------------------------------------
+
+
+def remember(of: MemoryStore, key: bytes, at: float) -> None:
+    entry = Inbox.entry(key, int(at * 1000), b"note")
+    of.apply(WRITES.of(INBOX, 1, [(entry.key, entry.value)]), {})
+
+
+@given(st.floats(0, 10_000), st.floats(0, 1_000))
+def test_an_id_is_remembered_for_its_retention_at_least_and_one_and_a_half_at_most(
+    at: float, later: float
+) -> None:
+    retention = 200.0
+    rows = store()
+    inbox = Inbox(rows, Writes(bucket_length(retention)), retention)
+    remember(rows, b"id", at)
+    now = at + later
+    seen = inbox.seen([store_key(1, b"id")], now)
+    if later <= retention - 0.001:
+        assert seen == [True]
+    if later > retention * 1.5 + 0.001:
+        assert seen == [False]
+        assert len(inbox.expire(now)) == 1
+        assert rows.tables() == []
+    else:
+        inbox.expire(now)
+        assert inbox.seen([store_key(1, b"id")], now) == seen
+
+
+def test_an_id_is_known_by_handler_source_and_partition() -> None:
+    rows = store()
+    inbox = Inbox(rows, WRITES, 200.0)
+    key = inbox.key(b"svc.handler", b"source", b"id-1")
+    assert key.endswith(b"id-1")
+    assert (
+        len({key, inbox.key(b"svc.other", b"source", b"id-1"), inbox.key(b"svc.handler", b"", b"id-1")}) == 3
+    )
+    remember(rows, key, 50.0)
+    assert inbox.seen([store_key(1, key), store_key(2, key)], 60.0) == [True, False]
+
+
+def test_inventing_sources_does_not_fill_the_memory() -> None:
+    inbox = Inbox(store(), WRITES, 200.0)
+    first = inbox.key(b"h", b"source", b"1")
+    for n in range(10_050):
+        inbox.key(b"h", b"%d" % n, b"1")
+    assert len(inbox._prefixes) < 10_010
+    assert inbox.key(b"h", b"source", b"1") == first
+
+
+def test_an_inbox_that_forgets_before_a_dead_letter_can_come_back_is_refused() -> None:
+    check_retention(inbox=15 * DAY, dead_letters=14 * DAY, longest_retry=DAY)
+    with pytest.raises(SettingsError, match="inbox retention of 15 days is under dead letters"):
+        check_retention(inbox=15 * DAY, dead_letters=14 * DAY, longest_retry=DAY + 1)
+
+
+# -- timers -------------------------------------------------------------------------------------------------
+
+
+def put(rows: MemoryStore, change: Change, partition: int = 0) -> None:
+    rows.apply(WRITES.of(LANE, partition, [(change.key, change.value)]), {})
+
+
+def message(text: bytes) -> Outgoing:
+    return Outgoing(b"k", text, [("ce_id", b"1")])
+
+
+def drained(rows: MemoryStore, now: float) -> list[bytes | None]:
+    """What is due; stale index entries are dropped as a lane does."""
+    found = list(due_timers(rows, now))
+    rows.apply([Write(TIMERS_BY_DUE, index, None) for due, index in found if due is None], {})
+    return [due.outgoing.value for due, _ in found if due is not None]
+
+
+def test_timers_come_up_in_order_when_due_and_not_before() -> None:
+    rows = store()
+    for name, due in (("late", 3.0), ("early", 1.0), ("exact", 2.0)):
+        put(rows, set_timer(timer_name(b"h", b"k", name), due, "topic", message(name.encode())))
+    assert next_due(rows) == 1.0
+    assert drained(rows, 0.999) == []
+    assert drained(rows, 2.0) == [b"early", b"exact"]
+    assert drained(rows, 9.0) == [b"early", b"exact", b"late"]
+
+
+def test_a_moved_a_cancelled_and_a_fired_timer_leave_a_stale_entry_that_is_dropped() -> None:
+    rows = store()
+    moved, cancelled = timer_name(b"h", b"k", "moved"), timer_name(b"h", b"k", "cancelled")
+    put(rows, set_timer(moved, 1.0, "topic", message(b"old")))
+    put(rows, set_timer(moved, 5.0, "topic", message(b"new")))
+    put(rows, set_timer(cancelled, 1.0, "topic", message(b"never")))
+    put(rows, remove_timer(cancelled))
+    assert drained(rows, 2.0) == []
+    assert len(list(rows.scan(TIMERS_BY_DUE))) == 1
+    assert drained(rows, 5.0) == [b"new"]
+    put(rows, set_timer(moved, 2.0, "topic", message(b"earlier again")))
+    assert drained(rows, 3.0) == [b"earlier again"]
+
+
+def test_a_due_timer_has_all_that_is_needed_to_send_it() -> None:
+    rows = store()
+    name = timer_name(b"svc.h", b"k", "alarm")
+    put(rows, set_timer(name, 1.5, "topic", message(b"body")), partition=7)
+    ((due, _),) = due_timers(rows, 2.0)
+    assert due is not None
+    assert (due.partition, due.name, due.due_ms, due.topic) == (7, name, 1500, "topic")
+    assert (due.outgoing.key, due.outgoing.value) == (b"k", b"body")
+    assert [tuple(header) for header in due.outgoing.headers] == [("ce_id", b"1")]
+
+
+TEXT = st.text(st.sampled_from("a\0b"), max_size=5)
+
+
+@given(TEXT, TEXT, TEXT, TEXT)
+def test_timers_of_different_keys_and_names_never_meet(
+    key: str, name: str, other: str, other_name: str
+) -> None:
+    one, two = timer_name(b"h", key.encode(), name), timer_name(b"h", other.encode(), other_name)
+    assert (one == two) is ((key, name) == (other, other_name))
+    assert timer_key(one) == key.encode()
