@@ -58,6 +58,12 @@ class Envelope:
         return self.id_bytes.decode("utf-8", "replace")
 
     @property
+    def identity(self) -> bytes:
+        """Source and id together: an id alone is unique within its source only."""
+        source = self.headers.get(SOURCE) or b""
+        return b"%d:%b%b" % (len(source), source, self.id_bytes)
+
+    @property
     def type(self) -> str:
         """What happened, or is asked for; the topic when the sender did not say."""
         return self._text(TYPE, self.record.topic)
@@ -98,7 +104,8 @@ class Envelope:
 
 
 def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
-    """The id of the message that `handler` sends as its `index`-th answer to `incoming` (design rule 13).
+    """The id of the message that `handler` sends as its `index`-th answer to `incoming`, an envelope's
+    identity (design rule 13).
 
     A rerun makes the same ids. The form is that of a UUID, version 8 (RFC 9562: free content).
     """

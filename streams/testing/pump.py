@@ -171,7 +171,7 @@ class _Pump:
             self._post(message, self._answer_headers(handler, post.envelope, index))
 
     def _answer_headers(self, handler: AnyHandler, envelope: Envelope, index: int) -> Headers:
-        own_id = derived_id(envelope.id_bytes, handler.name.encode(), index)
+        own_id = derived_id(envelope.identity, handler.name.encode(), index)
         time = rfc3339(self._now()).encode()
         return [(ID, own_id), (SOURCE, handler.service.encode()), (TIME, time), *envelope.caused()]
 

@@ -65,6 +65,7 @@ async def test_the_same_id_of_another_source_is_another_message(world: World) ->
     await world.settled(work.source)
     await lane.stop()
     assert await counts(world) == {"a": 2}
+    assert len({dict(record.headers)["ce_id"] for record in await world.records(work.output)}) == 2
 
 
 async def test_two_handlers_of_one_event_each_run_once(world: World) -> None:

@@ -1,0 +1,142 @@
+"""Values to bytes and back, across versions of a schema, and whatever bytes come."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.codecs import (
+    AvroCodec,
+    JsonCodec,
+    Schemas,
+    avro,
+    decode_row,
+    describe,
+    encode_row,
+    fingerprint_of,
+    json_without_schema,
+)
+from streams.errors import Undecodable, Unencodable, UnknownSchema
+
+
+class Line(msgspec.Struct, frozen=True):
+    sku: str
+    units: int = 1
+    note: str | None = None
+
+
+FIELDS = [
+    {"name": "sku", "type": "string"},
+    {"name": "units", "type": "int", "default": 1},
+    {"name": "note", "type": ["null", "string"], "default": None},
+]
+
+
+def schema(*names: str, **more: object) -> str:
+    fields = [field for field in FIELDS if field["name"] in names] + list(more.get("fields", []))
+    return json.dumps({"type": "record", "name": "Line", "fields": fields})
+
+
+OURS = schema("sku", "units", "note")
+LINES = st.builds(Line, st.text(), st.integers(-(2**31), 2**31 - 1), st.none() | st.text())
+
+
+@given(LINES)
+def test_a_value_comes_back_from_avro_and_from_json(line: Line) -> None:
+    for codec in (AvroCodec(Line, OURS, Schemas()), JsonCodec(Line)):
+        assert codec.decode(codec.encode(line), codec.fingerprint) == line
+        assert codec.decode(codec.encode(line), None) == line
+        assert decode_row(codec, encode_row(codec, line)) == line
+
+
+@given(st.binary(max_size=60), st.sampled_from([OURS, schema("sku")]))
+def test_any_bytes_are_a_value_or_undecodable(data: bytes, writer: str) -> None:
+    schemas = Schemas()
+    fingerprint = schemas.add(writer).encode()
+    for codec in (AvroCodec(Line, OURS, schemas), JsonCodec(Line)):
+        with suppress(Undecodable):
+            assert isinstance(codec.decode(data, fingerprint), Line)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"sku":"\xff"}', b'{"sku":"a","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b"", b"null", b"[]"],
+)
+def test_bytes_that_json_libraries_stumble_over_are_undecodable(data: bytes) -> None:
+    with pytest.raises(Undecodable):
+        JsonCodec(Line).decode(data, None)
+
+
+def test_bytes_behind_the_value_are_undecodable() -> None:
+    codec = AvroCodec(Line, OURS, Schemas())
+    with pytest.raises(Undecodable, match="1 bytes too many"):
+        codec.decode(codec.encode(Line("a")) + b"\0", None)
+
+
+def test_an_older_writer_leaves_fields_out_and_a_newer_one_sends_more() -> None:
+    schemas = Schemas()
+    codec = AvroCodec(Line, OURS, schemas)
+    older = AvroCodec(Line, schema("sku"), schemas)
+    assert codec.decode(older.encode(Line("a", 5)), older.fingerprint) == Line("a")
+    colour = {"name": "colour", "type": "string", "default": "red"}
+    newer = AvroCodec(Line, schema("sku", "units", fields=[colour]), schemas)
+    assert codec.decode(newer.encode(Line("a", 5)), newer.fingerprint) == Line("a", 5)
+
+
+def test_a_writer_that_does_not_fit_our_schema_is_undecodable() -> None:
+    schemas = Schemas()
+    codec = AvroCodec(Line, OURS, schemas)
+    stranger = schemas.add(
+        '{"type": "record", "name": "Line", "fields": [{"name": "units", "type": "string"}]}'
+    )
+    with pytest.raises(Undecodable):
+        codec.decode(b"\x02a", stranger.encode())
+
+
+def test_an_unknown_schema_is_known_once_it_is_announced() -> None:
+    schemas = Schemas()
+    codec = AvroCodec(Line, OURS, schemas)
+    older = schema("sku")
+    name = fingerprint_of(older)
+    assert name not in schemas
+    for _ in range(2):
+        with pytest.raises(UnknownSchema, match=name) as raised:
+            codec.decode(b"\x02a", name.encode())
+        assert raised.value.fingerprint == name
+    assert schemas.add(older) == name
+    assert codec.decode(b"\x02a", name.encode()) == Line("a")
+
+
+@pytest.mark.parametrize(
+    "fingerprint", [b"0" * 15, b"0" * 17, b"zzzzzzzzzzzzzzzz", b"\xff" * 16, b"ABCDEFABCDEFABCD"]
+)
+def test_what_is_no_fingerprint_is_undecodable(fingerprint: bytes) -> None:
+    with pytest.raises(Undecodable, match="is no schema fingerprint"):
+        AvroCodec(Line, OURS, Schemas()).decode(b"\x02a", fingerprint)
+
+
+def test_a_fingerprint_does_not_depend_on_docs_and_layout() -> None:
+    documented = json.loads(OURS) | {"doc": "a line"}
+    assert fingerprint_of(json.dumps(documented, indent=4)) == fingerprint_of(OURS)
+    assert fingerprint_of(OURS) != fingerprint_of(schema("sku"))
+
+
+def test_a_value_that_does_not_fit_its_own_schema_is_a_mistake_of_the_handler() -> None:
+    codec = AvroCodec(Line, OURS, Schemas())
+    with pytest.raises(Unencodable, match="Line does not fit its schema"):
+        codec.encode(Line(None))
+
+
+def test_codecs_are_made_for_a_subject() -> None:
+    schemas = Schemas()
+    made = avro({"lines": OURS}.__getitem__, schemas)(Line, "lines")
+    assert made.fingerprint.decode() in schemas
+    assert schemas.get(made.fingerprint.decode()) == OURS
+    plain = json_without_schema(Line, "lines")
+    assert (plain.schema, plain.fingerprint) == ("", b"0" * 16)
+    assert describe(Line("a")) == {"sku": "a", "units": 1, "note": None}

@@ -1,0 +1,157 @@
+"""Handlers and choreographies are checked when they are made, and say what does not fit."""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from streams.application import Application
+from streams.choreography import choreography, on
+from streams.codecs import json_without_schema
+from streams.errors import WiringError
+from streams.handlers import Service
+from streams.layout import Layout
+from streams.message import Message, Row
+from streams.outcome import Outcome, nothing, outcome
+from streams.table import RowOf, Table
+
+service = Service("svc")
+
+
+class Placed(Message, frozen=True):
+    TOPIC: ClassVar[str] = "orders.placed.v1"
+    k: str
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+class Paid(Message, frozen=True):
+    TOPIC: ClassVar[str] = "orders.paid.v1"
+    k: str
+
+
+class Stock(Row, frozen=True):
+    n: int
+
+
+STOCK = Table("stock", Stock)
+
+
+@service.handler(sends=(Paid,), stock=STOCK)
+def pay(order: Placed, stock: Stock | None) -> Outcome:
+    """Take the money."""
+    return outcome(stock=Stock(n=1), send=[Paid(k=order.k)])
+
+
+@service.handler()
+def either(message: Placed | Paid, *, envelope: Any, gateway: Any) -> Outcome:
+    return nothing(f"{message} {envelope} {gateway}")
+
+
+def app(*routes: Any, **options: Any) -> Application:
+    return Application(Layout("app", 4, 2), choreography(*routes), json_without_schema, **options)
+
+
+def test_a_handler_stays_a_function_and_knows_what_it_is() -> None:
+    assert pay(Placed(k="a"), None).rows == {"stock": Stock(n=1)}
+    assert (pay.name, pay.accepts, pay.sends, pay.is_async) == ("svc.pay", (Placed,), (Paid,), False)
+    assert pay.rows == {"stock": RowOf(STOCK)}
+    assert pay.__doc__ == "Take the money."
+    assert repr(pay) == "<handler svc.pay>"
+    assert either.accepts == (Placed, Paid)
+    assert either.resources == ("gateway",)
+    assert either.wants_envelope
+
+
+def test_a_handler_must_name_its_rows_as_they_are_declared() -> None:
+    with pytest.raises(
+        WiringError, match=r"svc.wrong takes the rows \['stok'\], but is declared with \['stock'\]"
+    ):
+
+        @service.handler(stock=STOCK)
+        def wrong(order: Placed, stok: Stock | None) -> Outcome:
+            return nothing(f"{order}{stok}")
+
+
+def test_a_handler_must_say_which_message_it_takes() -> None:
+    with pytest.raises(WiringError, match="annotate its first parameter"):
+
+        @service.handler()
+        def vague(order: Any) -> Outcome:
+            return nothing(f"{order}")
+
+    with pytest.raises(WiringError, match="annotate its first parameter"):
+
+        @service.handler()
+        def none() -> Outcome:
+            return nothing("")
+
+
+def test_a_line_of_the_wiring_must_fit() -> None:
+    with pytest.raises(WiringError, match=r"on\(Paid, svc.pay\): svc.pay takes Placed"):
+        choreography(on(Paid, pay))
+    with pytest.raises(WiringError, match=r"on\(Placed\) names no handler"):
+        choreography(on(Placed))
+    with pytest.raises(WiringError, match=r"on\(Placed\) names a handler twice"):
+        choreography(on(Placed, pay, pay))
+    with pytest.raises(WiringError, match="two lines"):
+        choreography(on(Placed, pay), on(Placed, either))
+
+
+def test_two_tables_of_one_name_are_refused_and_the_lanes_own_names_are_taken() -> None:
+    @service.handler(stock=Table("stock", Stock))
+    def other(order: Placed, stock: Stock | None) -> Outcome:
+        return nothing(f"{order}{stock}")
+
+    with pytest.raises(WiringError, match="two tables are named stock"):
+        choreography(on(Placed, pay, other)).tables()
+    for name in ("inbox", "lane", "_mine"):
+
+        @service.handler(row=Table(name, Stock))
+        def own(order: Placed, row: Stock | None) -> Outcome:
+            return nothing(f"{order}{row}")
+
+        with pytest.raises(WiringError, match="taken by the lane"):
+            app(on(Placed, own))
+
+
+def test_what_comes_from_outside_is_covered_by_the_inbox_and_what_lanes_write_is_not() -> None:
+    wiring = choreography(on(Placed, pay), on(Paid, either))
+    assert wiring.uses_inbox(Placed.TOPIC)
+    assert not wiring.uses_inbox(Paid.TOPIC)
+    overridden = choreography(on(Placed, pay, inbox=False), on(Paid, either, inbox=True))
+    assert not overridden.uses_inbox(Placed.TOPIC)
+    assert overridden.uses_inbox(Paid.TOPIC)
+
+
+def test_a_resource_that_nobody_supplies_is_missed_at_start() -> None:
+    with pytest.raises(WiringError, match=r"svc.either needs \['gateway'\].*it has \['mailer'\]"):
+        app(on(Placed, either), resources={"mailer": 1})
+    bound = app(on(Placed, either), resources={"gateway": 1})
+    assert bound.routes[Placed.TOPIC].handlers[0].name == "svc.either"
+
+
+def test_a_row_that_was_not_declared_is_named_in_the_error() -> None:
+    handler = app(on(Placed, pay)).routes[Placed.TOPIC].handlers[0]
+    with pytest.raises(
+        WiringError, match=r"svc.pay returned a row named 'ledger', but is declared with \['stock'\]"
+    ):
+        handler.table_of("ledger")
+
+
+def test_an_application_knows_its_topics_tables_and_changelogs() -> None:
+    bound = app(on(Placed, pay))
+    assert bound.sources == [Placed.TOPIC]
+    assert bound.changelogs == {
+        "app-stock-changelog": "stock",
+        "app-inbox-changelog": "inbox",
+        "app-lane-changelog": "lane",
+    }
+    assert bound.message_codecs.keys() == {Placed.TOPIC, Paid.TOPIC}
+    assert bound.schemas() == {}
+
+
+def test_a_message_without_a_key_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="Paid has no key"):
+        _ = Paid(k="a").key
