@@ -1,0 +1,240 @@
+"""Slots, settings and topics: what must be right before a worker joins."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from streams import slots
+from streams.application import Application
+from streams.choreography import choreography, on
+from streams.codecs import json_without_schema
+from streams.errors import SettingsError, SteadfaustError
+from streams.handlers import Service
+from streams.layout import Layout
+from streams.message import Message, Row
+from streams.outcome import Outcome, nothing
+from streams.settings import Settings
+from streams.slots import take_slot
+from streams.table import Table
+from streams.topics import TopicSpec, declare, differences
+
+TAKE_AND_WAIT = """
+import sys
+from pathlib import Path
+from streams.slots import take_slot
+slot = take_slot(Path(sys.argv[1]))
+print(slot.number, slot.directory, flush=True)
+sys.stdin.read()
+"""
+
+
+class Other:
+    """Another process that holds a slot."""
+
+    def __init__(self, root: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_AND_WAIT, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        number, _, directory = self.process.stdout.readline().partition(" ")
+        self.number, self.directory = int(number), Path(directory.strip())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Other]:
+    process = Other(tmp_path)
+    yield process
+    process.end()
+
+
+def test_each_worker_of_a_machine_takes_the_lowest_free_slot(tmp_path: Path, other: Other) -> None:
+    assert other.number == 0
+    mine = take_slot(tmp_path)
+    assert (mine.number, mine.directory) == (1, tmp_path / "slot-1")
+    assert mine.directory != other.directory
+    other.end()
+    freed = take_slot(tmp_path)
+    assert (freed.number, freed.directory) == (0, other.directory)
+    freed.release()
+    again = take_slot(tmp_path)
+    assert again.number == 0
+    again.release()
+    mine.release()
+
+
+def test_no_slot_left_is_an_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "MOST", 1)
+    slot = take_slot(tmp_path)
+    with pytest.raises(SteadfaustError, match=r"all 1 slots under .* are taken: stop workers"):
+        take_slot(tmp_path)
+    slot.release()
+
+
+# -- settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("STEADFAUST_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults_fit_together() -> None:
+    settings = Settings()
+    assert settings.layout() == Layout("steadfaust", 16, 8)
+    delivery = settings.delivery()
+    assert delivery.inbox_retention == 15 * 86400
+    assert delivery.max_backlog >= delivery.max_batch
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADFAUST_PARTITIONS", "4")
+    monkeypatch.setenv("STEADFAUST_LANES", "4")
+    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "broker:9092")
+    monkeypatch.setenv("STEADFAUST_UNKNOWN", "is ignored")
+    settings = Settings()
+    assert settings.layout() == Layout("steadfaust", 4, 4)
+    assert settings.brokers() == "broker:9092"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lanes": 17}, "17 lanes over 16 partitions"),
+        ({"inbox_retention_days": 13}, "inbox retention of 13 days is under dead letters"),
+        ({"dead_letter_retention_days": 16}, "Raise inbox_retention or lower dead_letter_retention"),
+        ({"heartbeat": 4, "session_timeout": 10}, "heartbeat of 4 s is over a third of session_timeout"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float], message: str) -> None:
+    settings = Settings(**wrong)
+    with pytest.raises(SettingsError, match=message):
+        settings.layout(), settings.delivery()
+
+
+def test_without_a_broker_setting_the_local_stack_says_where_kafka_is(tmp_path: Path) -> None:
+    settings = Settings(var=tmp_path)
+    with pytest.raises(SettingsError, match="start one with `steadfaust up`"):
+        settings.brokers()
+    (tmp_path / "stack.json").write_text("{")
+    with pytest.raises(SettingsError, match="no local stack at"):
+        settings.brokers()
+    (tmp_path / "stack.json").write_text(json.dumps({"bootstrap": "127.0.0.1:1234"}))
+    assert settings.brokers() == "127.0.0.1:1234"
+
+
+# -- topics -------------------------------------------------------------------------------------------------
+
+
+class Placed(Message, frozen=True):
+    TOPIC: ClassVar[str] = "orders.placed.v1"
+    k: str
+
+
+class Paid(Message, frozen=True):
+    TOPIC: ClassVar[str] = "orders.paid.v1"
+    k: str
+
+
+class Stock(Row, frozen=True):
+    n: int
+
+
+service = Service("svc")
+
+
+@service.handler(sends=(Paid,), stock=Table("stock", Stock))
+def pay(order: Placed, stock: Stock | None) -> Outcome:
+    return nothing(f"{order}{stock}")
+
+
+def specs(replication: int = 3) -> dict[str, TopicSpec]:
+    app = Application(Layout("app", 6, 2), choreography(on(Placed, pay)), json_without_schema)
+    return {spec.name: spec for spec in declare(app, replication=replication)}
+
+
+def test_every_topic_of_an_application_is_declared() -> None:
+    assert {name: spec.partitions for name, spec in specs().items()} == {
+        "orders.placed.v1": 6,
+        "orders.paid.v1": 6,
+        "orders.placed.v1.dlq": 1,
+        "app-stock-changelog": 6,
+        "app-inbox-changelog": 6,
+        "app-lane-changelog": 6,
+        "app-announcements": 1,
+    }
+
+
+def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
+    declared = specs()
+    policies = {name: spec.config["cleanup.policy"] for name, spec in declared.items()}
+    compacted = {name for name, policy in policies.items() if policy == "compact"}
+    assert compacted == {"app-stock-changelog", "app-lane-changelog", "app-announcements"}
+    inbox = int(declared["app-inbox-changelog"].config["retention.ms"]) / 86_400_000
+    assert inbox == 15 * 1.5
+    assert int(declared["orders.placed.v1.dlq"].config["retention.ms"]) == 14 * 86_400_000
+
+
+@pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2")])
+def test_a_commit_survives_the_loss_of_a_replica(replication: int, in_sync: str) -> None:
+    for spec in specs(replication).values():
+        assert (spec.replication, spec.config["min.insync.replicas"]) == (replication, in_sync)
+
+
+def test_a_dead_letter_topic_takes_what_its_source_takes_and_the_headers_added_to_it() -> None:
+    declared = specs()
+    source = int(declared["orders.placed.v1"].config["max.message.bytes"])
+    assert source == 1_000_000
+    assert int(declared["orders.placed.v1.dlq"].config["max.message.bytes"]) >= source + 10_000
+
+
+SPEC = TopicSpec("t", 6, 2, {"cleanup.policy": "delete", "retention.ms": "1000", "max.message.bytes": "500"})
+
+
+def found(
+    spec: TopicSpec = SPEC, partitions: int = 6, replication: int = 2, **config: str | None
+) -> list[str]:
+    actual = {**spec.config, **{name.replace("_", "."): value for name, value in config.items()}}
+    return differences(spec, partitions=partitions, replication=replication, config=actual)
+
+
+def test_a_topic_that_is_as_declared_or_better_fits() -> None:
+    assert found() == []
+    assert found(replication=3, retention_ms="2000", max_message_bytes="501") == []
+    assert found(retention_ms="-1") == []
+
+
+@pytest.mark.parametrize(
+    ("actual", "message"),
+    [
+        ({"partitions": 4}, "t has 4 partitions, the application was first started with 6"),
+        ({"partitions": 12}, "t has 12 partitions"),
+        ({"replication": 1}, "t has 1 replicas, declared are 2"),
+        ({"cleanup_policy": "compact"}, "t has cleanup.policy=compact, declared is delete"),
+        ({"cleanup_policy": "compact,delete"}, "t has cleanup.policy=compact,delete"),
+        ({"retention_ms": "999"}, "t has retention.ms=999, declared is 1000"),
+        ({"max_message_bytes": "499"}, "t has max.message.bytes=499"),
+        ({"max_message_bytes": None}, "t has max.message.bytes=None"),
+    ],
+)
+def test_each_difference_is_said_in_words(actual: dict[str, object], message: str) -> None:
+    (difference,) = found(**actual)
+    assert message in difference
