@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from io import BytesIO
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -150,14 +151,24 @@ def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:
     return JsonCodec(kind)
 
 
+@cache
+def _stored(fingerprint: bytes) -> bytes:
+    return bytes.fromhex(fingerprint.decode())
+
+
+@lru_cache(maxsize=1024)  # damaged rows can begin with anything
+def _named(stored: bytes) -> bytes:
+    return stored.hex().encode()
+
+
 def encode_row(codec: Codec[Any], row: Any) -> bytes:
     """A row's stored form: the fingerprint of its writer's schema, then its bytes (design rule 7)."""
-    return bytes.fromhex(codec.fingerprint.decode()) + codec.encode(row)
+    return _stored(codec.fingerprint) + codec.encode(row)
 
 
 def decode_row(codec: Codec[Any], data: bytes) -> Any:
     """The row that `encode_row` made. Raises Undecodable or UnknownSchema."""
-    return codec.decode(data[FINGERPRINT_SIZE:], data[:FINGERPRINT_SIZE].hex().encode())
+    return codec.decode(data[FINGERPRINT_SIZE:], _named(data[:FINGERPRINT_SIZE]))
 
 
 def describe(value: Any) -> Mapping[str, Any]:

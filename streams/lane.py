@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import structlog
 
 from streams.application import Application
+from streams.arrival import Counters
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
 from streams.errors import Fenced, HandlerFailed, PositionLost, StoreBroken
 from streams.inbox import Inbox, bucket_length
-from streams.pipeline import Counters, Pipeline
+from streams.pipeline import Pipeline
 from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
 from streams.recovery import open_store, recover, source_partitions, source_positions
 from streams.reopening import Reopen, Reopening, is_expected
@@ -185,8 +186,7 @@ class Lane:
         await reader.assign(positions)
         inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
         self._error = None
-        pipeline = Pipeline(self._app, self.store, inbox, self._clock, self._on_progress)
-        pipeline.counters = self.counters
+        pipeline = Pipeline(self._app, self.store, inbox, self._clock, self.counters, self._on_progress)
         self._keep_house(pipeline)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)

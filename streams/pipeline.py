@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import structlog
 
-from streams.application import Application, BoundHandler, BoundMessage, BoundRoute, BoundTable
+from streams.application import Application, BoundHandler, BoundRoute, BoundTable
+from streams.arrival import Arrival, Counters
 from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
-from streams.codecs import decode_row, encode_row
-from streams.dead_letters import dead_letter
-from streams.envelope import ID, SOURCE, SUBJECT, TIME, TIMER_DUE, Envelope, derived_id, headers_size, rfc3339
+from streams.codecs import decode_row
+from streams.envelope import SOURCE, Envelope
 from streams.errors import (
     HandlerFailed,
     KeyMismatch,
@@ -30,44 +28,13 @@ from streams.errors import (
     UnknownSchema,
 )
 from streams.inbox import Inbox
-from streams.outcome import Outcome
 from streams.ports import TP, Batch, Clock, Outgoing, Record, Store
+from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences
 from streams.table import MAX_KEY_BYTES, row_key
-from streams.timers import Due, remove_timer, set_timer, timer_key, timer_name
+from streams.timers import Due, timer_key
 
 log = structlog.get_logger(__name__)
-
-#: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
-RECORD_OVERHEAD = 512
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a lane has met since it opened."""
-
-    handled: int = 0
-    duplicates: int = 0
-    dead_letters: int = 0
-    misrouted: int = 0
-    timers: int = 0
-
-
-class Arrival:
-    """A decoded message with the handlers that are still to see it."""
-
-    __slots__ = ("entry", "envelope", "handlers", "message", "record", "route")
-
-    def __init__(
-        self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, message: Any
-    ) -> None:
-        self.entry = entry
-        self.route = route
-        self.record = record
-        self.envelope = envelope
-        self.message = message
-        #: With each handler its inbox key, when the topic is covered by the inbox.
-        self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
 
 
 class Pipeline:
@@ -79,12 +46,13 @@ class Pipeline:
         store: Store,
         inbox: Inbox,
         clock: Clock,
+        counters: Counters,
         progress: Callable[[BaseException | None], None],
     ) -> None:
         """`progress` is called when an async handler has finished, with its error if it failed."""
         self.sequences = Sequences(app.layout)
         self.overlay = Overlay()
-        self.counters = Counters()
+        self.counters = counters
         #: Partitions of which the next record waits for its schema.
         self.waiting: set[TP] = set()
         self._app = app
@@ -94,10 +62,8 @@ class Pipeline:
         self._progress = progress
         self._busy: dict[bytes, deque[Arrival]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
         self._told: set[str] = set()
-        self._now = clock.now()
-        self._time = b""
+        self._stager = Stager(app, self.overlay, counters)
 
     @property
     def in_flight(self) -> int:
@@ -124,8 +90,7 @@ class Pipeline:
         room = len(records)
         if route.is_async:
             room = min(room, self._app.delivery.max_in_flight - self.in_flight)
-        self._now = self._clock.now()
-        self._time = rfc3339(self._now).encode()
+        self._stager.at(self._clock.now())
         arrivals: list[Arrival] = []
         taken = 0
         while taken < room and self._take(batch, records[taken], route, arrivals):
@@ -159,9 +124,11 @@ class Pipeline:
             self._tell_once(error)
             return False
         except PermanentError as error:
-            self._bury(entry, route, record, error, handler="")
+            self._stager.bury(entry, route, record, error, handler="")
             entry.done = True
         self.sequences.add(entry)
+        if is_last:
+            self.sequences.end_of_batch(batch.tp, entry)
         return True
 
     def _tell_once(self, error: UnknownSchema) -> None:
@@ -185,7 +152,7 @@ class Pipeline:
         ]
         prefix = prefix_of(partition)
         local = [prefix + key for _, _, key in pairs]
-        seen = self.inbox.seen(local, self._now)
+        seen = self.inbox.seen(local, self._stager.now)
         for arrival in arrivals:
             arrival.handlers = ()
         for (arrival, handler, key), own, was_seen in zip(pairs, local, seen, strict=True):
@@ -232,9 +199,9 @@ class Pipeline:
             arguments, named = self._arguments(arrival, handler)
             try:
                 outcome = handler.call(arrival.message, *arguments, **named)
-                self._stage(arrival, handler, outcome, inbox_key)
+                self._stager.stage(arrival, handler, outcome, inbox_key)
             except PermanentError as error:
-                self._give_up(arrival, handler, error, inbox_key)
+                self._stager.give_up(arrival, handler, error, inbox_key)
             except Exception as error:
                 raise self._failure(arrival, handler, error) from error
         self._done(arrival)
@@ -246,9 +213,9 @@ class Pipeline:
                 outcome = handler.call(arrival.message, *arguments, **named)
                 if handler.is_async:
                     outcome = await outcome
-                self._stage(arrival, handler, outcome, inbox_key)
+                self._stager.stage(arrival, handler, outcome, inbox_key)
             except PermanentError as error:
-                self._give_up(arrival, handler, error, inbox_key)
+                self._stager.give_up(arrival, handler, error, inbox_key)
             except Exception as error:
                 raise self._failure(arrival, handler, error) from error
         self._done(arrival)
@@ -288,98 +255,6 @@ class Pipeline:
             " committed and comes again when a worker starts."
         )
 
-    # -- staging what was decided ---------------------------------------------------------------------
-
-    def _stage(
-        self, arrival: Arrival, handler: BoundHandler, outcome: Outcome, inbox_key: bytes | None
-    ) -> None:
-        """Everything is encoded and its size checked before any of it is staged (design rule 8)."""
-        record, entry = arrival.record, arrival.entry
-        key = record.key or b""
-        changes = [self._change(handler, name, row, arrival) for name, row in outcome.rows.items()]
-        sends = []
-        if outcome.send or outcome.timers:
-            caused = arrival.envelope.caused()
-            index = count()
-            for message in outcome.send:
-                bound, outgoing = self._outgoing(handler, message, arrival, caused, next(index))
-                same = outgoing.key == key
-                partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
-                sends.append((bound.topic, partition, outgoing))
-            for timer in outcome.timers:
-                bound, outgoing = self._outgoing(handler, timer.message, arrival, caused, next(index))
-                name = timer_name(handler.name_bytes, key, timer.name)
-                change = set_timer(name, timer.due, bound.topic, outgoing)
-                self._check_size(f"{handler.name}: timer {timer.name}", change.key, change.value)
-                changes.append(change)
-        changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
-        if inbox_key is not None:
-            changes.append(Inbox.entry(inbox_key, int(self._now * 1000), outcome.note.encode()[:200]))
-        self._put(entry, changes)
-        entry.sends.extend(sends)
-
-    def _put(self, entry: Entry, changes: Sequence[Change]) -> None:
-        prefix = entry.prefix
-        for change in changes:
-            local = prefix + change.key
-            self.overlay.put(local, change)
-            entry.changes.append((local, change))
-
-    def _change(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Change:
-        table, subkey = handler.table_of(name)
-        sub = subkey(arrival.message).encode() if subkey else b""
-        key = row_key(arrival.record.key or b"", sub)
-        value = None if row is None else encode_row(table.codec, row)
-        self._check_size(f"{handler.name}: row {name}", key, value)
-        return Change(table.name, key, value, row)
-
-    def _check_size(self, what: str, key: bytes, value: bytes | None) -> None:
-        if value is not None and len(key) + len(value) > self._limit:
-            raise TooLarge(f"{what} has {len(value)} bytes, the limit is {self._limit}")
-
-    def _outgoing(
-        self,
-        handler: BoundHandler,
-        message: Any,
-        arrival: Arrival,
-        caused: Sequence[tuple[str, bytes]],
-        index: int,
-    ) -> tuple[BoundMessage, Outgoing]:
-        bound = handler.sends.get(type(message))
-        if bound is None:
-            raise HandlerFailed(
-                f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
-            )
-        key = message.key.encode()
-        value = bound.codec.encode(message)
-        own_id = derived_id(arrival.envelope.id_bytes, handler.name_bytes, index)
-        headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
-        size = len(key) + len(value) + headers_size(caused)  # only these can be large: they came from outside
-        if size > self._limit // 2 and len(key) + len(value) + headers_size(headers) > self._limit:
-            raise TooLarge(
-                f"{handler.name}: {type(message).__name__} has {len(value)} bytes, the limit is {self._limit}"
-            )
-        return bound, Outgoing(key, value, headers)
-
-    def _give_up(
-        self, arrival: Arrival, handler: BoundHandler, error: PermanentError, inbox_key: bytes | None
-    ) -> None:
-        """The message is settled for this handler, as a dead letter; the other handlers are not concerned."""
-        self._bury(arrival.entry, arrival.route, arrival.record, error, handler.name)
-        if inbox_key is not None:
-            mark = Inbox.entry(inbox_key, int(self._now * 1000), b"dead letter")
-            self._put(arrival.entry, [mark])
-
-    def _bury(
-        self, entry: Entry, route: BoundRoute, record: Record, error: PermanentError, handler: str
-    ) -> None:
-        self.counters.dead_letters += 1
-        group = self._app.layout.app_id
-        letter = dead_letter(record, error, group=group, handler=handler, now=self._now)
-        entry.sends.append((route.dead_letters, 0, letter))
-
-    # -- timers ---------------------------------------------------------------------------------------
-
     def fire(self, due: Due) -> bool:
         """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may
         yet be: by an async handler of its key, whose changes come first.
@@ -388,17 +263,5 @@ class Pipeline:
             return False
         if timer_key(due.name) in self._busy:
             return False
-        entry = Entry(due.partition, None, 0)
-        headers = [header for header in due.outgoing.headers if header[0] != TIME]
-        headers += [
-            (TIME, rfc3339(self._clock.now()).encode()),
-            (TIMER_DUE, rfc3339(due.due_ms / 1000).encode()),
-        ]
-        key = due.outgoing.key or b""
-        outgoing = Outgoing(key, due.outgoing.value, headers)
-        entry.sends.append((due.topic, self._app.layout.partition_of(key), outgoing))
-        self._put(entry, [remove_timer(due.name)])
-        entry.done = True
-        self.sequences.add(entry)
-        self.counters.timers += 1
+        self.sequences.add(self._stager.fire(due, self._clock.now()))
         return True

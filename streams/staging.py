@@ -95,8 +95,10 @@ class Sequences:
             queue = self._queues[entry.partition] = deque()
         queue.append(entry)
         self.backlog += 1
-        if entry.tp is not None:
-            self._newest[entry.tp] = entry
+
+    def end_of_batch(self, tp: TP, entry: Entry) -> None:
+        """`entry` is the last one of what was read so far."""
+        self._newest[tp] = entry
 
     def pass_by(self, tp: TP, offset: int) -> None:
         """Only markers came up to `offset`. The position follows with the next transaction, or with one of

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from streams.application import Application
+from streams.arrival import Counters
 from streams.assignment import Assignment
 from streams.lane import LaneState
-from streams.pipeline import Counters
 from streams.ports import Store
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.

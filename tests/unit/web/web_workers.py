@@ -19,7 +19,7 @@ from streams.lane import LaneState
 from streams.layout import Layout
 from streams.message import Message, Row
 from streams.outcome import nothing
-from streams.pipeline import Counters
+from streams.arrival import Counters
 from streams.ports import Store, Write
 from streams.table import Table, row_key
 from streams.testing.store import MemoryStores

@@ -1,0 +1,40 @@
+"""A message on its way through a lane, and what the lane counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streams.application import BoundHandler, BoundRoute
+from streams.envelope import Envelope
+from streams.ports import Record
+from streams.staging import Entry
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a lane has met since it opened."""
+
+    handled: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    misrouted: int = 0
+    timers: int = 0
+
+
+class Arrival:
+    """A decoded message with the handlers that are still to see it."""
+
+    __slots__ = ("entry", "envelope", "handlers", "message", "record", "route")
+
+    def __init__(
+        self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, message: Any
+    ) -> None:
+        self.entry = entry
+        self.route = route
+        self.record = record
+        self.envelope = envelope
+        self.message = message
+        #: With each handler its inbox key, when the topic is covered by the inbox.
+        self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
