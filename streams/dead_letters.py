@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import traceback
 
-from streams.envelope import rfc3339
+from streams.envelope import headers_size, rfc3339
 from streams.ports import Outgoing, Record
 
 #: A stack trace in a header must not push the message over the broker's limit (mission, mistake 10).
 MAX_TRACE_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
+#: Of the room that dead letter topics have, what names and frames of headers may take.
+ROOM_FOR_HEADERS = 2048
+#: Says that value and headers are not in the dead letter, and how many bytes the record had.
+OMITTED = "dlq-omitted-bytes"
 
 
 def dead_letter(
-    record: Record, error: BaseException, *, group: str, handler: str, now: float, retries: int = 0
+    record: Record,
+    error: BaseException,
+    *,
+    group: str,
+    handler: str,
+    now: float,
+    limit: int,
+    retries: int = 0,
 ) -> Outgoing:
-    """The record as it came, with `dlq-*` headers added. `now` in epoch seconds; `handler` may be empty."""
+    """The record as it came, with `dlq-*` headers added. `now` in epoch seconds; `handler` may be empty.
+
+    A record that was compressed can have more than `limit` bytes, which no topic of ours would take. Its
+    value and headers are left out then; they are in the source topic, at the offset that is named here.
+    """
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
     added = [
         ("dlq-error-type", type(error).__name__.encode()),
@@ -30,4 +45,7 @@ def dead_letter(
         ("dlq-handler", handler.encode()),
         ("dlq-original-timestamp", b"%d" % record.timestamp),
     ]
+    size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
+    if size > limit + ROOM_FOR_HEADERS:
+        return Outgoing((record.key or b"")[:limit], None, [*added, (OMITTED, b"%d" % size)])
     return Outgoing(record.key, record.value, [*record.headers, *added])

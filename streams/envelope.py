@@ -136,4 +136,4 @@ def rfc3339(seconds: float) -> str:
 
 def headers_size(headers: Headers) -> int:
     """Bytes that headers take in a record, a little more than less."""
-    return sum(len(name) + len(value) + 4 for name, value in headers)
+    return sum(len(name) + len(value or b"") + 4 for name, value in headers)

@@ -17,7 +17,7 @@ from streams.application import Application, BoundHandler, BoundRoute, BoundTabl
 from streams.arrival import Arrival, Counters
 from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
 from streams.codecs import decode_row
-from streams.envelope import SOURCE, Envelope
+from streams.envelope import SOURCE, Envelope, headers_size
 from streams.errors import (
     HandlerFailed,
     KeyMismatch,
@@ -33,6 +33,9 @@ from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences
 from streams.table import MAX_KEY_BYTES, row_key
 from streams.timers import Due, timer_key
+
+#: What a record's batch takes beside it, in bytes.
+FRAME = 128
 
 log = structlog.get_logger(__name__)
 
@@ -117,8 +120,8 @@ class Pipeline:
                 self._forward(entry, record, home)
             else:
                 message = route.codec.decode(record.value, envelope.fingerprint)
-                if route.inbox and message.key.encode() != record.key:
-                    raise KeyMismatch(f"it is about {message.key!r}, its key is {record.key!r}")
+                if route.inbox and (key := _key_of(message)) != record.key:
+                    raise KeyMismatch(f"it is about {key!r}, its key is {record.key!r}")
                 arrivals.append(Arrival(entry, route, record, envelope, message))
         except UnknownSchema as error:
             self._tell_once(error)
@@ -138,6 +141,9 @@ class Pipeline:
 
     def _forward(self, entry: Entry, record: Record, home: int) -> None:
         """A client with another partitioner: the message goes on to the lane of its key (design rule 2)."""
+        size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
+        if size + FRAME > self._app.delivery.max_message_bytes:  # it came compressed
+            raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
         entry.sends.append((record.topic, home, Outgoing(record.key, record.value, record.headers)))
         entry.done = True
@@ -227,10 +233,14 @@ class Pipeline:
 
     def _arguments(self, arrival: Arrival, handler: BoundHandler) -> tuple[list[Any], dict[str, Any]]:
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
-        rows = [
-            self._read(table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
-            for _, table, subkey in handler.rows
-        ]
+        try:
+            locals_ = [
+                (table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
+                for _, table, subkey in handler.rows
+            ]
+        except Exception as error:  # the subkey is the handler's too
+            raise self._failure(arrival, handler, error) from error
+        rows = [self._read(table, local) for table, local in locals_]
         return rows, {"envelope": arrival.envelope} if handler.wants_envelope else {}
 
     def _read(self, table: BoundTable, local: bytes) -> Any:
@@ -242,7 +252,7 @@ class Pipeline:
             return None
         try:
             return decode_row(table.codec, data)
-        except (Undecodable, UnknownSchema) as error:  # our own state: no message is to blame for it
+        except Undecodable as error:  # our own state: no message is to blame for it
             raise HandlerFailed(
                 f"a row of table {table.name}, key {local[4:]!r}, cannot be read: {error}"
             ) from error
@@ -265,3 +275,11 @@ class Pipeline:
             return False
         self.sequences.add(self._stager.fire(due, self._clock.now()))
         return True
+
+
+def _key_of(message: Any) -> bytes:
+    try:
+        key: str = message.key
+        return key.encode()
+    except Exception as error:
+        raise KeyMismatch(f"what it is about cannot be told: {error!r}") from error

@@ -126,7 +126,8 @@ class Stager:
         """Add the record to an entry as a dead letter, as it came. `handler` is empty when none saw it."""
         self.counters.dead_letters += 1
         group = self._app.layout.app_id
-        letter = dead_letter(record, error, group=group, handler=handler, now=self.now)
+        limit = self._app.delivery.max_message_bytes
+        letter = dead_letter(record, error, group=group, handler=handler, now=self.now, limit=limit)
         entry.sends.append((route.dead_letters, 0, letter))
 
     def fire(self, due: Due, now: float) -> Entry:

@@ -246,3 +246,40 @@ async def test_a_message_that_came_by_a_foreign_partition_is_sent_on_and_handled
     await check(world, work, events)
     await check_store(world, 0)
     await check_store(world, 1)
+
+
+@pytest.mark.parametrize("how", ["undecodable", "astray"])
+async def test_a_compressed_message_larger_than_any_record_may_be_does_not_stop_the_lane(
+    fake: FakeWorld, how: str
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    post = fake.event(work, "a", 9)
+    if how == "undecodable":
+        bad = post._replace(value=b"?" * 200_000)
+    else:
+        bad = post._replace(
+            value=(post.value or b"")[:-1] + b" " * 200_000 + b"}", partition=1 - post.partition
+        )
+    letter = await beside_good_ones(fake, work, bad)
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"a", None)
+    assert int(headers["dlq-omitted-bytes"]) > 200_000
+    assert headers["dlq-error-type"] == (b"Undecodable" if how == "undecodable" else b"TooLarge")
+
+
+async def test_a_message_that_cannot_say_what_it_is_about_is_a_dead_letter(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+
+    def key(event: Any) -> str:
+        if event.i == 9:
+            raise IndexError("no lines")
+        return str(event.k)
+
+    bad = fake.event(work, "a", 9)
+    monkeypatch.setattr(work.made, "key", property(key))
+    letter = await beside_good_ones(fake, work, bad)
+    assert dict(letter.headers)["dlq-error-type"] == b"KeyMismatch"

@@ -7,12 +7,12 @@ from collections import defaultdict
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_workloads import MADE_NEWER, MADE_OLDER, asking, avro_codecs, counting
+from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, asking, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, World
 
 from streams.codecs import Schemas, fingerprint_of
 from streams.errors import HandlerFailed, PermanentError
-from streams.ports import TP
+from streams.ports import TP, Write
 
 
 class Outside:
@@ -295,3 +295,24 @@ async def test_what_is_no_fingerprint_can_never_be_announced_and_does_not_wait(
     await lane.stop()
     (letter,) = await dead_letters(fake, work.source)
     assert dict(letter.headers)["dlq-error-type"] == b"Undecodable"
+
+
+async def test_a_row_of_an_unknown_schema_waits_until_it_is_announced(fake: FakeWorld) -> None:
+    work, schemas = counting(fake.name), Schemas()
+    await fake.start(work, codecs=avro_codecs(schemas))
+    await fake.post(fake.event(work, "a", 0))
+    lane = await fake.open()
+    await fake.until(lambda: lane.handled == 1)
+    await fake.settled(work.source)
+    store = lane.lane.store
+    ((key, value),) = store.scan("counts")
+    newer_row = COUNT.replace('"fields": [', '"fields": [{"name": "more", "type": "int"},')
+    store.apply([Write("counts", key, bytes.fromhex(fingerprint_of(newer_row)) + b"\x02" + value[8:])], {})
+    await fake.post(fake.event(work, "a", 1))
+    await fake.until(lambda: lane.lane.reopened > 20)
+    assert lane.lane.state != "quarantined"
+    schemas.add(newer_row)
+    await fake.until(lambda: lane.handled == 2)
+    await fake.settled(work.source)
+    await lane.stop()
+    assert await outputs_of(fake, work) == 2

@@ -109,8 +109,10 @@ def deep(levels: int, text: str) -> None:
     deep(levels - 1, text)
 
 
-def letter_of(error: BaseException, headers: Any = (("ce_id", b"m-1"),)) -> Any:
-    return dead_letter(Record(headers), error, group="app", handler="svc.pay", now=2.0, retries=4)
+def letter_of(error: BaseException, headers: Any = (("ce_id", b"m-1"),), limit: int = 500) -> Any:
+    return dead_letter(
+        Record(headers), error, group="app", handler="svc.pay", now=2.0, limit=limit, retries=4
+    )
 
 
 def test_a_dead_letter_is_the_record_with_headers_added_behind_its_own() -> None:
@@ -132,6 +134,17 @@ def test_a_dead_letter_is_the_record_with_headers_added_behind_its_own() -> None
         "dlq-handler": b"svc.pay",
         "dlq-original-timestamp": b"1500",
     }
+
+
+def test_a_record_that_no_topic_would_take_leaves_its_place_and_size() -> None:
+    whole = letter_of(PermanentError("no"), [("ce_id", b"m" * 2_500)])
+    assert whole.value == b"v"
+    letter = letter_of(PermanentError("no"), [("ce_id", b"m" * 2_600)])
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"k", None)
+    assert "ce_id" not in headers
+    assert headers["dlq-omitted-bytes"] == b"2611"
+    assert headers["dlq-source-offset"] == b"17"
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "é" * 100_000, "\udcff" * 100_000])
