@@ -87,8 +87,8 @@ class Transactions(Protocol):
     async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
         """Write every record and wait until the broker has them all.
 
-        Returns for each partition the offset after its last record. Raises Fenced, or OutcomeUnknown
-        when any record was refused or its answer was lost.
+        Returns for each partition the offset after its last record. Raises Fenced, Refused when the broker
+        does not take a record for what it is, or OutcomeUnknown when an answer was lost.
         """
 
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:

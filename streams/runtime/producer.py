@@ -11,11 +11,23 @@ from itertools import zip_longest
 from typing import Any, NoReturn, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import InvalidProducerEpoch, KafkaError, NotEnoughReplicasError, ProducerFenced
+from aiokafka.errors import (
+    CorruptRecordException,
+    InvalidProducerEpoch,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    NotEnoughReplicasError,
+    PolicyViolationError,
+    ProducerFenced,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
-from streams.errors import Fenced, OutcomeUnknown, SteadfaustError, TooLarge
+from streams.errors import Fenced, OutcomeUnknown, Refused, SteadfaustError, TooLarge
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, require_partitions
 
@@ -29,6 +41,17 @@ sender.BACKOFF_OVERRIDE = 0.003
 # partition; aiokafka retries after this time, 100 ms unless set.
 _RETRY_BACKOFF_MS = 10
 _CLOSE_TIMEOUT = 2.0
+
+# What the broker says about the records themselves: the same ones would be refused again.
+_REFUSALS = (
+    CorruptRecordException,
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
 
 
 class _SeldomNotEnoughReplicas(logging.Filter):
@@ -107,7 +130,8 @@ class KafkaTransactions:
         """Write every record and wait until the broker has them all.
 
         Returns for each partition the offset after its last record; the transaction's marker comes later
-        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch.
+        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch, and
+        Refused when the broker does not take one for what it is.
         """
         self._running()
         timestamp = int(time.time() * 1000)
@@ -212,9 +236,8 @@ class KafkaTransactions:
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
         else:
             reason = f"no answer within {bound:g} s" if isinstance(error, TimeoutError) else repr(error)
-            self._failure = OutcomeUnknown(
-                f"{self._id} failed to {name} ({reason}): discard it and start another"
-            )
+            kind = Refused if isinstance(error, _REFUSALS) else OutcomeUnknown
+            self._failure = kind(f"{self._id} failed to {name} ({reason}): discard it and start another")
         raise self._failure from error
 
     def _was_fenced(self, error: BaseException | None) -> bool:

@@ -13,7 +13,15 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 
-from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, PositionLost, TooLarge, TopicMismatch
+from streams.errors import (
+    ClusterUnavailable,
+    Fenced,
+    OutcomeUnknown,
+    PositionLost,
+    Refused,
+    TooLarge,
+    TopicMismatch,
+)
 from streams.ports import TP, Cluster, Outgoing, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
@@ -609,6 +617,22 @@ async def test_a_discarded_producer_sends_nothing_more(kafka: Any) -> None:
     async with asyncio.timeout(BOUND):
         await world.close()
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
+    await world.close()
+
+
+async def test_a_record_that_the_broker_does_not_take_for_what_it_is_is_refused(kafka: Any) -> None:
+    world = KafkaWorld(kafka.bootstrap)
+    name = unique("topic")
+    async with KafkaTopics(kafka.bootstrap) as topics:
+        await topics.create([TopicSpec(name, 1, 1, {"max.message.bytes": "1000"})])
+    producer = world.cluster.transactions(unique("id"))
+    await producer.start()
+    await producer.begin()
+    with pytest.raises(Refused, match="MessageSizeTooLarge"):
+        await producer.send({TP(name, 0): out(b"x" * 5_000)})
+    with pytest.raises(Refused):
+        await producer.commit()
+    await producer.discard()
     await world.close()
 
 
