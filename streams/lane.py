@@ -282,6 +282,7 @@ class Lane:
         return (
             pipeline.in_flight >= delivery.max_in_flight
             or pipeline.sequences.backlog + _records_in(held) >= delivery.max_backlog
+            or pipeline.sequences.backlog_bytes >= delivery.max_backlog_bytes
         )
 
     async def _park(
@@ -330,7 +331,7 @@ class Lane:
                 continue
             if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
-            staged = pipeline.sequences.take(self._reopening.limit)
+            staged = pipeline.sequences.take(self._reopening.limit, self._app.delivery.max_batch_bytes)
             self._in_commit = staged.messages
             ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
             changelogs = self._app.changelogs

@@ -108,7 +108,8 @@ class Pipeline:
     def _take(self, batch: Batch, record: Record, route: BoundRoute, arrivals: list[Arrival]) -> bool:
         """Give a record its place in the order; False when it has to wait for its schema."""
         is_last = record is batch.records[-1]
-        entry = Entry(batch.tp.partition, batch.tp, batch.next_offset if is_last else record.offset + 1)
+        next_offset = batch.next_offset if is_last else record.offset + 1
+        entry = Entry(batch.tp.partition, batch.tp, next_offset, len(record.value or b""))
         try:
             envelope = Envelope(record)
             if record.key is None or record.value is None:

@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     heartbeat: float = Field(
         default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
     )
-    max_batch: int = Field(default=2000, ge=1, description="messages in one transaction at most")
+    max_batch: int = Field(default=4000, ge=1, description="messages in one transaction at most")
     max_in_flight: int = Field(
         default=64, ge=1, description="keys of a lane with an outbound call under way at most"
     )
@@ -71,7 +71,7 @@ class Settings(BaseSettings):
             )
         return Delivery(
             max_batch=self.max_batch,
-            max_backlog=self.max_batch * 4,
+            max_backlog=self.max_batch * 3,
             max_in_flight=self.max_in_flight,
             max_message_bytes=self.max_message_bytes,
             inbox_retention=inbox,

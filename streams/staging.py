@@ -20,14 +20,15 @@ NO_HEADERS: list[tuple[str, bytes]] = []
 class Entry:
     """One message on its way, and later what it decided. `done` once its handlers have finished."""
 
-    __slots__ = ("changes", "done", "next_offset", "partition", "prefix", "sends", "taken", "tp")
+    __slots__ = ("changes", "done", "next_offset", "partition", "prefix", "sends", "size", "taken", "tp")
 
-    def __init__(self, partition: int, tp: TP | None, next_offset: int) -> None:
-        """`tp` is None for what did not come from a topic, such as a timer."""
+    def __init__(self, partition: int, tp: TP | None, next_offset: int, size: int = 0) -> None:
+        """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes."""
         self.partition = partition
         self.prefix = prefix_of(partition)
         self.tp = tp
         self.next_offset = next_offset
+        self.size = size
         #: Each with its local key, which several steps need.
         self.changes: list[tuple[bytes, Change]] = []
         self.sends: list[tuple[str, int, Outgoing]] = []
@@ -87,6 +88,7 @@ class Sequences:
         self._newest: dict[TP, Entry] = {}
         self._passed: dict[TP, int] = {}
         self.backlog = 0
+        self.backlog_bytes = 0
 
     def add(self, entry: Entry) -> None:
         """Take an entry's place in the order; it may finish later."""
@@ -95,6 +97,7 @@ class Sequences:
             queue = self._queues[entry.partition] = deque()
         queue.append(entry)
         self.backlog += 1
+        self.backlog_bytes += entry.size
 
     def end_of_batch(self, tp: TP, entry: Entry) -> None:
         """`entry` is the last one of what was read so far."""
@@ -123,11 +126,13 @@ class Sequences:
         """Where the uncommitted work begins, to recognise a commit that fails again and again."""
         return {q[0].tp: q[0].next_offset for q in self._queues.values() if q and q[0].tp is not None}
 
-    def take(self, limit: int) -> Staged:
-        """Stage the finished prefix of every partition, `limit` messages at most."""
+    def take(self, limit: int, max_bytes: int = 1 << 62) -> Staged:
+        """Stage the finished prefix of every partition: `limit` messages at most, and no more once they came
+        to `max_bytes`.
+        """
         staged = Staged(offsets=self._passed)
         self._passed = {}
-        for entry in self._finished(limit):
+        for entry in self._finished(limit, max_bytes):
             self._stage(staged, entry)
         self.backlog -= staged.messages
         for tp, offset in staged.offsets.items():
@@ -147,14 +152,17 @@ class Sequences:
                 queue = queues[local[:2]] = records[self._changelog(table, local[:2])] = []
             queue.append(Outgoing(change.key, change.value, NO_HEADERS))
 
-    def _finished(self, limit: int) -> Iterator[Entry]:
+    def _finished(self, limit: int, max_bytes: int) -> Iterator[Entry]:
         for partition in list(self._queues):
-            if limit == 0:
+            if limit == 0 or max_bytes <= 0:
                 return
             queue = self._queues[partition] = self._queues.pop(partition)  # next time the others come first
-            while limit and queue and queue[0].done:
+            while limit and max_bytes > 0 and queue and queue[0].done:
+                entry = queue.popleft()
                 limit -= 1
-                yield queue.popleft()
+                max_bytes -= entry.size
+                self.backlog_bytes -= entry.size
+                yield entry
 
     @staticmethod
     def _stage(staged: Staged, entry: Entry) -> None:

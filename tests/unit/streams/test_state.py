@@ -296,3 +296,15 @@ def test_timers_of_different_keys_and_names_never_meet(
     one, two = timer_name(b"h", key.encode(), name), timer_name(b"h", other.encode(), other_name)
     assert (one == two) is ((key, name) == (other, other_name))
     assert timer_key(one) == key.encode()
+
+
+def test_a_transaction_takes_no_more_once_its_messages_came_to_the_bound_in_bytes() -> None:
+    sequences = Sequences(Layout("app", partitions=2, lanes=1))
+    for offset in range(6):
+        entry = Entry(offset % 2, TP("t", offset % 2), offset // 2 + 1, size=100)
+        entry.done = True
+        sequences.add(entry)
+    assert sequences.backlog_bytes == 600
+    assert sequences.take(limit=10, max_bytes=250).messages == 3
+    assert sequences.backlog_bytes == 300
+    assert sequences.take(limit=10, max_bytes=1).messages == 1
