@@ -10,6 +10,7 @@ import msgspec
 from aiohttp.test_utils import TestClient, TestServer
 
 from streams.application import Application
+from streams.arrival import Counters
 from streams.assignment import Assignment
 from streams.changes import store_key
 from streams.choreography import choreography, on
@@ -19,7 +20,6 @@ from streams.lane import LaneState
 from streams.layout import Layout
 from streams.message import Message, Row
 from streams.outcome import nothing
-from streams.arrival import Counters
 from streams.ports import Store, Write
 from streams.table import Table, row_key
 from streams.testing.store import MemoryStores
