@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from lane_worlds import FakeWorld, KafkaWorld, World, closing
+from lane_kafka import KafkaWorld
+from lane_worlds import FakeWorld, World, closing
 
 
 @pytest.fixture(params=["fake", "kafka"])
@@ -26,3 +27,9 @@ async def fake() -> AsyncIterator[FakeWorld]:
     made = FakeWorld()
     async with closing(made):
         yield made
+
+
+@pytest.fixture
+def fatal() -> list[BaseException]:
+    """Errors for which a worker would stop."""
+    return []

@@ -1,0 +1,36 @@
+"""Hosts of lanes, for the tests of a worker's membership."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lane_workloads import Workload
+from lane_worlds import Post, World
+
+from streams.lane_host import LaneHost
+from streams.testing.faults import NoFaults
+
+
+def host_of(world: World, fatal: list[BaseException], faults: Any = None, stores: Any = None) -> LaneHost:
+    host = LaneHost(
+        world.app,
+        cluster=world.cluster,
+        stores=stores or world.machine,
+        clock=world.clock,
+        faults=faults or NoFaults(),
+        on_fatal=fatal.append,
+    )
+    world.at_end.append(host.stop)
+    return host
+
+
+async def opened(world: World, host: LaneHost) -> None:
+    await world.until(lambda: all(lane.state == "open" for lane in host.lanes.values()))
+
+
+def some(world: World, work: Workload, numbers: range) -> list[Post]:
+    return [world.event(work, key, i) for i in numbers for key in "abcdefgh"]
+
+
+def of_lane(world: World, events: list[Post], lane: int) -> list[Post]:
+    return [post for post in events if world.app.layout.lane_of(post.partition) == lane]

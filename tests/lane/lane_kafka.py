@@ -1,0 +1,72 @@
+"""The world of Kafka and RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
+from lane_worlds import Post, World
+
+from streams.ports import TP
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.store import RocksStores
+from streams.runtime.topics import ensure_topics
+from streams.system import SystemClock
+from streams.topics import DEAD_LETTER_ROOM
+
+
+class KafkaWorld(World):
+    """One real broker, and RocksDB in `directory`."""
+
+    is_fake = False
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        super().__init__()
+        self.clock = SystemClock()
+        self._bootstrap = bootstrap
+        self._directory = directory
+        self._machines = count()
+        self._producer: Any = None
+
+    async def _start(self) -> None:
+        largest = self.app.delivery.max_message_bytes
+        options = KafkaOptions(max_batch=largest, max_record=largest + DEAD_LETTER_ROOM, fetch_wait=0.1)
+        await ensure_topics(self.app, self._bootstrap, replication=1, options=options)
+        self.cluster = KafkaCluster(self._bootstrap, options)
+        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, linger_ms=5)
+        await self._producer.start()
+
+    def stores(self) -> RocksStores:
+        return RocksStores(self._directory / f"machine-{next(self._machines)}")
+
+    async def _tick(self) -> None:
+        await asyncio.sleep(0.01)
+
+    async def post(self, *posts: Post) -> None:
+        sent = [
+            await self._producer.send(
+                post.topic, post.value, post.key, partition=post.partition, headers=post.headers
+            )
+            for post in posts
+        ]
+        await asyncio.gather(*sent)
+
+    async def truncate(self, tp: TP, before: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({tp: RecordsToDelete(before)})
+        finally:
+            await admin.close()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._producer is not None:
+            await self._producer.stop()
+            await self.cluster.close()

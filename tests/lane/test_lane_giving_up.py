@@ -1,0 +1,151 @@
+"""One lane that gives up does not take the others along, an outage makes none give up, and both are seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lane_checker import check
+from lane_hosts import host_of, of_lane, opened, some
+from lane_workloads import asking, counting
+from lane_worlds import FakeWorld, World
+
+import streams.reopening
+from streams.errors import ClusterUnavailable, OutcomeUnknown, Refused
+from streams.lane_host import STUCK_AFTER, LaneHost
+from streams.ports import TP
+from streams.testing.faults import NoFaults
+
+
+class Always:
+    """Raises at a point, each time that `when` says so."""
+
+    def __init__(self, point: str, error: Callable[[], Exception]) -> None:
+        self.times = 0
+        self.on = True
+        self._point = point
+        self._error = error
+
+    async def reach(self, point: str) -> None:
+        if self.on and point == self._point:
+            self.times += 1
+            raise self._error()
+
+
+async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others_go_on(
+    world: World, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.reopening, "DELAY", 0.001)
+    work = counting(world.name)
+    await world.start(work, partitions=2, lanes=2)
+    events = some(world, work, range(3))
+    bad = of_lane(world, events, 0)[5]
+    bad_id = dict(bad.headers)["ce_id"]
+    cluster = Refusing(world.cluster, work.output, bad_id)
+    host = LaneHost(
+        world.app,
+        cluster=cluster,
+        stores=world.machine,
+        clock=world.clock,
+        faults=NoFaults(),
+        on_fatal=fatal.append,
+    )
+    world.at_end.append(host.stop)
+    await world.post(*events)
+    await host.assign({0, 1}, set(), world.app.sources)
+    await world.until(lambda: host.lanes[0].state == "quarantined")
+    assert cluster.refused > 5
+    assert host.stuck() == [host.lanes[0]]
+    more = of_lane(world, some(world, work, range(3, 4)), 1)
+    await world.post(*more)
+    elsewhere = of_lane(world, events, 1) + more
+    good = of_lane(world, events, 0)[:5] + elsewhere
+    await world.until(lambda: host.lanes[1].counters.handled == len(elsewhere) and not host.lanes[1].backlog)
+    tp = TP(work.source, 0)
+    assert (await world.cluster.committed(world.name, [tp]))[tp] == 5
+    await host.stop()
+    assert fatal == []
+    await check(world, work, good, settled=False)
+    mended = host_of(world, fatal)
+    await mended.assign({0, 1}, set(), world.app.sources)
+    await world.settled(work.source)
+    await mended.stop()
+    await check(world, work, events + more)
+
+
+class Refusing:
+    """A cluster whose broker refuses what is sent in answer to one message."""
+
+    def __init__(self, cluster: Any, topic: str, caused_by: bytes) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._caused_by = caused_by
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def transactions(self, transactional_id: str) -> Any:
+        producer = self._cluster.transactions(transactional_id)
+        send = producer.send
+
+        async def refuse(batches: Any) -> Any:
+            for tp, records in batches.items():
+                if tp.topic == self._topic and any(
+                    dict(record.headers)["ce_causationid"] == self._caused_by for record in records
+                ):
+                    self.refused += 1
+                    raise Refused("the broker says no")
+            return await send(batches)
+
+        producer.send = refuse
+        return producer
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, ClusterUnavailable, TimeoutError, OSError])
+async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
+    fake: FakeWorld, fatal: list[BaseException], error: type[Exception]
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    events = some(fake, work, range(3))
+    await fake.post(*events)
+    outage = Always("sent", lambda: error("the network is down"))
+    host = host_of(fake, fatal, outage)
+    await host.assign({0}, set(), fake.app.sources)
+    start = fake.clock.now()
+    await fake.until(lambda: fake.clock.now() - start > STUCK_AFTER + 10 and outage.times > 10)
+    assert host.stuck() == [host.lanes[0]]
+    outage.on = False
+    await fake.settled(work.source)
+    assert host.stuck() == []
+    await host.stop()
+    assert fatal == []
+    await check(fake, work, events)
+
+
+async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    go_on = asyncio.Event()
+
+    async def ask(key: str, i: int) -> None:
+        await go_on.wait()
+
+    work = asking(fake.name, ask)
+    await fake.start(work)
+    host = host_of(fake, fatal)
+    await host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    await fake.clock.advance(3 * STUCK_AFTER)
+    assert host.stuck() == []
+    await fake.post(fake.event(work, "a", 1))
+    await fake.until(lambda: host.lanes[0].backlog)
+    assert host.stuck() == []
+    await fake.clock.advance(STUCK_AFTER + 1)
+    assert host.stuck() == [host.lanes[0]]
+    go_on.set()
+    await fake.settled(work.source)
+    assert host.stuck() == []

@@ -1,0 +1,79 @@
+"""Timers come up when due; what was moved, cancelled or fired meanwhile is recognised."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.changes import LANE, TIMERS_BY_DUE, Change, Writes
+from streams.ports import Outgoing, Write
+from streams.testing.store import MemoryStore, MemoryStores
+from streams.timers import due_timers, next_due, remove_timer, set_timer, timer_key, timer_name
+
+WRITES = Writes(100.0)
+
+
+def store() -> MemoryStore:
+    return MemoryStores().open(0)
+
+
+def put(rows: MemoryStore, change: Change, partition: int = 0) -> None:
+    rows.apply(WRITES.of(LANE, partition, [(change.key, change.value)]), {})
+
+
+def message(text: bytes) -> Outgoing:
+    return Outgoing(b"k", text, [("ce_id", b"1")])
+
+
+def drained(rows: MemoryStore, now: float) -> list[bytes | None]:
+    """What is due; stale index entries are dropped as a lane does."""
+    found = list(due_timers(rows, now))
+    rows.apply([Write(TIMERS_BY_DUE, index, None) for due, index in found if due is None], {})
+    return [due.outgoing.value for due, _ in found if due is not None]
+
+
+def test_timers_come_up_in_order_when_due_and_not_before() -> None:
+    rows = store()
+    for name, due in (("late", 3.0), ("early", 1.0), ("exact", 2.0)):
+        put(rows, set_timer(timer_name(b"h", b"k", name), due, "topic", message(name.encode())))
+    assert next_due(rows) == 1.0
+    assert drained(rows, 0.999) == []
+    assert drained(rows, 2.0) == [b"early", b"exact"]
+    assert drained(rows, 9.0) == [b"early", b"exact", b"late"]
+
+
+def test_a_moved_a_cancelled_and_a_fired_timer_leave_a_stale_entry_that_is_dropped() -> None:
+    rows = store()
+    moved, cancelled = timer_name(b"h", b"k", "moved"), timer_name(b"h", b"k", "cancelled")
+    put(rows, set_timer(moved, 1.0, "topic", message(b"old")))
+    put(rows, set_timer(moved, 5.0, "topic", message(b"new")))
+    put(rows, set_timer(cancelled, 1.0, "topic", message(b"never")))
+    put(rows, remove_timer(cancelled))
+    assert drained(rows, 2.0) == []
+    assert len(list(rows.scan(TIMERS_BY_DUE))) == 1
+    assert drained(rows, 5.0) == [b"new"]
+    put(rows, set_timer(moved, 2.0, "topic", message(b"earlier again")))
+    assert drained(rows, 3.0) == [b"earlier again"]
+
+
+def test_a_due_timer_has_all_that_is_needed_to_send_it() -> None:
+    rows = store()
+    name = timer_name(b"svc.h", b"k", "alarm")
+    put(rows, set_timer(name, 1.5, "topic", message(b"body")), partition=7)
+    ((due, _),) = due_timers(rows, 2.0)
+    assert due is not None
+    assert (due.partition, due.name, due.due_ms, due.topic) == (7, name, 1500, "topic")
+    assert (due.outgoing.key, due.outgoing.value) == (b"k", b"body")
+    assert [tuple(header) for header in due.outgoing.headers] == [("ce_id", b"1")]
+
+
+TEXT = st.text(st.sampled_from("a\0b"), max_size=5)
+
+
+@given(TEXT, TEXT, TEXT, TEXT)
+def test_timers_of_different_keys_and_names_never_meet(
+    key: str, name: str, other: str, other_name: str
+) -> None:
+    one, two = timer_name(b"h", key.encode(), name), timer_name(b"h", other.encode(), other_name)
+    assert (one == two) is ((key, name) == (other, other_name))
+    assert timer_key(one) == key.encode()
