@@ -93,13 +93,14 @@ class BoundHandler:
 
 @dataclass(frozen=True, slots=True)
 class BoundRoute:
-    """A topic with what happens to its messages."""
+    """A topic with what happens to its messages. `outside` says that clients write it, not our handlers."""
 
     topic: str
     codec: Codec[Any]
     handlers: tuple[BoundHandler, ...]
     handlers_without_inbox: tuple[tuple[BoundHandler, None], ...]
     inbox: bool
+    outside: bool
     is_async: bool
     dead_letters: str
 
@@ -137,6 +138,7 @@ class Application:
                 handlers := tuple(bound[handler.name] for handler in route.handlers),
                 tuple((handler, None) for handler in handlers),
                 wiring.uses_inbox(topic),
+                topic not in wiring.sent,
                 any(handler.is_async for handler in handlers),
                 dead_letter_topic(topic),
             )

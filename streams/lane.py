@@ -7,7 +7,6 @@ only then does the local store change. On any doubt it drops what is staged and 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
@@ -20,8 +19,9 @@ from streams.arrival import Counters
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
 from streams.errors import Fenced, HandlerFailed, PositionLost, StoreBroken
 from streams.inbox import Inbox, bucket_length
+from streams.intake import Intake
 from streams.pipeline import Pipeline
-from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
+from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
 from streams.recovery import open_store, recover, source_partitions, source_positions
 from streams.reopening import Reopen, Reopening, is_expected
 from streams.staging import writes_of
@@ -32,9 +32,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
-FETCH_RECORDS = 500
-FETCH_TIMEOUT = 0.5
+#: How long a full lane waits for room before it looks again, in seconds.
+FULL_PAUSE = 0.2
 #: Between looks at the timers, in seconds: a timer is late by this much at most when the lane is idle.
 TIMER_INTERVAL = 0.1
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
@@ -258,67 +257,18 @@ class Lane:
         self._room.set()
 
     async def _read(self, pipeline: Pipeline, reader: Reader) -> None:
-        held: dict[TP, deque[Batch]] = {}
-        parked: dict[TP, int] = {}
+        sources = source_partitions(self._app, self.number, self.topics)
+        intake = Intake(sources, pipeline, reader, self._app.delivery, self._wake.set)
         while not self._stopping.is_set():
             self._room.clear()
-            self._take_held(pipeline, held)
-            await self._park(pipeline, reader, held, parked)
-            if self._is_full(pipeline, held):
-                # A schema may be announced without anything else happening. Not wait_for: that one can
-                # swallow a cancellation on Python 3.11.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.2):
-                        await self._room.wait()
+            if await intake.step():
+                await asyncio.sleep(0)  # records that were there already must not starve the other lanes
                 continue
-            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=FETCH_TIMEOUT)
-            for batch in batches:
-                held.setdefault(batch.tp, deque()).append(batch)
-            self._take_held(pipeline, held)
-            await asyncio.sleep(0)  # records that were there already must not starve the other lanes
-
-    def _is_full(self, pipeline: Pipeline, held: Mapping[TP, deque[Batch]]) -> bool:
-        delivery = self._app.delivery
-        return (
-            pipeline.in_flight >= delivery.max_in_flight
-            or pipeline.sequences.backlog + _records_in(held) >= delivery.max_backlog
-            or pipeline.sequences.backlog_bytes >= delivery.max_backlog_bytes
-        )
-
-    async def _park(
-        self, pipeline: Pipeline, reader: Reader, held: dict[TP, deque[Batch]], parked: dict[TP, int]
-    ) -> None:
-        """A partition that waits for a schema must not fill the lane up: of what was read only the first
-        record is kept, and the rest is read again once that one was taken. `parked` has where from.
-        """
-        back = [tp for tp in parked if tp not in held]
-        full = _records_in(held) >= self._app.delivery.max_backlog // 2
-        blocked = [tp for tp in held if tp in pipeline.waiting and tp not in parked] if full else []
-        if not back and not blocked:
-            return
-        sources = source_partitions(self._app, self.number, self.topics)
-        positions = {tp: reader.position(tp) for tp in sources if tp not in parked}
-        positions |= {tp: parked.pop(tp) for tp in back}
-        for tp in blocked:
-            first = held[tp][0].records[0]
-            held[tp] = deque([Batch(tp, [first], first.offset + 1)])
-            parked[tp] = first.offset + 1
-            del positions[tp]
-        await reader.assign(positions)
-
-    def _take_held(self, pipeline: Pipeline, held: dict[TP, deque[Batch]]) -> None:
-        """Offer batches to the pipeline, each partition's in order; what it cannot take stays."""
-        for tp in list(held):
-            batches = held[tp]
-            while batches:
-                rest = pipeline.accept(batches.popleft())
-                if rest is not None:
-                    batches.appendleft(rest)
-                    break
-            else:
-                del held[tp]
-        if pipeline.sequences.backlog or pipeline.sequences.has_passed:
-            self._wake.set()
+            # A schema may be announced without anything else happening. Not wait_for: that one can
+            # swallow a cancellation on Python 3.11.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FULL_PAUSE):
+                    await self._room.wait()
 
     async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
         assert self.store is not None
@@ -385,7 +335,3 @@ class Lane:
         if expired := pipeline.inbox.expire(self._clock.now()):
             log.info("inbox_expired", lane=self.number, buckets=expired)
         self.store.apply((), {})
-
-
-def _records_in(held: Mapping[TP, deque[Batch]]) -> int:
-    return sum(len(batch.records) for batches in held.values() for batch in batches)

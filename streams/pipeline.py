@@ -117,11 +117,11 @@ class Pipeline:
                 raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
             if len(record.key) > MAX_KEY_BYTES:
                 raise TooLarge(f"its key has {len(record.key)} bytes, the limit is {MAX_KEY_BYTES}")
-            if route.inbox and (home := self._app.layout.partition_of(record.key)) != record.partition:
+            if route.outside and (home := self._app.layout.partition_of(record.key)) != record.partition:
                 self._forward(entry, record, home)
             else:
                 message = route.codec.decode(record.value, envelope.fingerprint)
-                if route.inbox and (key := _key_of(message)) != record.key:
+                if route.outside and (key := _key_of(message)) != record.key:
                     raise KeyMismatch(f"it is about {key!r}, its key is {record.key!r}")
                 arrivals.append(Arrival(entry, route, record, envelope, message))
         except UnknownSchema as error:

@@ -12,7 +12,7 @@ import structlog
 
 from streams.application import Application
 from streams.changes import POSITIONS, Writes, store_key
-from streams.errors import PositionLost, StoreBroken
+from streams.errors import ClusterUnavailable, PositionLost, StoreBroken
 from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Write
 
 log = structlog.get_logger(__name__)
@@ -98,7 +98,12 @@ async def recover(
     await reader.assign({tp: positions[tp] for tp in todo})
     records, moved = 0, clock.now()
     while todo:
-        batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
+        try:
+            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
+        except PositionLost as error:  # retention has moved a changelog's begin meanwhile: begin again
+            raise ClusterUnavailable(
+                f"lane {lane}: a changelog was cut while it was read: {error}"
+            ) from error
         records += restore(store, writes, tables, batches)
         if batches:
             await faults.reach("recovering")

@@ -15,6 +15,7 @@ from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, re
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY = 1.0
+TOUCH_INTERVAL = 600.0
 
 
 class Standby:
@@ -59,9 +60,13 @@ class Standby:
                     now=self._clock.now(),
                 )
                 await reader.assign(positions)
+                touched = self._clock.now()
                 while not self._stopping.is_set():
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
                     self.records += restore(store, self._writes, tables, batches)
+                    if not batches and self._clock.now() - touched > TOUCH_INTERVAL:
+                        touched = self._clock.now()
+                        store.apply((), {})  # idle, but current: not to be rebuilt as too old
             finally:
                 await reader.close()
         finally:
