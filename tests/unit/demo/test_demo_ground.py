@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def test_ports_in_a_row_are_all_free() -> None:
 def test_workers_find_kafka_and_gateway_through_the_demos_own_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [name for name in os.environ if name.startswith("STEADFAUST_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "elsewhere:9092")
     monkeypatch.setenv("STEADFAUST_GATEWAY_URL", "http://elsewhere/")
     monkeypatch.setenv("STEADFAUST_LANES", "4")
