@@ -2,6 +2,8 @@
 
 It reads, runs handlers, and commits state, inbox, outputs and source positions in one Kafka transaction;
 only then does the local store change. On any doubt it drops what is staged and opens again.
+
+Longer than other modules: opening, reading, committing and reopening are one life, read in one place.
 """
 
 from __future__ import annotations
