@@ -20,7 +20,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a member is told. `owners` maps each lane to its owner's web address.
+    """What a member is told. `owners` maps each lane to its owner's web address; `partitions` and `lanes` are
+    the cut that the lane numbers mean.
 
     `error` is set for a member whose layout differs from the group's: it gets nothing and must stop.
     """
@@ -30,6 +31,8 @@ class Assignment(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     owners: dict[int, str] = {}
     error: str = ""
+    partitions: int = 0
+    lanes: int = 0
 
 
 def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment]:
@@ -51,6 +54,8 @@ def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment
             tuple(lane for lane in lanes if name in followers[lane]),
             topics,
             urls,
+            partitions=layout[0],
+            lanes=layout[1],
         )
         for name in fitting
     }

@@ -23,6 +23,10 @@ class LayoutMismatch(SteadfaustError):
     """Workers of one application disagree on the number of partitions or lanes."""
 
 
+class MembershipLost(SteadfaustError):
+    """The worker cannot be a member of its group any more; it stops, others take its lanes."""
+
+
 class PermanentError(SteadfaustError):
     """Trying the same message again cannot help: it goes to the dead letters as it came."""
 

@@ -24,7 +24,14 @@ from streams.inbox import Inbox, bucket_length
 from streams.intake import Intake
 from streams.pipeline import Pipeline
 from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
-from streams.recovery import open_store, recover, source_partitions, source_positions
+from streams.recovery import (
+    changelog_partitions,
+    open_store,
+    recover,
+    source_partitions,
+    source_positions,
+    touch,
+)
 from streams.reopening import Reopen, Reopening, is_expected
 from streams.staging import writes_of
 from streams.timers import due_timers
@@ -145,7 +152,9 @@ class Lane:
                 return
             producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
             opened.push_async_callback(producer.discard)
-            reader = await self._cluster.reader()
+            reader = await self._unless_stopped(self._cluster.reader())
+            if reader is None:
+                return
             opened.push_async_callback(reader.close)
             pipeline = await self._unless_stopped(self._open(producer, reader))
             if pipeline is not None:
@@ -317,6 +326,7 @@ class Lane:
             if self._clock.now() - kept > HOUSEKEEPING:
                 kept = self._clock.now()
                 self._keep_house(pipeline)
+                await touch(self.store, self._cluster, changelog_partitions(self._app, self.number))
             stale = []
             for due, index_key in due_timers(self.store, self._clock.now()):
                 if due is None:
@@ -332,8 +342,6 @@ class Lane:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
 
     def _keep_house(self, pipeline: Pipeline) -> None:
-        """Drop what has expired; say that the store is current, so that an idle lane's is not rebuilt."""
-        assert self.store is not None
+        """Drop what has expired."""
         if expired := pipeline.inbox.expire(self._clock.now()):
             log.info("inbox_expired", lane=self.number, buckets=expired)
-        self.store.apply((), {})

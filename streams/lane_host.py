@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import structlog
 
 from streams.application import Application
-from streams.errors import PositionLost
+from streams.errors import PositionLost, SteadfaustError
 from streams.lane import Lane, LaneState
 from streams.ports import Clock, Cluster, Faults, Stores
 from streams.standby import Standby
@@ -127,7 +127,12 @@ class LaneHost:
             for task in late:
                 log.error("lane_cancelled", task=task.get_name(), waited=timeout)
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            if late:
+                _, stuck = await asyncio.wait(late, timeout=CLOSE_TIMEOUT)
+                for task in stuck:
+                    self._on_fatal(
+                        SteadfaustError(f"{task.get_name()} does not end: the worker stops instead")
+                    )
         for runner in leaving:
             group: dict[int, Lane] | dict[int, Standby]
             group = self.lanes if isinstance(runner, Lane) else self.standbys

@@ -75,6 +75,16 @@ async def start_positions(
     return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends
 
 
+async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str]) -> None:
+    """Say that an idle store is current, if it is, so that it is not rebuilt as too old.
+
+    Raises ClusterUnavailable: without Kafka's word nothing is current. Each partition may end in a marker.
+    """
+    ends = await cluster.end_offsets(tables)
+    if all(ends[tp] <= store.position(tp) + 1 for tp in tables):
+        store.apply((), {})
+
+
 async def recover(
     app: Application,
     lane: int,

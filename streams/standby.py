@@ -10,7 +10,7 @@ from streams.application import Application
 from streams.changes import Writes
 from streams.inbox import bucket_length
 from streams.ports import Clock, Cluster, Stores
-from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
+from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions, touch
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Standby:
                     self.records += restore(store, self._writes, tables, batches)
                     if not batches and self._clock.now() - touched > TOUCH_INTERVAL:
                         touched = self._clock.now()
-                        store.apply((), {})  # idle, but current: not to be rebuilt as too old
+                        await touch(store, self._cluster, tables)
             finally:
                 await reader.close()
         finally:

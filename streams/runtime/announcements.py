@@ -12,10 +12,11 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from streams.application import Application
 from streams.codecs import Schemas
-from streams.errors import LayoutMismatch
+from streams.errors import ClusterUnavailable, LayoutMismatch
 from streams.ports import TP, Batch, Cluster, Reader
 from streams.runtime.clients import KafkaOptions
 
@@ -114,10 +115,15 @@ class Announcements:
 
     async def _produce(self, records: Mapping[bytes, bytes]) -> None:
         producer = AIOKafkaProducer(**self._options.connection(self._bootstrap), enable_idempotence=True)
-        await producer.start()
         try:
-            for key, value in records.items():
-                await producer.send(self._tp.topic, key=key, value=value, partition=0)
-            await producer.flush()
+            await producer.start()
+            topic = self._tp.topic
+            # Every delivery is looked at: flush would wait for them and tell nobody of a failure.
+            sent = [await producer.send(topic, key=k, value=v, partition=0) for k, v in records.items()]
+            await asyncio.gather(*sent)
+        except KafkaError as error:
+            raise ClusterUnavailable(
+                f"schemas could not be announced on {self._tp.topic}: {error!r}"
+            ) from error
         finally:
             await producer.stop()

@@ -153,6 +153,11 @@ class LaneApp(faust.App):
             raise SteadfaustError("the worker has not started yet: there is no application to ask")
         return self._lane_application
 
+    def request_rebalance(self) -> None:
+        """Ask the group to decide anew; called in the consumer's thread."""
+        consumer: Membership = self.consumer
+        consumer.request_rebalance()
+
     def current_generation(self) -> int:
         """The group generation of this member."""
         consumer: Membership = self.consumer
@@ -165,7 +170,7 @@ class LaneApp(faust.App):
         self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number)
         self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
         self.conf.consumer_group_instance_id = static_member_id(
-            settings.app_id, self.slot.number, socket.gethostname()
+            settings.layout(), self.slot.number, socket.gethostname()
         )
         return self.slot
 
@@ -207,13 +212,14 @@ class LaneApp(faust.App):
         await ensure_topics(app, bootstrap, None, settings.replication, options)
         await announcements.announce()
         self._spawn(announcements.follow())
+        _ = self.assignor  # made now: the consumer's thread and the web server must not each make one
         self.host = LaneHost(
             app,
             cluster=self.cluster,
             stores=RocksStores(self._store_directory(slot)),
             clock=SystemClock(),
             faults=self._faults,
-            on_fatal=self._on_fatal,
+            on_fatal=self.on_fatal,
         )
 
     def _store_directory(self, slot: Slot) -> Path:
@@ -247,7 +253,7 @@ class LaneApp(faust.App):
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def _on_fatal(self, error: BaseException) -> None:
+    def on_fatal(self, error: BaseException) -> None:
         """End the worker in order, loudly: other lanes commit what they have under way."""
         log.critical("worker_stops", error=str(error))
         self.fatal = self.fatal or error
@@ -268,7 +274,7 @@ class LaneApp(faust.App):
         log.info("lanes_assigned", generation=generation_id, active=given.active, standby=given.standby)
         del assigned
         if given.error:
-            self._on_fatal(LayoutMismatch(given.error))
+            self.on_fatal(LayoutMismatch(given.error))
         elif self.host is not None and not self.should_stop:
             await self.host.assign(given.active, given.standby, given.topics)
 

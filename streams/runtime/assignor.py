@@ -25,6 +25,8 @@ class LaneAssignor(PartitionAssignor):
         self._lanes: Application = app.lane_application
         self._standbys: int = app.standbys
         self._generation_of: Callable[[], int] = app.current_generation
+        self._request_rebalance: Callable[[], None] = app.request_rebalance
+        self._asked = False
 
     @property
     def name(self) -> str:
@@ -68,6 +70,25 @@ class LaneAssignor(PartitionAssignor):
         return decided
 
     def on_assignment(self, assignment: Any) -> None:
-        """Called on each member with what it was given, before its rebalance callback."""
-        self.assigned = msgspec.json.decode(assignment.user_data, type=Assignment)
+        """Called on each member with what it was given, before its rebalance callback.
+
+        A static member that comes back soon is given what its predecessor had, without anybody deciding:
+        where that no longer fits, it refuses, or asks once for a decision.
+        """
+        given = msgspec.json.decode(assignment.user_data, type=Assignment)
+        layout = self._lanes.layout
+        if not given.error and (given.partitions, given.lanes) != (layout.partitions, layout.lanes):
+            given = Assignment(
+                error=f"the group's lanes were cut as {given.partitions} partitions in {given.lanes} lanes:"
+                " stop all workers, and wait for their sessions to end, before changing either"
+            )
+        self.assigned = given
         self._generation = self._generation_of()
+        if not given.error and not self._asked and self._is_stale(given):
+            self._asked = True
+            self._request_rebalance()
+
+    def _is_stale(self, given: Assignment) -> bool:
+        own = str(self.app.conf.canonical_url)
+        moved = any(given.owners.get(lane) != own for lane in given.active)
+        return moved or bool(set(self._lanes.sources) - set(given.topics))

@@ -17,6 +17,14 @@ from faust.transport.drivers.aiokafka import (
     server_list,
 )
 from faust.transport.drivers.aiokafka import Consumer as FaustConsumer
+from mode import Service
+
+from streams.errors import MembershipLost
+from streams.layout import Layout
+
+#: aiokafka compares it with the time since the last poll, and tells no broker: 2**31 would be 25 days.
+NEVER_MS = 2**62
+WATCH_INTERVAL = 1.0
 
 
 class _Listener(ConsumerRebalanceListener):
@@ -27,6 +35,21 @@ class _Listener(ConsumerRebalanceListener):
 
 
 class _Thread(AIOKafkaConsumerThread):
+    @Service.task  # type: ignore[untyped-decorator]  # mode publishes no types here
+    async def _watch_coordination(self) -> None:
+        """Nobody polls this consumer, so nobody else would hear that its coordination has ended."""
+        while not self.should_stop:
+            await self.sleep(WATCH_INTERVAL)
+            coordinator = None if self._consumer is None else self._consumer._coordinator
+            if coordinator is None:
+                continue
+            try:
+                coordinator.check_errors()
+            except Exception as error:  # noqa: BLE001 - whatever it was, this worker is no member any more
+                lost = MembershipLost(f"this worker is no longer a member of its group: {error!r}")
+                self.parent_loop.call_soon_threadsafe(self.app.on_fatal, lost)
+                return
+
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
         self._assignor = self.app.assignor
@@ -43,7 +66,7 @@ class _Thread(AIOKafkaConsumerThread):
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
             # Nobody polls this consumer; aiokafka would call that a stall and leave the group.
-            max_poll_interval_ms=2**31 - 1,
+            max_poll_interval_ms=NEVER_MS,
             retry_backoff_ms=100,
         )
 
@@ -69,6 +92,10 @@ class Membership(FaustConsumer):
     async def perform_seek(self) -> None:
         """Nothing to seek."""
 
+    def request_rebalance(self) -> None:
+        """Join again; called in the consumer's thread."""
+        self._thread._ensure_consumer()._coordinator.request_rejoin()
+
     def generation(self) -> int:
         """The group generation that this worker is a member of."""
         return int(self._thread._ensure_consumer()._coordinator.generation)
@@ -80,6 +107,8 @@ class MembershipTransport(Transport):
     Consumer = Membership
 
 
-def static_member_id(app_id: str, slot: int, machine: str) -> str:
-    """The same for each start in a slot, so that a quick restart costs no rebalance."""
-    return f"{app_id}-{machine}-slot-{slot}"
+def static_member_id(layout: Layout, slot: int, machine: str) -> str:
+    """The same for each start in a slot, so that a quick restart costs no rebalance. Another cut is another
+    member: its lanes must be decided on, not handed over from its predecessor.
+    """
+    return f"{layout.app_id}-{machine}-{layout.partitions}x{layout.lanes}-slot-{slot}"

@@ -42,9 +42,11 @@ class KafkaReader:
         try:
             async with asyncio.timeout(self._options.metadata_timeout):
                 await self._consumer.start()
-        except (KafkaError, TimeoutError) as error:
+        except BaseException as error:
             await self._consumer.stop()
-            raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
+            if isinstance(error, (KafkaError, TimeoutError)):
+                raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
+            raise
         # Its tasks begin now: stopping one that has not begun ends whoever stops it with a CancelledError.
         await asyncio.sleep(0)
         self._fetcher = self._consumer._fetcher

@@ -169,11 +169,14 @@ async def ensure_topics(
 ) -> None:
     """Create the application's topics, or those named, where they are missing, and check those that exist.
 
-    `replication` 0 means three, or as many as there are brokers. Raises TopicMismatch naming every
-    difference, or ClusterUnavailable.
+    `replication` 0 means what the application was first started with; then three, or as many as there are
+    brokers. Raises TopicMismatch naming every difference, or ClusterUnavailable.
     """
     async with KafkaTopics(bootstrap, options) as topics:
-        factor = replication or min(3, await topics.brokers())
+        first = (await topics.describe([app.layout.announcements])).get(app.layout.announcements)
+        # Not by the brokers that happen to be up: one that is down must not lower it.
+        brokers = max(await topics.brokers(), len(bootstrap.split(",")))
+        factor = replication or (first.replication if first else min(3, brokers))
         declared = declare(app, replication=factor)
         specs = {spec.name: spec for spec in declared if names is None or spec.name in names}
         existing = await topics.describe(specs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.messages import Order, OrderLine, OrderPlaced
-from tests.scenarios.world import APP, PARTITIONS, World
+from tests.scenarios.world import APP, PARTITIONS, World, eventually
 
 
 def test_a_worker_with_another_partition_count_refuses_to_start_and_says_what_to_set(world: World) -> None:
@@ -50,3 +50,29 @@ def test_an_unexpected_handler_error_stops_the_worker_and_the_message_comes_agai
     world.until_shared([heir])
     world.until_settled(["outage-1"])
     world.check()
+
+
+def test_another_lane_count_after_a_quick_restart_never_gives_a_partition_two_owners(world: World) -> None:
+    first, second = world.start_worker(), world.start_worker()
+    world.until_shared([first, second])
+    before = world.place("four-lanes", 20)
+    world.until_settled(before)
+    assert (first.stop(), second.stop()) == (0, 0)
+    # At once, so that the broker still knows the members of the old cut by their static ids.
+    third, fourth = world.start_worker(STEADFAUST_LANES="2"), world.start_worker(STEADFAUST_LANES="2")
+    eventually(
+        lambda: sorted([*third.lanes(), *fourth.lanes()]) == [0, 1] or not world.running(),
+        "two lanes over the two workers",
+    )
+    assert [worker.events("worker_stops") for worker in (third, fourth)] == [[], []]
+    after = world.place("two-lanes", 20)
+    world.until_settled(after)
+    world.check()
+    assert (third.stop(), fourth.stop()) == (0, 0)
+
+
+def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None:
+    # Over the broker's group.max.session.timeout.ms of 30 minutes.
+    worker = world.start_worker(STEADFAUST_SESSION_TIMEOUT="3600")
+    assert worker.process.wait(60) == 1
+    assert "no longer a member of its group" in worker.events("worker_stops")[0]["error"]
