@@ -26,7 +26,9 @@ def command(
         Path, typer.Option(help="The demo's own directory; what the last demo left there is removed.")
     ] = Path("var/demo"),
     workers: Annotated[int, typer.Option(min=1, max=8, help="Worker processes.")] = 2,
-    choreography: Annotated[Way, typer.Option(help="What comes first.")] = Way.STOCK_FIRST,
+    choreography: Annotated[
+        Way, typer.Option(envvar="STEADFAUST_CHOREOGRAPHY", help="What comes first.")
+    ] = Way.STOCK_FIRST,
     kill_worker_after: Annotated[
         int | None, typer.Option(min=0, help="Kill a worker (SIGKILL) after so many settled orders.")
     ] = None,
