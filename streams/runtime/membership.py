@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import aiokafka
+import structlog
 from faust.transport.drivers.aiokafka import (
     AIOKafkaConsumerThread,
     ConsumerRebalanceListener,
@@ -21,6 +22,8 @@ from mode import Service
 
 from streams.errors import MembershipLost
 from streams.layout import Layout
+
+log = structlog.get_logger(__name__)
 
 #: aiokafka compares it with the time since the last poll, and tells no broker: 2**31 would be 25 days.
 NEVER_MS = 2**62
@@ -46,6 +49,9 @@ class _Thread(AIOKafkaConsumerThread):
             try:
                 coordinator.check_errors()
             except Exception as error:  # noqa: BLE001 - whatever it was, this worker is no member any more
+                if getattr(error, "retriable", False):  # having asked for it, coordination goes on
+                    log.warning("membership_retried", error=repr(error))
+                    continue
                 lost = MembershipLost(f"this worker is no longer a member of its group: {error!r}")
                 self.parent_loop.call_soon_threadsafe(self.app.on_fatal, lost)
                 return

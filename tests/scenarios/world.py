@@ -263,8 +263,8 @@ class World:
 
         async def ends() -> int:
             consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap)
-            await consumer.start()
             try:
+                await consumer.start()
                 tps = [TopicPartition(OrderConfirmed.TOPIC, n) for n in range(PARTITIONS)]
                 return sum((await consumer.end_offsets(tps)).values())
             finally:

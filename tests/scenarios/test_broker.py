@@ -1,0 +1,60 @@
+"""The broker is killed in the middle of the load and comes back: workers wait, and settle everything once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka.errors import KafkaError
+
+from streams.local import Stack, declared, local_stack
+from tests.scenarios.world import World, eventually
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    var = tmp_path_factory.mktemp("broker")
+    with local_stack(var, processes=declared(PROJECT), revive_after=2.0) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def world(stack: Stack) -> Iterator[World]:
+    world = World(stack.bootstrap, stack.url("gateway"), stack.var.root)
+    first = world.start_worker()
+    try:
+        world.until_shared([first])
+        world.receive_stock()
+        assert first.stop() == 0
+        yield world
+    finally:
+        world.stop()
+
+
+def reachable(world: World) -> bool:
+    try:
+        world.confirmed()
+    except KafkaError:
+        return False
+    return True
+
+
+def test_a_broker_that_is_killed_in_mid_load_and_comes_back_changes_no_outcome(
+    stack: Stack, world: World
+) -> None:
+    workers = world.start_worker(), world.start_worker()
+    world.until_shared(workers)
+    before = world.confirmed()
+    ids = world.place("broker-killed", 900)
+    eventually(lambda: world.confirmed() > before, "the first orders confirmed")
+    assert world.settled(ids) < len(ids), "the fault came too late to prove anything"
+    stack.signal_broker(1, signal.SIGKILL)
+    eventually(lambda: not reachable(world), "the broker is gone")
+    eventually(lambda: reachable(world), "the broker is back")
+    world.until_settled(ids, timeout=120)
+    assert world.running() == list(workers)
+    world.check()
