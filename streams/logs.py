@@ -24,6 +24,7 @@ def configure_logs(level: int = logging.INFO) -> None:
             *tail,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # One write for each line: Faust's threads write to the same stream.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
