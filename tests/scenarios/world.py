@@ -77,7 +77,8 @@ class Worker:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Log lines of an event, oldest first."""
-        lines = self.log.read_text().splitlines()
+        text = self.log.read_text()
+        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be half written
         # A line of another thread may have been written behind ours.
         found = [json.JSONDecoder().raw_decode(line)[0] for line in lines if line.startswith("{")]
         return [event for event in found if event.get("event") == name]
