@@ -122,10 +122,6 @@ class Sequences:
         """Whether anything could be committed now."""
         return any(queue and queue[0].done for queue in self._queues.values())
 
-    def first_offsets(self) -> dict[TP, int]:
-        """Where the uncommitted work begins, to recognise a commit that fails again and again."""
-        return {q[0].tp: q[0].next_offset for q in self._queues.values() if q and q[0].tp is not None}
-
     def take(self, limit: int, max_bytes: int = 1 << 62) -> Staged:
         """Stage the finished prefix of every partition: `limit` messages at most, and no more once they came
         to `max_bytes`.
