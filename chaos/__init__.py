@@ -1,0 +1,1 @@
+"""Faults on a seeded schedule, and an independent checker: `python -m chaos`."""

@@ -1,0 +1,77 @@
+"""What a run leaves in its directory for the checker, which shares nothing else with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+RUN = "run.json"
+COMMITS = "commits.json"
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that was injected. Times in seconds since the epoch.
+
+    Attributes:
+        kind: what it was, such as `kill_worker`.
+        target: what it hit, such as `worker 2` or `broker 1`.
+        began: when it was injected.
+        ended: when what it hit was whole again: restarted, continued, reachable; None: never.
+        confirmed: how it is known to have happened; empty: it was not seen to happen.
+    """
+
+    kind: str
+    target: str
+    began: float
+    ended: float | None
+    confirmed: str
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker process ended: `told` to or by a fault or by itself, and within the time it had or not."""
+
+    worker: str
+    pid: int
+    exit_code: int
+    told: bool
+    hung: bool
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, as its driver saw it.
+
+    Attributes:
+        orders: how many purchases of the file were placed, from its start.
+        load: when the first order was placed, and the last.
+        notes: how many notes the rolling deploy's new topic was given; 0 without one.
+    """
+
+    seed: int
+    app_id: str
+    bootstrap: str
+    gateway: str
+    partitions: int
+    lanes: int
+    session_timeout: float
+    orders: int
+    load: tuple[float, float]
+    faults: list[Happened]
+    workers: list[Ended]
+    notes: int = 0
+
+
+class Commits(msgspec.Struct, frozen=True, kw_only=True):
+    """When each lane was seen to commit by a reader of committed records, in seconds since the epoch."""
+
+    seen: dict[int, list[float]]
+
+
+def read_run(var: Path) -> Run:
+    """The run that was made in this directory."""
+    return msgspec.json.decode((var / RUN).read_bytes(), type=Run)
+
+
+def read_commits(var: Path) -> Commits:
+    """What the run's watch saw."""
+    return msgspec.json.decode((var / COMMITS).read_bytes(), type=Commits)
