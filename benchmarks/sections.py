@@ -20,7 +20,7 @@ from streams.errors import SteadfaustError
 
 
 class NotMeasured(SteadfaustError):
-    """A figure could not be had, or would be wrong: events are missing, a program ended, a download failed."""
+    """A figure could not be had or would be wrong: events are missing, a program ended, a download failed."""
 
 
 @dataclass(frozen=True, slots=True)
