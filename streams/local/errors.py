@@ -37,5 +37,9 @@ class ProcessDied(StackError):
     """A broker or a companion process ended without being told to."""
 
 
+class BadListener(StackError):
+    """A further listener has a name that Kafka does not take, or that it has already."""
+
+
 class BadDeclaration(StackError):
     """A companion process is declared in a way that cannot be started."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from streams.local.errors import OtherCluster, StackError
+from streams.local.errors import BadListener, OtherCluster, StackError
 from streams.local.loopback import HOST
+from streams.local.state import Listener
 
 FORMAT_BOUND = 60.0
 """Seconds for Kafka's storage tool to prepare one directory."""
 
+_CLIENTS, _CONTROLLER = "CLIENTS", "CONTROLLER"
+"""The listeners that every broker has."""
 
 _LOGGING = {
     "showDateTime": "true",
@@ -43,11 +47,13 @@ class Node:
         id: from 1.
         port: where clients and other brokers connect.
         controller_port: where controllers talk to each other.
+        listeners: further ways in for clients, by name.
     """
 
     id: int
     port: int
     controller_port: int
+    listeners: Mapping[str, Listener] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,19 +79,37 @@ class Jvm:
         return [str(self.java), *flags, "-cp", self.class_path, main_class, *arguments]
 
 
+def listener_name(name: str) -> str:
+    """What Kafka calls a further listener: `worker-1` is `WORKER_1`, and no other name is.
+
+    Raises:
+        BadListener: it is not lower-case words joined by dashes, or it is one of the broker's own.
+    """
+    legal = name.replace("-", "_").upper()
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or legal in (_CLIENTS, _CONTROLLER):
+        raise BadListener(
+            f"a listener cannot be named {name!r}: use lower-case words joined by dashes, such as worker-1,"
+            f" and neither clients nor controller"
+        )
+    return legal
+
+
 def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
     """The contents of a broker's `server.properties`."""
     copies, in_sync = (3, 2) if len(nodes) >= 3 else (1, 1)
     voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes)
+    further = {listener_name(name): listener for name, listener in node.listeners.items()}
+    listens = {_CLIENTS: node.port} | {name: each.port for name, each in further.items()}
+    advertised = {_CLIENTS: node.port} | {name: each.advertised for name, each in further.items()}
     settings: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node.id,
         "controller.quorum.voters": voters,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"CLIENTS://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
-        "inter.broker.listener.name": "CLIENTS",
-        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": _CONTROLLER,
+        "listeners": _addresses(listens | {_CONTROLLER: node.controller_port}),
+        "advertised.listeners": _addresses(advertised),
+        "inter.broker.listener.name": _CLIENTS,
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in [*listens, _CONTROLLER]),
         "log.dirs": data,
         # Topics are declared by the application, which checks them: a typo must not make one.
         "auto.create.topics.enable": "false",
@@ -109,6 +133,10 @@ def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
         "broker.heartbeat.interval.ms": 1000,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
 class Cluster:

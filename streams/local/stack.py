@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
@@ -77,6 +77,8 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         brokers: 1 or 3.
         port: the first broker's port; None: free ports.
         processes: companions to run beside Kafka.
+        listeners: names of further listeners of each broker; where each listens, and at which other port it
+            is advertised for a proxy to listen there, is in the state of the brokers.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
         revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
         say: receives lines of progress.
@@ -89,6 +91,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         brokers: int = 1,
         port: int | None = None,
         processes: Mapping[str, Companion] | None = None,
+        listeners: Sequence[str] = (),
         tiered: bool = False,
         revive_after: float | None = None,
         say: Callable[[str], None] = _silent,
@@ -99,6 +102,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
             brokers=brokers,
             port=port,
             processes=dict(processes or {}),
+            listeners=tuple(listeners),
             tiered=tiered,
             revive_after=revive_after,
             lifeline=True,

@@ -22,6 +22,13 @@ _GLANCE = 0.5
 """Seconds to wait for the lock: `supervised` holds it for an instant to see whether it is free."""
 
 
+class Listener(msgspec.Struct, frozen=True):
+    """A further way into a broker, for a proxy: it listens on `port` and sends clients to `advertised`."""
+
+    port: int
+    advertised: int
+
+
 class RunningBroker(msgspec.Struct, frozen=True):
     """A broker. `started` is its start time as seconds since 1970, `log` the path of its output."""
 
@@ -30,6 +37,7 @@ class RunningBroker(msgspec.Struct, frozen=True):
     started: float
     port: int
     log: str
+    listeners: dict[str, Listener] = {}
 
 
 class RunningProcess(msgspec.Struct, frozen=True):

@@ -48,6 +48,8 @@ class StackSpec(msgspec.Struct, frozen=True):
         brokers: 1 or 3.
         port: the first broker's port, the others follow it; None: free ports.
         processes: the companions to run, by name.
+        listeners: names of further listeners of each broker, each with a port of its own that is advertised
+            at another one, for a proxy.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
         revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
         lifeline: end when standard input closes, that is when whoever started the stack has gone.
@@ -57,6 +59,7 @@ class StackSpec(msgspec.Struct, frozen=True):
     brokers: int = 1
     port: int | None = None
     processes: dict[str, Companion] = {}
+    listeners: tuple[str, ...] = ()
     tiered: bool = False
     revive_after: float | None = None
     lifeline: bool = False
@@ -83,7 +86,10 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
 
         first = spec.port
         clients = [port(None if first is None else first + index) for index in range(spec.brokers)]
-        nodes = [Node(number, client, port()) for number, client in enumerate(clients, start=1)]
+        nodes = [
+            Node(number, client, port(), {name: state.Listener(port(), port()) for name in spec.listeners})
+            for number, client in enumerate(clients, start=1)
+        ]
         cluster = Cluster(var.kafka, jvm, nodes)
         cluster.prepare()
         ports = {name: port() for name in spec.processes}
@@ -208,7 +214,14 @@ class _Supervisor:
     def _record(self) -> None:
         nodes = {node.id: node for node in self.cluster.nodes}
         brokers = [
-            state.RunningBroker(number, child.pid, child.started, nodes[number].port, str(child.log))
+            state.RunningBroker(
+                number,
+                child.pid,
+                child.started,
+                nodes[number].port,
+                str(child.log),
+                dict(nodes[number].listeners),
+            )
             for number, child in self.brokers.items()
         ]
         processes = {

@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streams.local.errors import OtherCluster
+from streams.local.errors import BadListener, OtherCluster
 from streams.local.kafka import Cluster, Jvm, Node, Shape, properties
+from streams.local.state import Listener
 
 NODES = [Node(1, 20001, 20011), Node(2, 20002, 20012), Node(3, 20003, 20013)]
 JVM = Jvm(Path("java"), "kafka.jar")
@@ -21,6 +22,27 @@ def test_every_listener_is_on_the_loopback_interface() -> None:
     assert settings["listeners"] == "CLIENTS://127.0.0.1:20001,CONTROLLER://127.0.0.1:20011"
     assert settings["advertised.listeners"] == "CLIENTS://127.0.0.1:20001"
     assert settings["controller.quorum.voters"] == "1@127.0.0.1:20011,2@127.0.0.1:20012,3@127.0.0.1:20013"
+
+
+def test_a_further_listener_sends_clients_to_the_port_of_its_proxy() -> None:
+    node = Node(1, 20001, 20011, {"worker-1": Listener(port=20021, advertised=20031)})
+    settings = read(properties(node, [node], Path("data")))
+    assert settings["listeners"] == (
+        "CLIENTS://127.0.0.1:20001,WORKER_1://127.0.0.1:20021,CONTROLLER://127.0.0.1:20011"
+    )
+    assert settings["advertised.listeners"] == "CLIENTS://127.0.0.1:20001,WORKER_1://127.0.0.1:20031"
+    assert settings["inter.broker.listener.name"] == "CLIENTS"
+    assert (
+        settings["listener.security.protocol.map"]
+        == "CLIENTS:PLAINTEXT,WORKER_1:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    )
+
+
+@pytest.mark.parametrize("name", ["", "Worker", "worker_1", "worker-", "1", "a://b", "clients", "controller"])
+def test_a_listener_is_named_so_that_kafka_takes_it_and_no_two_are_the_same(name: str) -> None:
+    node = Node(1, 20001, 20011, {name: Listener(20021, 20031)})
+    with pytest.raises(BadListener, match="use lower-case words joined by dashes, such as worker-1"):
+        properties(node, [node], Path("data"))
 
 
 @pytest.mark.parametrize(("brokers", "copies", "in_sync"), [(1, "1", "1"), (3, "3", "2")])
