@@ -1,0 +1,161 @@
+"""The load of a run: purchases at a steady rate, sent by a client that repeats itself and keeps no order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from agents.messages import OrderPlaced
+from chaos.arrivals import arrivals
+from chaos.errors import ChaosFailed
+from chaos.notes import NOTES_EACH, note, note_id, schema
+from demo.load import SOURCE
+from demo.purchases import order, purchases, receipts
+from streams.codecs import Codec, Schemas, avro
+from streams.envelope import FINGERPRINT, new_headers
+from streams.message import Message
+
+_RECEIPT_EVERY = 20
+_NOTE_EVERY = 4
+_NOTE_TWICE = 0.2
+_TAKEN_WITHIN = 60.0
+_PAUSE = 0.02
+_Sent = tuple[str, bytes, bytes, list[tuple[str, bytes]]]
+
+
+class Load:
+    """Sends until told to end, then waits until the cluster has taken everything.
+
+    What the cluster does not take is sent again, with the same id: the client may well have sent it twice.
+
+    Attributes:
+        placed: how many purchases of the file were placed, from its start; final when `run` has returned.
+        sent: how many messages in all.
+        again: how many had to be sent again.
+        notes: how many notes were made.
+        span: when the first order was placed, and the last, in seconds since the epoch.
+    """
+
+    def __init__(self, bootstrap: str, *, seed: int, rate: float, most: int) -> None:
+        """`rate` in orders a second, `most` orders in all."""
+        self.placed = 0
+        self.sent = 0
+        self.again = 0
+        self.notes = 0
+        self.span = (0.0, 0.0)
+        self._bootstrap = bootstrap
+        self._rate = rate
+        self._purchases = purchases(most)
+        self._order_ids = [purchase.order_id for purchase in self._purchases]
+        self._chance = random.Random(seed)
+        self._ended = False
+        self._makes_notes = False
+        self._under_way = 0
+        self._failure: BaseException | None = None
+        self._refused: list[_Sent] = []
+        self._make_codec = avro(schema, Schemas())
+        self._codecs: dict[type[Message], Codec[Any]] = {}
+
+    def begin_notes(self) -> None:
+        """Their topic is there: make notes from now on."""
+        self._makes_notes = True
+
+    def end(self) -> None:
+        """Place no further purchase."""
+        self._ended = True
+
+    async def run(self) -> None:
+        """Send. Raises ChaosFailed when the cluster does not take the last messages in time."""
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            linger_ms=5,
+            request_timeout_ms=10_000,
+            max_batch_size=1 << 19,  # what a partition without leader has to wait with must not stop the rest
+        )
+        await producer.start()
+        try:
+            await self._send_all(producer)
+            await self._until_taken(producer)
+        finally:
+            await producer.stop()
+
+    async def _send_all(self, producer: Any) -> None:
+        began = time.time()
+        repeated = receipts()
+        for number, row in enumerate(arrivals(self._rows(), self._chance)):
+            await asyncio.sleep(max(0.0, began + number / self._rate - time.time()))
+            await self._send_refused(producer)
+            purchase = self._purchases[row]
+            await self._send(producer, OrderPlaced(order=order(purchase)), f"placed-{purchase.order_id}")
+            if number % _RECEIPT_EVERY == 0:
+                receipt = self._chance.choice(repeated)
+                await self._send(producer, receipt, f"stock-{receipt.sku}")
+            if self._makes_notes and number % _NOTE_EVERY == 0:
+                await self._send_note(producer)
+        self.span = (began, time.time())
+
+    def _rows(self) -> Iterator[int]:
+        for row in range(len(self._purchases)):
+            if self._ended:
+                return
+            self.placed = row + 1
+            yield row
+
+    async def _send_note(self, producer: Any) -> None:
+        if self.notes >= len(self._order_ids) * NOTES_EACH:
+            return
+        made = self.notes
+        self.notes += 1
+        for number in (
+            made,
+            *([self._chance.randint(0, made)] if self._chance.random() < _NOTE_TWICE else []),
+        ):
+            await self._send(producer, note(number, self._order_ids), note_id(number))
+
+    async def _send(self, producer: Any, message: Message, message_id: str) -> None:
+        kind = type(message)
+        codec = self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
+        headers = new_headers(kind.TOPIC, message.key, source=SOURCE, time=time.time(), message_id=message_id)
+        marked = [*headers, (FINGERPRINT, codec.fingerprint)]
+        await self._hand_over(producer, (kind.TOPIC, message.key.encode(), codec.encode(message), marked))
+
+    async def _hand_over(self, producer: Any, sent: _Sent) -> None:
+        topic, key, value, headers = sent
+        self.sent += 1
+        self._under_way += 1
+        future: asyncio.Future[Any] = await producer.send(topic, value, key=key, headers=headers)
+        future.add_done_callback(lambda done: self._done(sent, done))
+
+    def _done(self, sent: _Sent, future: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if future.cancelled():
+            return
+        error = future.exception()
+        if isinstance(error, KafkaError):
+            self._refused.append(sent)
+        elif error is not None:
+            self._failure = self._failure or error
+
+    async def _send_refused(self, producer: Any) -> None:
+        if self._failure is not None:
+            raise self._failure
+        refused, self._refused = self._refused, []
+        for sent in refused:
+            self.again += 1
+            await self._hand_over(producer, sent)
+
+    async def _until_taken(self, producer: Any) -> None:
+        deadline = time.monotonic() + _TAKEN_WITHIN
+        while self._under_way or self._refused:
+            if time.monotonic() > deadline:
+                left = self._under_way + len(self._refused)
+                raise ChaosFailed(f"the cluster did not take {left} messages within {_TAKEN_WITHIN:.0f} s")
+            await self._send_refused(producer)
+            await asyncio.sleep(_PAUSE)

@@ -1,0 +1,76 @@
+"""What version 2 of the order application adds, for the rolling deploy: notes, counted by order."""
+
+from __future__ import annotations
+
+from agents.choreographies import stock_first
+from schemas import latest
+from streams.choreography import choreography, on
+from streams.handlers import Service
+from streams.message import Message, Row
+from streams.outcome import Outcome, outcome
+from streams.table import Table
+
+#: The driver makes so many notes about an order.
+NOTES_EACH = 3
+_SCHEMAS = {
+    "chaos.note.made.v1": """{
+        "type": "record", "namespace": "steadfaust", "name": "NoteMade", "doc": "Someone noted something.",
+        "fields": [
+            {"name": "order_id", "type": "string", "doc": "The order that the note is about."},
+            {"name": "text", "type": "string", "doc": "What was noted."}
+        ]
+    }""",
+    "notes": """{
+        "type": "record", "namespace": "steadfaust", "name": "Notes", "doc": "The notes about an order.",
+        "fields": [{"name": "count", "type": "long", "doc": "How many there are."}]
+    }""",
+}
+
+
+class NoteMade(Message, frozen=True, kw_only=True):
+    """Someone noted something about an order."""
+
+    TOPIC = "chaos.note.made.v1"
+
+    order_id: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The order's id."""
+        return self.order_id
+
+
+class Notes(Row, frozen=True, kw_only=True):
+    """The notes about an order."""
+
+    count: int = 0
+
+
+NOTES = Table("notes", Notes)
+service = Service("notes")
+
+
+@service.handler(notes=NOTES)
+def count(event: NoteMade, notes: Notes | None) -> Outcome:  # noqa: ARG001 - only that it came counts
+    """Not idempotent by itself on purpose: a note that is handled twice shows in its row."""
+    return outcome(notes=Notes(count=(notes or Notes()).count + 1))
+
+
+#: The wiring of version 2.
+with_notes = choreography(*stock_first.routes.values(), on(NoteMade, count))
+
+
+def schema(subject: str) -> str:
+    """The schema of a topic's messages or a table's rows in version 2, as text. Raises LookupError."""
+    return _SCHEMAS.get(subject) or latest(subject)
+
+
+def note(number: int, order_ids: list[str]) -> NoteMade:
+    """The note of this number, from 0: the first NOTES_EACH are about the first order, and so on."""
+    return NoteMade(order_id=order_ids[number // NOTES_EACH], text=f"note {number}")
+
+
+def note_id(number: int) -> str:
+    """The message id of a note, the same whenever it is sent."""
+    return f"note-{number}"
