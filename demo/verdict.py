@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -76,7 +76,7 @@ def _settled_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
         "repeated message ids": sorted(name for name, count in ids.items() if count > 1),
     }
     says = f"{len(wanted):,} orders, {len(evidence.settlements):,} settlements"
-    return _finding("every order settled exactly once", wrong, says)
+    return finding("every order settled exactly once", wrong, says)
 
 
 def _as_called_for(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
@@ -92,7 +92,7 @@ def _as_called_for(purchases: Sequence[Purchase], evidence: Evidence) -> Finding
     wrong = {"another outcome": outcomes, "another order than was placed": contents}
     kinds = Counter(each.outcome for each in judged)
     says = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
-    return _finding("each with the outcome its data calls for", wrong, says)
+    return finding("each with the outcome its data calls for", wrong, says)
 
 
 def _charged_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
@@ -117,7 +117,7 @@ def _charged_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
         ],
     }
     says = f"{captures.total():,} charges and {refunds.total():,} refunds at the gateway"
-    return _finding("no order charged twice", wrong, says)
+    return finding("no order charged twice", wrong, says)
 
 
 def _order_of(operation: str) -> str:
@@ -136,7 +136,7 @@ def _money(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
         f"{found.captured_cents:,} - {found.refunded_cents:,} = {kept:,} cents,"
         f" confirmed orders are worth {found.confirmed_cents:,}"
     )
-    return _finding("captured - refunded = value of confirmed orders", wrong, says)
+    return finding("captured - refunded = value of confirmed orders", wrong, says)
 
 
 def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
@@ -160,7 +160,7 @@ def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
             )
     found = _figures(evidence)
     says = f"{found.received:,} = {found.on_hand:,} + {found.shipped:,} pieces, over {len(came)} SKUs"
-    return _finding("received = on hand + shipped", wrong, says)
+    return finding("received = on hand + shipped", wrong, says)
 
 
 def _figures(evidence: Evidence) -> Figures:
@@ -185,14 +185,15 @@ def _figures(evidence: Evidence) -> Figures:
 
 def _none(name: str, counts: dict[str, int], good: str, what: str) -> Finding:
     wrong = {what: [f"{count} in {topic}" for topic, count in sorted(counts.items()) if count]}
-    return _finding(name, wrong, good)
+    return finding(name, wrong, good)
 
 
 def _difference(one: int, other: int) -> list[str]:
     return [f"{one - other:+,} cents"] if one != other else []
 
 
-def _finding(name: str, wrong: dict[str, list[str]], says: str) -> Finding:
+def finding(name: str, wrong: Mapping[str, Sequence[str]], says: str) -> Finding:
+    """Red when anything is wrong; `wrong` has the cases of each kind, of which the first few are shown."""
     faults = [f"{len(cases):,} {what} ({_some(cases)})" for what, cases in wrong.items() if cases]
     return Finding(name, not faults, "; ".join([says, *faults]))
 

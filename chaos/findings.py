@@ -1,0 +1,170 @@
+"""Whether a chaos run held what the guarantee says: pure, from the evidence alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from chaos.consequences import OUTSIDE_TOPICS, Sent, consequences
+from chaos.evidence import Evidence
+from chaos.rebuilt import Place
+from chaos.records import Run
+from chaos.stalls import judge_stalls, stalls
+from demo.purchases import Purchase, order
+from demo.verdict import Finding, finding, judge
+from streams.layout import partition_of
+from streams.ports import TP
+
+#: Who handles what clients write, and remembers it in the inbox: by the handlers' published names.
+HANDLERS: Mapping[str, tuple[str, ...]] = {
+    "orders.order.placed.v1": ("orders.open", "inventory.split_order"),
+    "inventory.stock.received.v1": ("inventory.receive",),
+}
+
+
+def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]:
+    """All of them. While transactions are open, what is committed cannot be told, and is not judged."""
+    run = evidence.run
+    of_the_run = [
+        _no_transaction_open(evidence),
+        _workers(run),
+        _faults(run),
+        judge_stalls(stalls(run, evidence.commits)),
+    ]
+    if evidence.books is None:
+        return [Finding("all else", passed=False, says="not looked at: transactions are open"), *of_the_run]
+    return [
+        *judge(purchases, evidence.books).findings,
+        _each_message_once(evidence.messages),
+        _led_on(purchases, evidence.messages),
+        _compensated_once(evidence.compensations),
+        _tables(evidence),
+        _positions(evidence),
+        *of_the_run,
+    ]
+
+
+def _each_message_once(messages: Sequence[Sent]) -> Finding:
+    own = [each for each in messages if each.topic not in OUTSIDE_TOPICS]
+    times = Counter(each.message_id for each in own)
+    twice = {message_id for message_id, count in times.items() if count > 1}
+    wrong = {
+        "messages more than once": sorted({str(each) for each in own if each.message_id in twice}),
+        "messages without id": [
+            f"{each.topic}[{each.partition}] {each.offset}" for each in messages if not each.message_id
+        ],
+    }
+    return finding("every message there once", wrong, f"{len(own):,} messages, {len(times):,} ids")
+
+
+def _led_on(purchases: Sequence[Purchase], messages: Sequence[Sent]) -> Finding:
+    orders = map(order, purchases)
+    found = consequences(messages, {each.order_id: {line.sku for line in each.lines} for each in orders})
+    wrong = {
+        "led to too little": found.lacking,
+        "led to too much": found.too_many,
+        "came of nothing that is there": found.without_cause,
+    }
+    says = f"{found.looked_at:,} messages"
+    return finding("every message led to what it calls for, once", wrong, says)
+
+
+def _compensated_once(compensations: Counter[tuple[str, str]]) -> Finding:
+    wrong = {
+        "done twice": [f"{kind} of {what}" for (kind, what), count in compensations.items() if count > 1]
+    }
+    kinds = Counter(kind for kind, _ in compensations.elements())
+    says = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "none was called for"
+    return finding("no compensation twice", wrong, says)
+
+
+def _tables(evidence: Evidence) -> Finding:
+    at_end = [copy for copy in evidence.copies if copy.place is Place.AT_END]
+    ahead = [copy for copy in evidence.copies if copy.place is Place.AHEAD]
+    wrong = {
+        "rows other than the changelog's": [
+            f"{copy.name}: {each}" for copy in at_end for each in copy.differences
+        ],
+        "copies ahead of their changelogs": [
+            f"{copy.name}: {each}" for copy in ahead for each in copy.differences
+        ],
+        "copies that cannot be read": evidence.unreadable,
+        "lanes without a copy at the end": [
+            str(lane) for lane in range(evidence.run.lanes) if lane not in {copy.lane for copy in at_end}
+        ],
+    }
+    behind = len(evidence.copies) - len(at_end) - len(ahead)
+    rows = sum(copy.rows for copy in at_end)
+    says = f"{len(at_end)} copies compared, {rows:,} rows; {behind} behind"
+    return finding("every table as its changelog has it", wrong, says)
+
+
+def _positions(evidence: Evidence) -> Finding:
+    committed, recorded = evidence.committed, evidence.rebuilt.positions()
+    wrong = {
+        "messages below the position that were not handled": list(_not_handled(evidence)),
+        "positions beyond the end": [
+            f"{_at(tp)} at {offset}, its end is {evidence.ends[tp]}"
+            for tp, offset in committed.items()
+            if offset > evidence.ends[tp]
+        ],
+        "positions that the changelog has otherwise": [
+            f"{_at(tp)} at {committed.get(tp)}, in the changelog {recorded.get(tp)}"
+            for tp in sorted(committed.keys() | recorded.keys())
+            if committed.get(tp) != recorded.get(tp)
+        ],
+    }
+    return finding("no position above an unhandled message", wrong, f"{len(committed)} positions")
+
+
+def _not_handled(evidence: Evidence) -> Iterator[str]:
+    """Of what the inbox covers; all else shows by what it led to."""
+    inbox, partitions = evidence.rebuilt.inbox(), evidence.run.partitions
+    for each in evidence.messages:
+        if each.offset >= evidence.committed.get(TP(each.topic, each.partition), 0):
+            continue
+        for handler in HANDLERS.get(each.topic, ()):
+            home = partition_of(each.key.encode(), partitions)  # from another one it was sent on
+            if (home, _inbox_key(handler, each)) not in inbox:
+                yield f"{each} by {handler}"
+
+
+def _inbox_key(handler: str, message: Sent) -> bytes:
+    made_by = f"{handler}\0{message.source}".encode()
+    return blake2b(made_by, digest_size=8).digest() + message.message_id.encode()
+
+
+def _no_transaction_open(evidence: Evidence) -> Finding:
+    wrong = {
+        "partitions with one": [
+            f"{_at(tp)} is stable up to {stable} of {end}" for tp, (stable, end) in evidence.unstable.items()
+        ]
+    }
+    return finding("no transaction open", wrong, f"{len(evidence.ends):,} partitions")
+
+
+def _workers(run: Run) -> Finding:
+    def named(wanted: Sequence[bool]) -> list[str]:
+        pairs = zip(run.workers, wanted, strict=True)
+        return [f"{each.worker} (pid {each.pid}, status {each.exit_code})" for each, it in pairs if it]
+
+    wrong = {
+        "hung": named([each.hung for each in run.workers]),
+        "died without being told to": named([not each.told for each in run.workers]),
+        "ended with an error when told to": named([each.told and each.exit_code > 0 for each in run.workers]),
+    }
+    return finding("no worker hung or died by itself", wrong, f"{len(run.workers)} worker processes")
+
+
+def _faults(run: Run) -> Finding:
+    wrong = {
+        "not seen to happen": [f"{each.kind} of {each.target}" for each in run.faults if not each.confirmed]
+    }
+    kinds = Counter(each.kind for each in run.faults)
+    says = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    return finding("every fault happened", wrong, says)
+
+
+def _at(tp: TP) -> str:
+    return f"{tp.topic}[{tp.partition}]"

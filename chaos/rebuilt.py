@@ -1,0 +1,144 @@
+"""What every lane's local store must hold, rebuilt from the changelogs alone, and how a copy differs from it.
+
+The form of local rows is stated here a second time, on purpose: a mistake in how lanes write them would
+otherwise be made on both sides of the comparison.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from chaos.stores import Copy, Rows
+from streams.ports import TP, Record
+
+INBOX, LANE = "inbox", "lane"  # changelogs that every application has
+_INBOX_BUCKET = "_inbox-"
+_POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
+_TIME = 8  # bytes of a time: when a message was handled, or a timer is due
+
+
+@dataclass
+class Rebuilt:
+    """The state of all lanes by the changelogs.
+
+    Attributes:
+        tables: lane -> local table -> rows; the inbox as one table.
+        last: the offset of the last committed record of each changelog partition that has any.
+    """
+
+    lanes: int
+    tables: dict[int, dict[str, Rows]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
+    last: dict[TP, int] = field(default_factory=dict)
+
+    def add(self, table: str, record: Record) -> None:
+        """The next record of a table's changelog."""
+        self.last[TP(record.topic, record.partition)] = record.offset
+        tables = self.tables[record.partition % self.lanes]
+        prefix, key, value = record.partition.to_bytes(2, "big"), record.key or b"", record.value
+        if table == INBOX:
+            if value is not None:
+                tables[INBOX][prefix + key] = value[_TIME:]
+        elif table != LANE:
+            _set(tables[table], prefix + key, value)
+        elif key[:1] == b"p":
+            _set(tables[_POSITIONS], prefix + key[1:], value)
+        elif key[:1] == b"t":
+            _set(tables[_TIMERS], prefix + key[1:], value)
+
+    def inbox(self) -> set[tuple[int, bytes]]:
+        """Every entry: the partition and the key."""
+        return {
+            (int.from_bytes(key[:2], "big"), key[2:])
+            for tables in self.tables.values()
+            for key in tables[INBOX]
+        }
+
+    def positions(self) -> dict[TP, int]:
+        """Where the lanes' own changelog says that each source topic was read to."""
+        return {
+            TP(key[2:].decode(), int.from_bytes(key[:2], "big")): int(value)
+            for tables in self.tables.values()
+            for key, value in tables[_POSITIONS].items()
+        }
+
+    def last_of(self, lane: int) -> dict[TP, int]:
+        """`last` of the lane's partitions."""
+        return {tp: last for tp, last in self.last.items() if tp.partition % self.lanes == lane}
+
+
+class Place(StrEnum):
+    """Where a copy stands beside its changelogs, by its own positions."""
+
+    AT_END = "at the end"
+    BEHIND = "behind"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A copy and how it differs from its changelogs; only one at their end is compared row by row."""
+
+    name: str
+    lane: int
+    place: Place
+    differences: tuple[str, ...] = ()
+    rows: int = 0
+
+
+def compare(copy: Copy, rebuilt: Rebuilt, ends: Mapping[TP, int]) -> Compared:
+    """Byte for byte. `ends` are the changelogs' high watermarks."""
+    ahead = tuple(
+        f"{tp.topic}[{tp.partition}] at {position}, its end is {ends.get(tp, 0)}"
+        for tp, position in copy.positions.items()
+        if position > ends.get(tp, 0)
+    )
+    if ahead:
+        return Compared(copy.name, copy.lane, Place.AHEAD, ahead)
+    if any(copy.positions.get(tp, 0) <= last for tp, last in rebuilt.last_of(copy.lane).items()):
+        return Compared(copy.name, copy.lane, Place.BEHIND)
+    wanted = rebuilt.tables[copy.lane]
+    found = list(_differences(_merged(copy.tables), wanted))
+    rows = sum(map(len, wanted.values()))
+    return Compared(copy.name, copy.lane, Place.AT_END, tuple(found), rows)
+
+
+def _set(rows: Rows, key: bytes, value: bytes | None) -> None:
+    if value is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = value
+
+
+def _merged(tables: Mapping[str, Rows]) -> dict[str, Rows]:
+    """With the inbox's time buckets as one table."""
+    merged: dict[str, Rows] = {INBOX: {}}
+    for name, rows in tables.items():
+        if name.startswith(_INBOX_BUCKET):
+            merged[INBOX] |= rows
+        else:
+            merged[name] = rows
+    return merged
+
+
+def _differences(found: Mapping[str, Rows], wanted: Mapping[str, Rows]) -> Iterator[str]:
+    for table in sorted((found.keys() | wanted.keys()) - {_TIMERS_BY_DUE}):
+        yield from _rows_that_differ(table, found.get(table, {}), wanted.get(table, {}))
+    due = {value[:_TIME] + key for key, value in wanted.get(_TIMERS, {}).items()}
+    # An index entry more is that of a timer that was moved or cancelled: found stale when it comes up.
+    yield from _named(_TIMERS_BY_DUE, due - found.get(_TIMERS_BY_DUE, {}).keys(), "is missing")
+
+
+def _rows_that_differ(table: str, found: Rows, wanted: Rows) -> Iterator[str]:
+    if found == wanted:
+        return
+    yield from _named(table, wanted.keys() - found.keys(), "is missing")
+    yield from _named(table, found.keys() - wanted.keys(), "is not in the changelog")
+    both = found.keys() & wanted.keys()
+    yield from _named(table, {key for key in both if found[key] != wanted[key]}, "differs")
+
+
+def _named(table: str, keys: Iterable[bytes], how: str) -> Iterator[str]:
+    return (f"{table} {key!r} {how}" for key in sorted(keys))

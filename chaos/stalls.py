@@ -1,0 +1,130 @@
+"""How long lanes stood still, and beside which fault: pure, from the commits seen during the load."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+
+import msgspec
+
+from chaos.records import Commits, Happened, Run
+from demo.verdict import Finding
+
+#: A lane's last commit comes this long before the fault that ended it, at most; in seconds.
+BEFORE = 1.0
+#: Seconds after a fault has passed in which a stall may still be due to it.
+AFTER = 5.0
+#: Seconds over the session timeout in which a killed worker's lanes must be open elsewhere.
+TAKING_OVER = 4.0
+#: Seconds that a lane may stand still while workers are restarted one after the other.
+ROLLING = 5.0
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """The longest time between two commits of one lane that began with a fault.
+
+    Attributes:
+        kind: of the fault; empty: there was none.
+        alone: whether no other fault was near, so that this one is the reason.
+        began: seconds since the epoch.
+        limit: what it must not exceed when alone, in seconds; None: it is only told.
+    """
+
+    kind: str
+    alone: bool
+    lane: int
+    began: float
+    seconds: float
+    limit: float | None = None
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it is over the limit, for no other reason than its fault."""
+        return self.alone and self.limit is not None and self.seconds > self.limit
+
+
+class _Gap(msgspec.Struct, frozen=True):
+    lane: int
+    began: float
+    seconds: float
+
+
+def stalls(run: Run, commits: Commits) -> list[Stall]:
+    """The longest stall of each fault in the load, and the longest of all beside none."""
+    gaps = [gap for lane in range(run.lanes) for gap in _gaps(lane, commits.seen.get(lane, []), run.load)]
+    near = [_near(fault, run) for fault in run.faults]
+    found = []
+    for number, fault in enumerate(run.faults):
+        begins, ends = near[number]
+        longest = max((gap for gap in gaps if begins <= gap.began <= ends), key=_seconds, default=None)
+        if longest is not None:
+            active = (_active(other, run) for other in run.faults if other is not fault)
+            alone = not any(_overlap(begins, longest.began + longest.seconds, *other) for other in active)
+            found.append(_stall(fault.kind, longest, alone=alone, limit=_limit(fault.kind, run)))
+    quiet = (gap for gap in gaps if not any(_overlap(gap.began, gap.began + gap.seconds, *w) for w in near))
+    if (longest := max(quiet, key=_seconds, default=None)) is not None:
+        found.append(_stall("", longest, alone=True, limit=None))
+    return found
+
+
+def judge_stalls(found: Iterable[Stall]) -> Finding:
+    """Whether each is within its limit; the longest of each kind is told."""
+    by_kind: Mapping[str, list[Stall]] = defaultdict(list)
+    for stall in found:
+        by_kind[stall.kind].append(stall)
+    says = "; ".join(_told(kind, those) for kind, those in sorted(by_kind.items())) or "no commit in the load"
+    return Finding(
+        "no stall over its limit",
+        bool(by_kind) and not any(stall.too_long for those in by_kind.values() for stall in those),
+        says,
+    )
+
+
+def _limit(kind: str, run: Run) -> float | None:
+    taking_over = run.session_timeout + TAKING_OVER
+    limits = {"kill_worker": taking_over, "kill_at_point": taking_over, "rolling_restart": ROLLING}
+    return limits.get(kind)
+
+
+def _near(fault: Happened, run: Run) -> tuple[float, float]:
+    """When a stall may begin that is due to a fault: until a while after it, or until the next one."""
+    noticed = fault.began + run.session_timeout  # by the group, when nobody came back before
+    healed = fault.ended if fault.ended is not None else noticed
+    later = [other.began for other in run.faults if other is not fault and other.began >= healed]
+    return fault.began - BEFORE, min([max(noticed, healed) + AFTER, *later])
+
+
+def _active(fault: Happened, run: Run) -> tuple[float, float]:
+    """When a fault may be the reason for a stall that is laid to another one."""
+    over = fault.began + run.session_timeout + TAKING_OVER
+    return fault.began, over if fault.ended is None else fault.ended
+
+
+def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Iterator[_Gap]:
+    """From the load's begin to its end: a lane that comes to commit no more stands still until then."""
+    begin, end = load
+    inside = sorted(time for time in times if begin < time < end)
+    for before, after in pairwise([begin, *inside, end]):
+        yield _Gap(lane, before, after - before)
+
+
+def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> bool:
+    return begin <= other_end and other_begin <= end
+
+
+def _seconds(gap: _Gap) -> float:
+    return gap.seconds
+
+
+def _stall(kind: str, gap: _Gap, *, alone: bool, limit: float | None) -> Stall:
+    return Stall(kind, alone, gap.lane, round(gap.began, 3), round(gap.seconds, 3), limit)
+
+
+def _told(kind: str, those: list[Stall]) -> str:
+    """Such as `kill_worker 6.3 s in lane 2 (limit 10 s, 3 of 4 with no other fault near)`."""
+    longest = max(those, key=lambda stall: (stall.too_long, stall.alone, stall.seconds))
+    alone = sum(stall.alone for stall in those)
+    limit = f"limit {longest.limit:g} s, " if longest.limit is not None else ""
+    said = f"{kind or 'no fault'} {longest.seconds:.1f} s in lane {longest.lane}"
+    return f"{said} ({limit}{alone} of {len(those)} with no other fault near)" if kind else said
