@@ -1,0 +1,429 @@
+"""The proxy between plain sockets: what each fault does to connections, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from chaos.errors import ChaosFailed
+from chaos.network import Network
+from streams.local import Stack
+from streams.local.loopback import HOST, reserve
+from streams.local.state import Listener, RunningBroker, RunningProcess, StackState
+
+A_WHILE = 10.0
+"""Seconds in which something that must happen happens."""
+
+GLANCE = 0.2
+"""Seconds in which something that must not happen does not."""
+
+
+class End:
+    """A socket of one of the two ends."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self.socket = own
+        own.settimeout(A_WHILE)
+
+    def says(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def hears(self, data: bytes) -> bool:
+        heard = b""
+        while len(heard) < len(data) and (chunk := self.socket.recv(1 << 16)):
+            heard += chunk
+        return heard == data
+
+    def hears_nothing(self) -> bool:
+        """Neither bytes nor a close, for a moment."""
+        self.socket.settimeout(GLANCE)
+        try:
+            self.socket.recv(1)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(A_WHILE)
+        return False
+
+    def is_closed(self) -> bool:
+        return self.socket.recv(1) == b""
+
+    def is_reset(self) -> bool:
+        try:
+            self.socket.recv(1)
+        except ConnectionResetError:
+            return True
+        return False
+
+
+class Place:
+    """A stack that is only a file: two brokers and a gateway that are sockets of the test."""
+
+    def __init__(self, var: Path, held: ExitStack) -> None:
+        self._held = held
+        self.listening = {name: self._keep(socket.create_server((HOST, 0))) for name in ("1", "2", "gateway")}
+        for each in self.listening.values():
+            each.settimeout(A_WHILE)
+        self.stack = Stack(var)
+        var.mkdir(exist_ok=True)
+        self.stack.var.write(self._state())
+
+    def _state(self) -> StackState:
+        return StackState(
+            supervisor_pid=1,
+            supervisor_started=0.0,
+            ready=True,
+            started_at="2026-01-01T00:00:00+00:00",
+            cluster_id="id",
+            bootstrap="",
+            brokers=[
+                RunningBroker(n, 1, 0.0, 1, "log", {name: self._listener(str(n)) for name in ("ada", "bob")})
+                for n in (1, 2)
+            ],
+            processes={"gateway": RunningProcess(1, 0.0, f"http://{HOST}:{self.port('gateway')}", "log")},
+        )
+
+    def _listener(self, broker: str) -> Listener:
+        free = reserve()
+        self._held.callback(free.release)
+        return Listener(self.port(broker), free.port)
+
+    def _keep(self, own: socket.socket) -> socket.socket:
+        return self._held.enter_context(own)
+
+    def port(self, name: str) -> int:
+        return int(self.listening[name].getsockname()[1])
+
+    def client(self, address: str) -> End:
+        """A client's end."""
+        host, _, port = address.removeprefix("http://").partition(":")
+        return End(self._keep(socket.create_connection((host, int(port)), A_WHILE)))
+
+    def accepted(self, name: str) -> End:
+        """The end of whoever is behind the proxy."""
+        own, _ = self.listening[name].accept()
+        return End(self._keep(own))
+
+    def pair(self, address: str, name: str) -> tuple[End, End]:
+        return self.client(address), self.accepted(name)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with ExitStack() as held:
+        yield Place(tmp_path / "var", held)
+
+
+@pytest.fixture
+def network(place: Place) -> Iterator[Network]:
+    with Network(place.stack, ["ada", "bob"]) as network:
+        yield network
+
+
+def way(network: Network, name: str, broker: int) -> str:
+    return network.bootstrap(name).split(",")[broker - 1]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + A_WHILE
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {A_WHILE:g} s"
+        time.sleep(0.01)
+
+
+# -- whole ------------------------------------------------------------------------------------------------
+
+
+def test_a_client_is_led_to_the_ports_where_the_brokers_send_it(place: Place, network: Network) -> None:
+    advertised = [broker.listeners["ada"].advertised for broker in place.stack.state.brokers]
+    assert network.bootstrap("ada") == ",".join(f"{HOST}:{port}" for port in advertised)
+    assert network.bootstrap("ada") != network.bootstrap("bob")
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: Network, broker: int) -> None:
+    client, server = place.pair(way(network, "ada", broker), str(broker))
+    payload = os.urandom(3_000_000)
+    child = os.fork()
+    if child == 0:
+        client.says(payload)
+        os._exit(0)
+    assert server.hears(payload)
+    os.waitpid(child, 0)
+    server.says(b"done")
+    assert client.hears(b"done")
+
+
+def test_what_was_said_before_hanging_up_arrives(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    client.says(b"last words")
+    client.socket.close()
+    assert server.hears(b"last words")
+    assert server.is_closed()
+    client, server = place.pair(way(network, "ada", 1), "1")
+    server.socket.close()
+    assert client.is_closed()
+
+
+def test_a_client_of_nobody_is_hung_up_on(place: Place, network: Network) -> None:
+    place.listening["1"].close()
+    assert place.client(way(network, "ada", 1)).is_closed()
+
+
+def test_a_sender_waits_for_a_receiver_that_does_not_read(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    client.socket.settimeout(GLANCE)
+    chunk, sent = bytes(1 << 20), 0
+    with suppress(TimeoutError):
+        while sent < 200 << 20:
+            sent += client.socket.send(chunk)
+    assert 0 < sent < 50 << 20
+    assert server.hears(bytes(sent))
+
+
+# -- cut --------------------------------------------------------------------------------------------------
+
+
+def test_a_cut_resets_what_is_open_and_refuses_what_is_new_until_it_ends(
+    place: Place, network: Network
+) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    with network.cut("ada") as fault:
+        assert client.is_reset()
+        assert server.is_reset()
+        assert fault.count == 1
+        assert place.client(way(network, "ada", 1)).is_reset()
+        assert place.client(way(network, "ada", 2)).is_reset()
+        assert fault.count == 3
+    client, server = place.pair(way(network, "ada", 1), "1")
+    client.says(b"again")
+    assert server.hears(b"again")
+    assert fault.count == 3
+
+
+def test_a_cut_touches_neither_other_clients_nor_other_brokers_nor_the_gateway(
+    place: Place, network: Network
+) -> None:
+    spared = [
+        place.pair(way(network, "ada", 2), "2"),
+        place.pair(way(network, "bob", 1), "1"),
+        place.pair(network.gateway("ada"), "gateway"),
+    ]
+    with network.cut("ada", broker=1) as fault:
+        for client, server in spared:
+            client.says(b"still")
+            assert server.hears(b"still")
+            server.says(b"here")
+            assert client.hears(b"here")
+        assert fault.count == 0
+
+
+# -- blackhole --------------------------------------------------------------------------------------------
+
+
+def test_a_blackhole_is_silence_and_what_was_sent_arrives_when_it_ends(
+    place: Place, network: Network
+) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    with network.blackhole("ada") as fault:
+        client.says(b"request")
+        assert server.hears_nothing()
+        server.says(b"push")
+        assert client.hears_nothing()
+        assert fault.count == 2
+    assert server.hears(b"request")
+    assert client.hears(b"push")
+
+
+def test_a_close_does_not_get_through_a_blackhole(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    with network.blackhole("ada", broker=1):
+        client.says(b"bye")
+        client.socket.close()
+        assert server.hears_nothing()
+    assert server.hears(b"bye")
+    assert server.is_closed()
+
+
+def test_a_connection_that_is_opened_in_a_blackhole_hangs_and_then_works(
+    place: Place, network: Network
+) -> None:
+    with network.blackhole("ada"):
+        client = place.client(way(network, "ada", 1))
+        client.says(b"anyone?")
+        assert client.hears_nothing()
+    server = place.accepted("1")
+    assert server.hears(b"anyone?")
+    server.says(b"yes")
+    assert client.hears(b"yes")
+
+
+def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, network: Network) -> None:
+    with network.blackhole("ada"):
+        client = place.client(way(network, "ada", 1))
+        client.says(b"anyone?")
+        assert client.hears_nothing()
+        client.socket.close()
+    server = place.accepted("1")
+    assert server.hears(b"anyone?")
+    assert server.is_closed()
+
+
+# -- delay ------------------------------------------------------------------------------------------------
+
+
+def test_a_delay_is_added_each_way(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    with network.delay("ada", 0.15) as fault:
+        began = time.monotonic()
+        client.says(b"ping")
+        assert server.hears(b"ping")
+        assert time.monotonic() - began >= 0.15
+        server.says(b"pong")
+        assert client.hears(b"pong")
+        assert 0.3 <= time.monotonic() - began < 2.0
+        assert fault.count == 2
+
+
+def test_a_delay_keeps_the_order_also_of_what_is_sent_after_it(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    expected = b""
+    with network.delay("ada", 0.2) as fault:
+        for n in range(20):
+            client.says(b"%d " % n)
+            expected += b"%d " % n
+        eventually(lambda: fault.count > 0)
+    client.says(b"last")
+    assert server.hears(expected + b"last")
+
+
+def test_a_connection_closes_after_what_was_delayed(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    with network.delay("ada", 0.1):
+        client.says(b"late")
+        client.socket.close()
+        assert server.hears(b"late")
+        assert server.is_closed()
+
+
+# -- several at a time ------------------------------------------------------------------------------------
+
+
+def test_faults_end_one_by_one(place: Place, network: Network) -> None:
+    client, server = place.pair(way(network, "ada", 1), "1")
+    with network.blackhole("ada"):
+        with network.delay("ada", 0.05), network.blackhole("ada", broker=1):
+            client.says(b"word")
+            assert server.hears_nothing()
+        assert server.hears_nothing()
+        with network.cut("ada"):
+            assert client.is_reset()
+    client, server = place.pair(way(network, "ada", 1), "1")
+    client.says(b"whole")
+    assert server.hears(b"whole")
+
+
+def test_two_clients_suffer_each_their_own(place: Place, network: Network) -> None:
+    ada, bob = place.pair(way(network, "ada", 1), "1"), place.pair(way(network, "bob", 1), "1")
+    with network.blackhole("ada") as silence, network.cut("bob") as cut:
+        ada[0].says(b"word")
+        assert ada[1].hears_nothing()
+        assert bob[0].is_reset()
+        assert (silence.count, cut.count) == (1, 1)
+    assert ada[1].hears(b"word")
+
+
+# -- the gateway ------------------------------------------------------------------------------------------
+
+
+def test_a_lost_answer_is_one_to_a_request_that_arrived_whole(place: Place, network: Network) -> None:
+    client, server = place.pair(network.gateway("ada"), "gateway")
+    with network.gateway_loses_answers() as fault:
+        client.says(b"POST /charges")
+        assert server.hears(b"POST /charges")
+        assert fault.count == 0
+        server.says(b"201")
+        assert client.is_reset()
+        assert fault.count == 1
+    client, server = place.pair(network.gateway("ada"), "gateway")
+    server.says(b"200")
+    assert client.hears(b"200")
+
+
+def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Network) -> None:
+    client, _ = place.pair(network.gateway("ada"), "gateway")
+    with network.gateway_down() as fault:
+        assert client.is_reset()
+        assert place.client(network.gateway("bob")).is_reset()
+        assert fault.count == 2
+    place.pair(network.gateway("bob"), "gateway")
+
+
+def test_a_slow_gateway_answers_later_by_so_many_seconds(place: Place, network: Network) -> None:
+    client, server = place.pair(network.gateway("ada"), "gateway")
+    with network.gateway_slow(0.3) as fault:
+        began = time.monotonic()
+        client.says(b"GET")
+        assert server.hears(b"GET")
+        server.says(b"200")
+        assert client.hears(b"200")
+        assert 0.3 <= time.monotonic() - began < 2.0
+        assert fault.count == 2
+
+
+# -- the process ------------------------------------------------------------------------------------------
+
+
+def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
+    program = (
+        "import signal, sys, pathlib, psutil\n"
+        "from chaos.network import Network\n"
+        "from streams.local import Stack\n"
+        "with Network(Stack(pathlib.Path(sys.argv[1])), ['ada']):\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    command = [sys.executable, "-c", program, str(place.stack.var.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        proxy = psutil.Process(int(owner.stdout.readline()))
+        assert proxy.is_running()
+        owner.send_signal(signal.SIGKILL)
+    eventually(lambda: not proxy.is_running() or proxy.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_proxy_that_has_ended_is_an_error_of_whoever_asks(place: Place) -> None:
+    with Network(place.stack, ["ada"]) as network:
+        (proxy,) = (p for p in psutil.Process().children() if "chaos.proxy" in p.cmdline())
+        proxy.kill()
+        with pytest.raises(ChaosFailed, match=r"the proxy ended \(status -9\)"), network.cut("ada"):
+            pytest.fail("it was cut")
+
+
+def test_a_stack_without_the_listener_is_told_how_to_start(place: Place) -> None:
+    with (
+        pytest.raises(
+            ChaosFailed, match=r"broker 1 has no listener eve: start the stack with listeners=\['eve'\]"
+        ),
+        Network(place.stack, ["eve"]),
+    ):
+        pytest.fail("it started")
+
+
+def test_a_port_that_is_taken_is_told(place: Place, network: Network) -> None:
+    port = place.stack.state.brokers[0].listeners["ada"].advertised
+    with (
+        pytest.raises(ChaosFailed, match=f"ada/1 cannot listen on port {port}: .*in use"),
+        Network(place.stack, ["ada"]),
+    ):
+        pytest.fail("it started")
