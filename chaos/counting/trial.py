@@ -1,0 +1,164 @@
+"""One run of a contestant: load and faults together, then what the topics hold."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiokafka.admin import AIOKafkaAdminClient
+
+from chaos.counting.checker import Findings, judge, longest_stall
+from chaos.counting.contestants import Contestant
+from chaos.counting.schedule import WORKERS, Due
+from chaos.counting.traffic import OutputWatch, evidence, load, members
+from chaos.counting.workers import Supervised
+from chaos.counting.workload import PARTITIONS, output_topic
+from chaos.errors import ChaosFailed
+from chaos.records import Happened
+from streams.runtime.topics import KafkaTopics
+from streams.topics import TopicSpec
+
+#: A contestant of which nothing new has come for this long after the load is given up, in seconds.
+GIVEN_UP_AFTER = 60.0
+#: From the load's beginning, beside the load's own time: a run is given up in any case.
+_DRAINED_WITHIN = 150.0
+_JOINED_WITHIN = 60.0
+#: For the transaction of a worker that was killed at the end to time out.
+_READ_WITHIN = 100.0
+_LOOK_EVERY = 0.2
+
+Say = Callable[[str], None]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The load, and what is done to the workers meanwhile."""
+
+    events: int
+    seconds: float
+    faults: Sequence[Due]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a contestant.
+
+    Attributes:
+        stall: the longest time in which a partition under load showed nothing new, in seconds.
+        stall_began: when that was, in seconds after the load's beginning.
+        finished: in so many seconds after the load's beginning everything had come out; None: never.
+        crashes: workers that ended although nobody told them to.
+        hung: workers that did not end when they were told to, and were killed.
+    """
+
+    name: str
+    findings: Findings
+    stall: float
+    stall_began: float
+    finished: float | None
+    crashes: int
+    hung: int
+    faults: list[Happened]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether every fault is known to have happened."""
+        return all(fault.confirmed for fault in self.faults)
+
+
+async def run(contestant: Contestant, plan: Plan, bootstrap: str, var: Path, say: Say) -> Result:
+    """Run it. Raises ChaosFailed when its workers do not come up, or its topics cannot be read at the end."""
+    app_id = f"{contestant.name.replace('_', '-')}-{time.time_ns() // 1_000_000}"
+    topic = f"counting.{app_id}.v1"
+    async with KafkaTopics(bootstrap) as topics:
+        await topics.create([TopicSpec(name, PARTITIONS, 1) for name in (topic, output_topic(topic))])
+    workers = Supervised(contestant, app_id, topic, bootstrap, var)
+    watch = OutputWatch(bootstrap, topic, plan.events)
+    try:
+        workers.start()
+        await _joined(workers, bootstrap, app_id, var)
+        began = time.time()
+        faults = await _under_load(plan, bootstrap, topic, workers, watch, say)
+        ended = time.time()
+        await workers.stop()
+    finally:
+        workers.kill()
+    try:
+        async with asyncio.timeout(_READ_WITHIN):
+            found = await evidence(bootstrap, app_id, topic, contestant.read_row)
+    except TimeoutError:
+        raise ChaosFailed(
+            f"{contestant.name}: its topics could not be read within {_READ_WITHIN:.0f} s"
+        ) from None
+    stall = longest_stall(watch.arrivals, watch.unfinished, began=began, ended=ended)
+    return Result(
+        name=contestant.name,
+        findings=judge(found),
+        stall=round(stall.seconds, 1),
+        stall_began=round(stall.began - began, 1),
+        finished=None if watch.unfinished else round(watch.last - began, 1),
+        crashes=workers.crashes,
+        hung=workers.hung,
+        faults=faults,
+    )
+
+
+async def _joined(workers: Supervised, bootstrap: str, group: str, var: Path) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        async with asyncio.timeout(_JOINED_WITHIN):
+            while workers.all_alive and await members(admin, group) < WORKERS:  # noqa: ASYNC110 - asked for
+                await asyncio.sleep(_LOOK_EVERY)
+    except TimeoutError:
+        raise ChaosFailed(f"{group}: its workers did not join within {_JOINED_WITHIN:.0f} s") from None
+    finally:
+        await admin.close()
+    if not workers.all_alive:
+        raise ChaosFailed(f"{group}: a worker did not start, see {var / 'log'}")
+
+
+async def _under_load(
+    plan: Plan, bootstrap: str, topic: str, workers: Supervised, watch: OutputWatch, say: Say
+) -> list[Happened]:
+    """Until everything has come out, or nothing does any more."""
+    began = time.time()
+    faults: list[Happened] = []
+    loading = asyncio.create_task(load(bootstrap, topic, plan.events, plan.seconds))
+    hitting = asyncio.create_task(_hit(plan.faults, workers, faults, say))
+    aside = [asyncio.create_task(each) for each in _aside(workers, watch)]
+    try:
+        while True:
+            await asyncio.wait(aside, timeout=_LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
+            for task in (loading, hitting, *aside):
+                if task.done():
+                    task.result()  # an error of any ends the run
+            if loading.done() and hitting.done() and (not watch.unfinished or _hopeless(watch, began, plan)):
+                return faults
+    finally:
+        tasks = (loading, hitting, *aside)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _aside(workers: Supervised, watch: OutputWatch) -> tuple[Coroutine[Any, Any, None], ...]:
+    return workers.keep_running(), watch.run()
+
+
+def _hopeless(watch: OutputWatch, began: float, plan: Plan) -> bool:
+    load_ended = began + plan.seconds
+    now = time.time()
+    return now - max(watch.last, load_ended) > GIVEN_UP_AFTER or now - load_ended > _DRAINED_WITHIN
+
+
+async def _hit(schedule: Sequence[Due], workers: Supervised, faults: list[Happened], say: Say) -> None:
+    began = time.monotonic()
+    for due in schedule:
+        await asyncio.sleep(max(0.0, began + due.at - time.monotonic()))
+        happened = await workers.hit(due)
+        faults.append(happened)
+        says = happened.confirmed or "NOT CONFIRMED"
+        say(f"  {time.monotonic() - began:5.1f} s  {due.fault} of {happened.target}: {says}")
