@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -154,12 +155,10 @@ def test_a_client_is_led_to_the_ports_where_the_brokers_send_it(place: Place, ne
 def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: Network, broker: int) -> None:
     client, server = place.pair(way(network, "ada", broker), str(broker))
     payload = os.urandom(3_000_000)
-    child = os.fork()
-    if child == 0:
-        client.says(payload)
-        os._exit(0)
-    assert server.hears(payload)
-    os.waitpid(child, 0)
+    with ThreadPoolExecutor() as aside:
+        said = aside.submit(client.says, payload)
+        assert server.hears(payload)
+        said.result(A_WHILE)
     server.says(b"done")
     assert client.hears(b"done")
 

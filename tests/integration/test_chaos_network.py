@@ -1,0 +1,153 @@
+"""Real brokers and a real gateway behind the network that breaks: clients fail in time, and recover."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+
+from agents.gateway import cards
+from agents.gateway.client import HttpGateway
+from chaos.network import Network
+from streams.local import Stack, declared, local_stack
+
+NAMES = ("worker-1", "worker-2")
+TOPIC = "network"
+PATIENCE = 3.0
+"""Seconds after which these clients give a request up."""
+
+A_WHILE = 30.0
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    processes = declared(Path(__file__).parents[2] / "pyproject.toml")
+    var = tmp_path_factory.mktemp("network")
+    with local_stack(var, brokers=3, listeners=NAMES, processes=processes) as stack:
+        asyncio.run(create_topic(stack))
+        yield stack
+
+
+@pytest.fixture
+def network(stack: Stack) -> Iterator[Network]:
+    with Network(stack, NAMES) as network:
+        yield network
+
+
+async def create_topic(stack: Stack) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=stack.bootstrap)
+    await admin.start()
+    try:
+        each_leads_one = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+        await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments=each_leads_one)])
+    finally:
+        await admin.close()
+
+
+@asynccontextmanager
+async def producer(bootstrap: str) -> AsyncIterator[AIOKafkaProducer]:
+    client = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, request_timeout_ms=int(PATIENCE * 1000), retry_backoff_ms=50
+    )
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.stop()
+
+
+async def sends(client: AIOKafkaProducer, *partitions: int) -> bool:
+    """Whether a record for each of the partitions arrives."""
+    try:
+        for partition in partitions or (0, 1, 2):
+            await client.send_and_wait(TOPIC, b"record", partition=partition)
+    except KafkaError:
+        return False
+    return True
+
+
+async def recovers(client: AIOKafkaProducer) -> bool:
+    """Whether every partition can be written to again, in bounded time."""
+    deadline = time.monotonic() + A_WHILE
+    while not await sends(client):
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+async def test_a_client_is_led_from_one_proxy_to_the_proxies_of_all_brokers(
+    stack: Stack, network: Network
+) -> None:
+    async with producer(network.bootstrap("worker-1").split(",")[0]) as client:
+        assert await sends(client)
+        used = {client.client.cluster.broker_metadata(broker).port for broker in (1, 2, 3)}
+    assert used == {broker.listeners["worker-1"].advertised for broker in stack.state.brokers}
+    assert {f"127.0.0.1:{port}" for port in used} == set(network.bootstrap("worker-1").split(","))
+
+
+@pytest.mark.parametrize("fault", ["cut", "blackhole"])
+async def test_a_client_that_is_cut_off_fails_in_bounded_time_and_recovers_and_others_notice_nothing(
+    network: Network, fault: str
+) -> None:
+    async with (
+        producer(network.bootstrap("worker-1")) as ours,
+        producer(network.bootstrap("worker-2")) as others,
+    ):
+        assert await sends(ours)
+        with getattr(network, fault)("worker-1") as happened:
+            began = time.monotonic()
+            assert not await sends(ours, 0)
+            assert time.monotonic() - began < PATIENCE * 3
+            assert await sends(others)
+            assert happened.count > 0
+        assert await recovers(ours)
+
+
+async def test_a_client_that_is_cut_off_from_one_broker_still_reaches_the_others(network: Network) -> None:
+    async with producer(network.bootstrap("worker-1")) as client:
+        assert await sends(client)
+        with network.cut("worker-1", broker=2) as happened:
+            assert await sends(client, 0, 2)
+            assert not await sends(client, 1)
+            assert happened.count > 0
+        assert await recovers(client)
+
+
+async def test_a_delay_makes_a_client_slower_and_nothing_else(network: Network) -> None:
+    async with producer(network.bootstrap("worker-1")) as client:
+        assert await sends(client)
+        with network.delay("worker-1", 0.1) as happened:
+            began = time.monotonic()
+            assert await sends(client)
+            assert 0.6 <= time.monotonic() - began < PATIENCE
+            assert happened.count >= 6
+        assert await sends(client)
+
+
+def charges(stack: Stack, operation: str) -> int:
+    with urlopen(f"{stack.url('gateway')}/ledger?limit=10000") as answer:
+        return sum(row["operation"] == operation for row in json.load(answer)["rows"])
+
+
+async def test_a_charge_whose_answer_is_lost_is_made_once(stack: Stack, network: Network) -> None:
+    async with HttpGateway(network.gateway("worker-1")) as gateway:
+        with network.gateway_loses_answers() as happened:
+            asked = asyncio.create_task(
+                gateway.charge(operation="capture:lost", cents=100, card=cards.ACCEPTED)
+            )
+            async with asyncio.timeout(A_WHILE):
+                while await asyncio.to_thread(lambda: happened.count) == 0:
+                    assert not asked.done()
+            assert charges(stack, "capture:lost") == 1
+        charge = await asked
+    assert not charge.declined
+    assert charges(stack, "capture:lost") == 1
