@@ -1,0 +1,122 @@
+"""The comparison's checker sees each way in which counting can go wrong, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chaos.counting.checker import Evidence, Findings, Produced, Stall, judge, longest_stall
+
+RIGHT = Findings(lost=0, left=0, doubled=0, surplus=0, invented=0, wrong_rows=0)
+
+PRODUCED = [
+    Produced(id=number, key=f"k{number % 3}", partition=number % 2, offset=number) for number in range(12)
+]
+EVIDENCE = Evidence(
+    produced=PRODUCED,
+    outputs=list(range(12)),
+    rows={"k0": 4, "k1": 4, "k2": 4},
+    committed={0: 12, 1: 12},
+)
+
+
+def but(**changes: object) -> Evidence:
+    return msgspec.structs.replace(EVIDENCE, **changes)
+
+
+def without(number: int) -> list[int]:
+    return [each for each in EVIDENCE.outputs if each != number]
+
+
+def test_all_counted_once_is_right() -> None:
+    assert judge(EVIDENCE) == RIGHT
+    assert judge(EVIDENCE).right
+
+
+@pytest.mark.parametrize(
+    ("evidence", "found"),
+    [
+        pytest.param(but(outputs=without(5)), {"lost": 1}, id="an output is missing, its event committed"),
+        pytest.param(
+            but(outputs=without(5), committed={0: 12, 1: 5}), {"left": 1}, id="an event was not committed"
+        ),
+        pytest.param(
+            but(outputs=without(5), committed={0: 12}), {"left": 1}, id="a partition was never committed"
+        ),
+        pytest.param(but(outputs=[*range(12), 7]), {"doubled": 1, "surplus": 1}, id="an output came twice"),
+        pytest.param(
+            but(outputs=[*range(12), 7, 7, 8]),
+            {"doubled": 2, "surplus": 3},
+            id="one came twice, one thrice",
+        ),
+        pytest.param(but(outputs=[*range(12), 99]), {"invented": 1}, id="an output of no event"),
+        pytest.param(but(rows={"k0": 5, "k1": 4, "k2": 4}), {"wrong_rows": 1}, id="a row counts too many"),
+        pytest.param(but(rows={"k0": 3, "k1": 3, "k2": 4}), {"wrong_rows": 2}, id="rows count too few"),
+        pytest.param(but(rows={"k0": 4, "k1": 4}), {"wrong_rows": 1}, id="a row is missing"),
+        pytest.param(but(rows={**EVIDENCE.rows, "k9": 1}), {"wrong_rows": 1}, id="a row of no key"),
+    ],
+)
+def test_it_goes_red(evidence: Evidence, found: dict[str, int]) -> None:
+    findings = judge(evidence)
+    assert findings == msgspec.structs.replace(RIGHT, **found)
+    assert not findings.right
+
+
+def test_an_event_that_was_produced_twice_is_one_event_and_left_until_its_last_copy_is_committed() -> None:
+    again = PRODUCED[5]._replace(offset=12)
+    assert judge(but(produced=[*PRODUCED, again])) == RIGHT
+    assert judge(but(produced=[*PRODUCED, again], outputs=without(5))).left == 1
+
+
+def drop(evidence: Evidence, number: int) -> Evidence:
+    return msgspec.structs.replace(evidence, outputs=[each for each in evidence.outputs if each != number])
+
+
+def double(evidence: Evidence, number: int) -> Evidence:
+    return msgspec.structs.replace(evidence, outputs=[*evidence.outputs, number])
+
+
+def count_again(evidence: Evidence, number: int) -> Evidence:
+    key = evidence.produced[number].key
+    return msgspec.structs.replace(evidence, rows={**evidence.rows, key: evidence.rows[key] + 1})
+
+
+@given(
+    keys=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=40),
+    harms=st.lists(st.tuples(st.sampled_from([drop, double, count_again]), st.integers(0, 39)), max_size=8),
+)
+def test_whatever_harm_is_done_is_seen(
+    keys: list[str], harms: list[tuple[Callable[[Evidence, int], Evidence], int]]
+) -> None:
+    produced = [Produced(n, key, 0, n) for n, key in enumerate(keys)]
+    evidence = Evidence(
+        produced=produced, outputs=range(len(keys)), rows=Counter(keys), committed={0: len(keys)}
+    )
+    assert judge(evidence).right
+    for harm, number in harms:
+        evidence = harm(evidence, number % len(keys))
+    dropped_and_doubled = Counter(evidence.outputs) == Counter(range(len(keys)))
+    assert judge(evidence).right == (dropped_and_doubled and evidence.rows == Counter(keys))
+
+
+def test_the_longest_stall_is_that_of_one_partition() -> None:
+    arrivals = {0: [1.0, 2.0, 9.0, 10.0], 1: [1.0, 4.0, 5.0, 10.0]}
+    assert longest_stall(arrivals, (), began=0.0, ended=99.0) == Stall(2.0, 7.0)
+
+
+def test_time_before_the_first_output_counts() -> None:
+    assert longest_stall({0: [8.0, 9.0]}, (), began=0.0, ended=9.0) == Stall(0.0, 8.0)
+
+
+def test_a_partition_that_was_given_up_stands_still_until_then() -> None:
+    assert longest_stall({0: [1.0]}, [0], began=0.0, ended=30.0) == Stall(1.0, 29.0)
+    assert longest_stall({}, [3], began=0.0, ended=30.0) == Stall(0.0, 30.0)
+
+
+def test_a_partition_that_has_finished_does_not_stand_still() -> None:
+    assert longest_stall({0: [1.0], 1: [1.0, 2.0]}, [], began=0.0, ended=30.0) == Stall(0.0, 1.0)
