@@ -116,6 +116,10 @@ class Fleet:
     """Starts workers in slots, and ends all of them when left.
 
     A worker takes the lowest free slot, so the fleet itself holds the locks of those that are to stay free.
+
+    Attributes:
+        workers: all that were ever started, oldest first.
+        settings: the environment, beside ours, of workers that start from now on.
     """
 
     def __init__(
@@ -133,7 +137,7 @@ class Fleet:
         self.workers: list[Worker] = []
         self._log = var / "log"
         self._slots = var / "workers" / settings["STEADFAUST_APP_ID"]
-        self._settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_WEB_PORT": "0"}
+        self.settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_WEB_PORT": "0"}
         self._by_slot = dict(by_slot or {})
         self._module = module
         self._kept: dict[int, IO[str]] = {}
@@ -153,7 +157,7 @@ class Fleet:
                 slot,
                 self._log / f"{worker_name(slot)}.{number}.log",
                 [sys.executable, "-m", "faust", "-A", module or self._module, "worker", "-l", "warn"],
-                {**os.environ, **self._settings, **self._by_slot.get(slot, {}), **environment},
+                {**os.environ, **self.settings, **self._by_slot.get(slot, {}), **environment},
             )
             self.workers.append(worker)
             await until(

@@ -10,6 +10,8 @@ from streams.message import Message, Row
 from streams.outcome import Outcome, outcome
 from streams.table import Table
 
+#: The environment variable that tells a worker of a chaos run which version of the application it is.
+VERSION = "CHAOS_VERSION"
 #: The driver makes so many notes about an order.
 NOTES_EACH = 3
 _SCHEMAS = {

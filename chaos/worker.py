@@ -12,14 +12,12 @@ from agents.gateway.client import HttpGateway
 from agents.gateway.retries import Retries
 from agents.settings import OrderSettings
 from agents.worker import create_app
-from chaos.notes import schema, with_notes
+from chaos.notes import VERSION, schema, with_notes
 from streams.application import Application
 from streams.codecs import Schemas, avro
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.testing.faults import faults_from_environment
-
-VERSION = "CHAOS_VERSION"
 
 
 def create_app_with_notes(settings: OrderSettings, faults: Faults) -> LaneApp:

@@ -1,0 +1,269 @@
+"""A run: workers on brokers under load, faults on schedule, and then silence, so that it can be checked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from chaos.brokers import Brokers
+from chaos.commits import CommitWatch
+from chaos.errors import ChaosFailed
+from chaos.faults.ground import Ground
+from chaos.faults.perform import perform
+from chaos.fleet import Fleet, worker_name
+from chaos.load import Load
+from chaos.network import Network
+from chaos.notes import NoteMade
+from chaos.records import COMMITS, RUN, Happened, Run
+from chaos.schedule import BROKERS, SLOTS, WORKERS, Planned
+from chaos.waiting import until
+from demo.evidence import SOURCES, quiet
+from demo.load import receive_stock
+from demo.purchases import ROWS
+from demo.workers import PROJECT
+from streams.errors import SteadfaustError
+from streams.layout import Layout
+from streams.local import Stack, declared, local_stack
+
+LAYOUT = Layout("chaos", partitions=12, lanes=6)
+SESSION_TIMEOUT = 6.0
+#: Messages a second; less in a run that is so long that the purchases would not last.
+RATE = 60.0
+_SPARE = 1.3  # faults may take so much longer than planned
+_NAMES = [worker_name(slot) for slot in range(SLOTS)]
+_REVIVE_AFTER = 3.0
+_OPEN_WITHIN = 120.0
+_QUIET_WITHIN = 180.0
+_QUIET_STEP = 5.0
+_HEALED_BEFORE_END = 3.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: `faults` over a load of at least so many `seconds`."""
+
+    seed: int
+    seconds: float
+    var: Path
+    faults: Sequence[Planned]
+
+
+@dataclass
+class Told:
+    """What the driver itself saw, beside the records for the checker. `problems` must stay empty."""
+
+    run: Run
+    problems: list[str] = field(default_factory=list)
+    sent: int = 0
+    again: int = 0
+
+
+@contextmanager
+def stack_of(plan: Plan, say: Say) -> Iterator[Stack]:
+    """Three brokers and the gateway, with a listener of every broker for each worker."""
+    processes = declared(PROJECT / "pyproject.toml")
+    with local_stack(
+        plan.var,
+        brokers=BROKERS,
+        processes=processes,
+        revive_after=_REVIVE_AFTER,
+        listeners=_NAMES,
+        say=say,
+    ) as stack:
+        yield stack
+
+
+class Driver:
+    """Drives one run on a stack that is up."""
+
+    def __init__(self, plan: Plan, stack: Stack, say: Say) -> None:
+        self._plan = plan
+        self._stack = stack
+        self._say = say
+        self._happened: list[Happened] = []
+        self._problems: list[str] = []
+        self._began = 0.0
+        rate = min(RATE, ROWS / (plan.seconds * _SPARE))
+        self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS)
+
+    async def run(self) -> Told:
+        """From the first worker to the last; every worker has ended when it returns.
+
+        Raises ChaosFailed, or another SteadfaustError, when there is nothing that could be checked.
+        """
+        bootstrap = self._stack.bootstrap
+        with (
+            Network(self._stack, names=_NAMES) as network,
+            Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=_ways(network)) as fleet,
+        ):
+            brokers = Brokers(self._stack, LAYOUT)
+            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._load.begin_notes)
+            self._say(f"starting {WORKERS} workers")
+            await asyncio.gather(*(fleet.start(slot) for slot in range(WORKERS)))
+            await until(lambda: fleet.shared(LAYOUT.lanes), "all lanes are open", within=_OPEN_WITHIN)
+            await receive_stock(bootstrap, LAYOUT.app_id)
+            watch = CommitWatch(bootstrap, LAYOUT.app_id, LAYOUT.partitions, LAYOUT.lanes)
+            watching = asyncio.create_task(watch.run())
+            try:
+                await self._under_load(ground)
+                await self._until_quiet()
+            finally:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+            await self._end_workers(fleet)
+            told = self._told(fleet)
+        (self._plan.var / RUN).write_bytes(msgspec.json.encode(told.run))
+        (self._plan.var / COMMITS).write_bytes(msgspec.json.encode(watch.commits()))
+        return told
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "STEADFAUST_APP_ID": LAYOUT.app_id,
+            "STEADFAUST_PARTITIONS": str(LAYOUT.partitions),
+            "STEADFAUST_LANES": str(LAYOUT.lanes),
+            "STEADFAUST_SESSION_TIMEOUT": str(SESSION_TIMEOUT),
+            "STEADFAUST_HEARTBEAT": "1",
+            # A handler whose gateway stays away for longer ends its worker: there are no retries yet.
+            "STEADFAUST_GATEWAY_PATIENCE": "60",
+        }
+
+    # -- load and faults ------------------------------------------------------------------------------
+
+    async def _under_load(self, ground: Ground) -> None:
+        self._began = time.time()
+        load = asyncio.create_task(self._load.run())
+        faults = asyncio.create_task(self._inject_all(ground))
+        deaths = asyncio.create_task(self._watch_over(ground.fleet))
+        try:
+            await asyncio.wait((load, faults, deaths), return_when=asyncio.FIRST_COMPLETED)
+            if load.done():
+                load.result()
+                raise ChaosFailed("the purchases were used up before the last fault: run for a shorter time")
+            for task in (faults, deaths):
+                if task.done():
+                    task.result()
+        finally:
+            for task in (faults, deaths):
+                task.cancel()
+            await asyncio.gather(faults, deaths, return_exceptions=True)
+            self._load.end()
+        await load
+        self._say(f"{self._load.placed:,} orders placed; waiting until all is handled")
+
+    async def _inject_all(self, ground: Ground) -> None:
+        """Every fault in its turn, then what is left of the time."""
+        under_way: list[asyncio.Task[bool]] = []
+        offset = 0.0
+        try:
+            for planned in self._plan.faults:
+                if not planned.beside:
+                    if not all(await asyncio.gather(*under_way)):
+                        return
+                    under_way = []
+                    await ground.calm()
+                    await self._until(planned.at)
+                    offset = self._elapsed() - planned.at
+                else:
+                    await self._until(planned.at + offset)
+                under_way.append(asyncio.create_task(self._inject(planned, ground)))
+            if all(await asyncio.gather(*under_way)):
+                await ground.calm()
+                await self._until(max(self._plan.seconds, self._elapsed() + _HEALED_BEFORE_END))
+        except ChaosFailed as error:
+            self._problems.append(f"after {self._elapsed():.0f} s: {error}")
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _inject(self, planned: Planned, ground: Ground) -> bool:
+        began = time.time()
+        try:
+            done = await perform(planned, ground)
+        except SteadfaustError as error:
+            self._problems.append(f"{planned.kind} at {began - self._began:.0f} s: {error}")
+            target = _target(planned)
+            self._happened.append(
+                Happened(kind=planned.kind, target=target, began=began, ended=None, confirmed="")
+            )
+            self._say(f"{self._elapsed():5.0f} s  {planned.kind} {target}: NOT CONFIRMED: {error}")
+            return False
+        self._happened.append(done)
+        self._say(f"{self._elapsed():5.0f} s  {done.kind} {done.target}: {done.confirmed}")
+        return True
+
+    async def _watch_over(self, fleet: Fleet) -> None:
+        """Returns when a worker has ended by itself."""
+        while not fleet.unexpected():
+            await asyncio.sleep(0.2)
+            _ = self._stack.state  # raises when the stack has gone down
+
+    def _elapsed(self) -> float:
+        return time.time() - self._began
+
+    async def _until(self, elapsed: float) -> None:
+        await asyncio.sleep(max(0.0, elapsed - self._elapsed()))
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def _until_quiet(self) -> None:
+        topics = (*SOURCES, NoteMade.TOPIC) if self._load.notes else SOURCES
+        deadline = time.monotonic() + _QUIET_WITHIN
+        while left := await quiet(self._stack.bootstrap, LAYOUT.app_id, within=_QUIET_STEP, topics=topics):
+            if time.monotonic() > deadline:
+                self._problems.append(f"still unhandled after {_QUIET_WITHIN:.0f} s: {left}")
+                return
+            self._say(f"still unhandled: {sum(left.values()):,} messages of {len(left)} topics")
+
+    async def _end_workers(self, fleet: Fleet) -> None:
+        for worker in fleet.unexpected():
+            self._problems.append(f"{worker.name} ended with {worker.exit_code}: {worker.log.path}")
+        last = fleet.alive
+        await fleet.stop_all("the end of the run")
+        for worker in last:
+            if worker.hung or worker.exit_code != 0:
+                how = "hung" if worker.hung else f"ended with {worker.exit_code}"
+                self._problems.append(f"{worker.name} {how} at the end: {worker.log.path}")
+
+    def _told(self, fleet: Fleet) -> Told:
+        run = Run(
+            seed=self._plan.seed,
+            app_id=LAYOUT.app_id,
+            bootstrap=self._stack.bootstrap,
+            gateway=self._stack.url("gateway"),
+            partitions=LAYOUT.partitions,
+            lanes=LAYOUT.lanes,
+            session_timeout=SESSION_TIMEOUT,
+            orders=self._load.placed,
+            load=self._load.span,
+            faults=sorted(self._happened, key=lambda each: each.began),
+            workers=[worker.ended() for worker in fleet.workers],
+            notes=self._load.notes,
+        )
+        return Told(run, self._problems, self._load.sent, self._load.again)
+
+
+def _ways(network: Network) -> dict[int, dict[str, str]]:
+    """Each worker reaches brokers and gateway through the proxy, by ways of its own."""
+    return {
+        slot: {
+            "STEADFAUST_BOOTSTRAP": network.bootstrap(name),
+            "STEADFAUST_GATEWAY_URL": network.gateway(name),
+        }
+        for slot, name in enumerate(_NAMES)
+    }
+
+
+def _target(planned: Planned) -> str:
+    if planned.slot is not None:
+        return worker_name(planned.slot)
+    return f"broker {planned.broker}" if planned.broker is not None else ""

@@ -1,0 +1,1 @@
+"""Performing what the schedule plans, and confirming that it happened."""

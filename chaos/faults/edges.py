@@ -1,0 +1,78 @@
+"""Faults between processes: the network of one worker, and the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AbstractContextManager
+
+from chaos.errors import ChaosFailed
+from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
+from chaos.fleet import worker_name
+from chaos.network import Injected
+from chaos.records import Happened
+from chaos.schedule import Planned
+from chaos.waiting import until
+
+
+async def network_cut(planned: Planned, ground: Ground) -> Happened:
+    """One worker is cut off from all brokers for longer than its session."""
+    worker = None if planned.slot is None else ground.fleet.in_slot(planned.slot)
+    if worker is None:
+        raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
+    lanes = worker.lanes
+    mark = worker.log.mark()
+    began = time.time()
+    with ground.network.cut(worker.name) as injected:
+        async with lasting(planned.seconds):
+            heirs = await ground.until_taken_over(lanes, worker)
+    seconds = time.time() - began
+    if not injected.count:
+        raise ChaosFailed(f"no connection of {worker.name} was cut")
+    await until(
+        lambda: worker.log.events("lanes_assigned", mark),
+        f"{worker.name} is a member again: see {worker.log.path}",
+        within=OPEN_WITHIN,
+    )
+    await ground.until_open(worker)
+    confirmed = (
+        f"{injected.count} connections cut or refused in {seconds:.1f} s; {named(lanes)} taken over by"
+        f" {', '.join(heirs)}; then a member again"
+    )
+    return happened(planned, worker.name, began, confirmed)
+
+
+async def network_delay(planned: Planned, ground: Ground) -> Happened:
+    """All between one worker and the brokers takes longer."""
+    assert planned.slot is not None
+    name = worker_name(planned.slot)
+    fault = ground.network.delay(name, planned.delay)
+    return await _for_a_while(planned, fault, name, f"chunks delayed by {planned.delay * 1000:.0f} ms")
+
+
+async def gateway_down(planned: Planned, ground: Ground) -> Happened:
+    """Nobody reaches the payment gateway."""
+    fault = ground.network.gateway_down()
+    return await _for_a_while(planned, fault, "gateway", "connections cut or refused")
+
+
+async def gateway_slow(planned: Planned, ground: Ground) -> Happened:
+    """The gateway's answers take longer."""
+    fault = ground.network.gateway_slow(planned.delay)
+    return await _for_a_while(planned, fault, "gateway", f"chunks delayed by {planned.delay * 1000:.0f} ms")
+
+
+async def gateway_loses_answers(planned: Planned, ground: Ground) -> Happened:
+    """The gateway charges, and its answer is lost."""
+    return await _for_a_while(planned, ground.network.gateway_loses_answers(), "gateway", "answers lost")
+
+
+async def _for_a_while(
+    planned: Planned, fault: AbstractContextManager[Injected], target: str, what: str
+) -> Happened:
+    began = time.time()
+    with fault as injected:
+        await asyncio.sleep(planned.seconds)
+    if not injected.count:
+        raise ChaosFailed(f"{planned.kind} of {target} met nothing: no {what}")
+    return happened(planned, target, began, f"{injected.count} {what} in {planned.seconds:.1f} s")

@@ -1,0 +1,84 @@
+"""What faults are injected into, and what they have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.brokers import Brokers
+from chaos.fleet import Fleet, Worker
+from chaos.network import Network
+from chaos.records import Happened
+from chaos.schedule import Planned
+from chaos.waiting import until
+from streams.layout import Layout
+
+#: Bounds, in seconds. They tell a hang from slowness, no more: the checker judges stalls.
+OPEN_WITHIN = 60.0
+HEALS_WITHIN = 90.0
+
+
+@dataclass
+class Ground:
+    """The parts of a run, and `begin_notes`, which tells the load that version 2 is there."""
+
+    var: Path
+    layout: Layout
+    fleet: Fleet
+    brokers: Brokers
+    network: Network
+    begin_notes: Callable[[], None]
+
+    async def calm(self) -> None:
+        """Wait until nothing of an earlier fault is left. Raises ChaosFailed."""
+        await until(
+            lambda: self.fleet.shared(self.layout.lanes),
+            f"all lanes are open, each with one owner: see {self.var / 'log'}",
+            within=HEALS_WITHIN,
+        )
+        await self.brokers.until_in_sync(within=HEALS_WITHIN)
+
+    async def until_open(self, worker: Worker) -> None:
+        """Wait until a worker has lanes and all of them are open. Raises ChaosFailed."""
+        await until(
+            lambda: worker.lanes and worker.lanes == worker.open_lanes,
+            f"{worker.name} has opened lanes: see {worker.log.path}",
+            within=OPEN_WITHIN,
+        )
+
+    async def until_taken_over(self, lanes: Collection[int], owner: Worker) -> list[str]:
+        """Wait until others have opened lanes of this owner; returns their names. Raises ChaosFailed."""
+
+        def others() -> list[Worker]:
+            return [worker for worker in self.fleet.alive if worker is not owner]
+
+        await until(
+            lambda: set(lanes) <= {lane for worker in others() for lane in worker.open_lanes},
+            f"others have opened the lanes {sorted(lanes)} of {owner.name}",
+            within=OPEN_WITHIN,
+        )
+        return [worker.name for worker in others() if worker.open_lanes & set(lanes)]
+
+
+@asynccontextmanager
+async def lasting(seconds: float) -> AsyncIterator[None]:
+    """At least so long, and until what is inside has been seen."""
+    ends = time.monotonic() + seconds
+    yield
+    await asyncio.sleep(max(0.0, ends - time.monotonic()))
+
+
+def happened(planned: Planned, target: str, began: float, confirmed: str, *, heals: bool = True) -> Happened:
+    """The record of a fault that has just healed, or that never does."""
+    ended = time.time() if heals else None
+    return Happened(kind=planned.kind, target=target, began=began, ended=ended, confirmed=confirmed)
+
+
+def named(lanes: Collection[int]) -> str:
+    """Lanes in a sentence."""
+    numbers = ", ".join(map(str, sorted(lanes)))
+    return f"lane {numbers}" if len(lanes) == 1 else f"lanes {numbers}"

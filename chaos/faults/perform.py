@@ -1,0 +1,38 @@
+"""Which function performs which kind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from chaos.faults import brokers, edges, workers
+from chaos.faults.ground import Ground
+from chaos.records import Happened
+from chaos.schedule import Kind, Planned
+
+_PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
+    Kind.KILL_WORKER: workers.kill_worker,
+    Kind.KILL_AT_POINT: workers.kill_at_point,
+    Kind.FREEZE_WORKER: workers.freeze_worker,
+    Kind.FREEZE_AT_POINT: workers.freeze_at_point,
+    Kind.KILL_BROKER: brokers.kill_broker,
+    Kind.RESTART_BROKER: brokers.restart_broker,
+    Kind.PAUSE_BROKER: brokers.pause_broker,
+    Kind.KILL_COORDINATOR: brokers.kill_coordinator,
+    Kind.ROLLING_RESTART: workers.rolling_restart,
+    Kind.ROLLING_DEPLOY: workers.rolling_deploy,
+    Kind.ADD_WORKER: workers.add_worker,
+    Kind.REMOVE_WORKER: workers.remove_worker,
+    Kind.NETWORK_CUT: edges.network_cut,
+    Kind.NETWORK_DELAY: edges.network_delay,
+    Kind.GATEWAY_DOWN: edges.gateway_down,
+    Kind.GATEWAY_SLOW: edges.gateway_slow,
+    Kind.GATEWAY_LOSES_ANSWERS: edges.gateway_loses_answers,
+}
+
+
+async def perform(planned: Planned, ground: Ground) -> Happened:
+    """Inject a fault and wait until it has healed.
+
+    Raises ChaosFailed when it was not seen to happen, or not to heal.
+    """
+    return await _PERFORM[planned.kind](planned, ground)

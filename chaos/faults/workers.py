@@ -1,0 +1,187 @@
+"""Faults of workers: killed, frozen, and started or ended in order."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from chaos.errors import ChaosFailed
+from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
+from chaos.fleet import Worker, worker_name
+from chaos.notes import VERSION, NoteMade
+from chaos.records import Happened
+from chaos.schedule import After, Planned
+from chaos.waiting import until
+from streams.testing.faults import LOG, SCRIPT
+
+_HANDLED_WITHIN = 60.0
+
+
+async def kill_worker(planned: Planned, ground: Ground) -> Happened:
+    """SIGKILL; started again on the same directory, on an emptied one, or never."""
+    worker = _worker(planned, ground)
+    lanes = worker.open_lanes
+    began = time.time()
+    worker.kill(planned.kind)
+    confirmed = f"{_died(worker)} with {named(lanes)} open"
+    if planned.after is After.NEVER:
+        heirs = await ground.until_taken_over(lanes, worker)
+        return happened(planned, worker.name, began, f"{confirmed}; never back, {_taken(heirs)}", heals=False)
+    if planned.after is After.EMPTIED:
+        confirmed += f"; the stores of {ground.fleet.wipe(worker.slot)} lanes removed"
+    again = await ground.fleet.start(worker.slot)
+    await ground.until_open(again)
+    return happened(planned, worker.name, began, f"{confirmed}; back on {planned.after}")
+
+
+async def kill_at_point(planned: Planned, ground: Ground) -> Happened:
+    """The worker is restarted with a script by which it kills itself at a point of the commit protocol."""
+    began = time.time()
+    worker = await _arm(planned, ground, "kill")
+    await until(lambda: not worker.alive, f"{worker.name} ends at {planned.point}", within=OPEN_WITHIN)
+    confirmed = f"{_died(worker)} at the point {_reached(worker, ground)}"
+    again = await ground.fleet.start(worker.slot)
+    await ground.until_open(again)
+    return happened(planned, worker.name, began, confirmed)
+
+
+async def freeze_worker(planned: Planned, ground: Ground) -> Happened:
+    """SIGSTOP for longer than the session: another takes its lanes, and it wakes as a zombie."""
+    worker = _worker(planned, ground)
+    began = time.time()
+    worker.freeze()
+    return await _zombie(planned, ground, worker, began, "frozen by SIGSTOP")
+
+
+async def freeze_at_point(planned: Planned, ground: Ground) -> Happened:
+    """The same, at a point of the commit protocol: most often with a transaction open."""
+    began = time.time()
+    worker = await _arm(planned, ground, "stop")
+    await until(lambda: _reached(worker, ground), f"{worker.name} freezes at {planned.point}", within=60)
+    return await _zombie(planned, ground, worker, began, f"frozen at the point {_reached(worker, ground)}")
+
+
+async def rolling_restart(planned: Planned, ground: Ground) -> Happened:
+    """Each worker is ended in order and started again in its slot; the next one when its lanes are open."""
+    began = time.time()
+    slots = sorted(worker.slot for worker in ground.fleet.alive)
+    for slot in slots:
+        await ground.until_open(await _restart(planned, ground, slot))
+    names = ", ".join(map(worker_name, slots))
+    return happened(planned, names, began, f"{len(slots)} workers ended with code 0, each opened lanes again")
+
+
+async def rolling_deploy(planned: Planned, ground: Ground) -> Happened:
+    """The same with a version that adds a topic: it waits until the last old worker has gone."""
+    began = time.time()
+    ground.fleet.settings[VERSION] = "2"
+    slots = sorted(worker.slot for worker in ground.fleet.alive)
+    for slot in slots:
+        await ground.until_open(await _restart(planned, ground, slot))
+        ground.begin_notes()
+    partitions = await ground.brokers.until_handled(NoteMade.TOPIC, within=_HANDLED_WITHIN)
+    names = ", ".join(map(worker_name, slots))
+    confirmed = (
+        f"{len(slots)} workers replaced; {NoteMade.TOPIC} is handled, {partitions} partitions committed"
+    )
+    return happened(planned, names, began, confirmed)
+
+
+async def add_worker(planned: Planned, ground: Ground) -> Happened:
+    """One more joins, and is given lanes of the others."""
+    assert planned.slot is not None
+    began = time.time()
+    worker = await ground.fleet.start(planned.slot)
+    await ground.until_open(worker)
+    return happened(planned, worker.name, began, f"was given {named(worker.lanes)}, and opened them")
+
+
+async def remove_worker(planned: Planned, ground: Ground) -> Happened:
+    """One ends in order and does not come back: others take its lanes when its session is over."""
+    worker = _worker(planned, ground)
+    lanes = worker.lanes
+    began = time.time()
+    await _stop(worker, planned.kind)
+    heirs = await ground.until_taken_over(lanes, worker)
+    confirmed = f"ended with code 0; its {named(lanes)} {_taken(heirs)}"
+    return happened(planned, worker.name, began, confirmed, heals=False)
+
+
+async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float, how: str) -> Happened:
+    """Thaw a frozen worker when its lanes are others', and wait until it has noticed and is whole again."""
+    lanes = worker.lanes
+    mark = worker.log.mark()
+    try:
+        async with lasting(planned.seconds):
+            heirs = await ground.until_taken_over(lanes, worker)
+    finally:
+        worker.thaw()
+    thawed = time.time()
+
+    def fenced() -> int:
+        return sum("Fenced" in event["error"] for event in worker.log.events("lane_reopens", mark))
+
+    await until(
+        lambda: fenced() or worker.log.events("lanes_assigned", mark),
+        f"{worker.name} notices that it was a zombie: see {worker.log.path}",
+        within=OPEN_WITHIN,
+    )
+    await ground.until_open(worker)
+    noticed = f"fenced {fenced()} times" if fenced() else "told by its group"
+    return happened(
+        planned,
+        worker.name,
+        began,
+        f"{how} for {thawed - began:.1f} s; {named(lanes)} {_taken(heirs)}; awake, it was {noticed}",
+    )
+
+
+async def _arm(planned: Planned, ground: Ground, action: str) -> Worker:
+    """Restart the worker with a script; the faults' log tells when it has acted."""
+    worker = _worker(planned, ground)
+    await _stop(worker, f"armed with {planned.kind}")
+    if planned.point == "recovering":  # there must be something to recover
+        ground.fleet.wipe(worker.slot)
+    script = f"{planned.point}:{planned.nth}:{action}"
+    log = ground.var / "log" / "faults.log"
+    armed = await ground.fleet.start(worker.slot, **{SCRIPT: script, LOG: str(log)})
+    if action == "kill":
+        armed.told = f"{planned.kind} {script}"
+    return armed
+
+
+def _reached(worker: Worker, ground: Ground) -> str:
+    """What the armed worker has written before it acted, such as `sent:3:kill`; empty: nothing yet."""
+    log = ground.var / "log" / "faults.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return next((line.split()[0] for line in lines if line.endswith(f" {worker.pid}")), "")
+
+
+async def _restart(planned: Planned, ground: Ground, slot: int) -> Worker:
+    worker = ground.fleet.in_slot(slot)
+    assert worker is not None
+    await _stop(worker, planned.kind)
+    return await ground.fleet.start(slot)
+
+
+async def _stop(worker: Worker, why: str) -> None:
+    await worker.stop(why)
+    if worker.exit_code != 0:
+        raise ChaosFailed(f"{worker.name} ended with {worker.exit_code} on SIGTERM: see {worker.log.path}")
+
+
+def _died(worker: Worker) -> str:
+    if worker.exit_code != -signal.SIGKILL:
+        raise ChaosFailed(f"{worker.name} ended with {worker.exit_code}, not killed: see {worker.log.path}")
+    return f"pid {worker.pid} ended by SIGKILL"
+
+
+def _worker(planned: Planned, ground: Ground) -> Worker:
+    worker = None if planned.slot is None else ground.fleet.in_slot(planned.slot)
+    if worker is None:
+        raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
+    return worker
+
+
+def _taken(heirs: list[str]) -> str:
+    return f"taken over by {', '.join(heirs)}"

@@ -1,0 +1,136 @@
+"""What a run of the faults comes to: on the screen, as JSON, and as Markdown to be kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chaos.check import Report as Checked
+from chaos.records import Run
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A run.
+
+    Attributes:
+        problems: what the driver itself found wrong; empty when nothing.
+        seconds: how long everything took.
+        sent: messages that the client sent; `again`, of those, because the cluster had not taken them.
+        checked: what the checker says; None when there was nothing to look at.
+    """
+
+    problems: list[str]
+    seconds: float
+    sent: int
+    again: int
+    run: Run
+    checked: Checked | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the driver found no problem and the checker none."""
+        return not self.problems and self.checked is not None and self.checked.passed
+
+
+def encode(report: Report) -> bytes:
+    """As JSON, with `passed`."""
+    fields = {"passed": report.passed, **msgspec.to_builtins(report)}
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+def show(report: Report, console: Console) -> None:
+    """The faults in a table, then what was checked, then the verdict."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("at", "fault", "target", "healed after", "confirmed by"):
+        table.add_column(name, header_style="dim", justify="right" if name == "at" else "left")
+    for cells in _rows(report.run):
+        table.add_row(*cells)
+    console.print()
+    console.print(table)
+    console.print()
+    console.print(Text(_load(report)), soft_wrap=True)
+    console.print()
+    for finding in report.checked.findings if report.checked else ():
+        mark = Text("pass  ", "green") if finding.passed else Text("FAIL  ", "bold red")
+        console.print(mark + Text(finding.name), soft_wrap=True)
+        console.print(Text(f"      {finding.says}", "dim"), soft_wrap=True)
+    for problem in report.problems:
+        console.print(Text("FAIL  ", "bold red") + Text(problem), soft_wrap=True)
+    console.print()
+    console.print(Text(_verdict(report), "bold green" if report.passed else "bold red"), soft_wrap=True)
+
+
+def markdown(report: Report) -> str:
+    """The same as a document."""
+    lines = [
+        f"# Chaos run with seed {report.run.seed}",
+        "",
+        _verdict(report),
+        "",
+        _load(report),
+        "",
+        "## Faults",
+        "",
+        "| Kind | Times |",
+        "|---|---|",
+        *(f"| `{kind}` | {count} |" for kind, count in sorted(_kinds(report.run).items())),
+        "",
+        "## Checked",
+        "",
+    ]
+    lines += [
+        f"- **{'pass' if finding.passed else 'FAIL'}: {finding.name}.** {finding.says}"
+        for finding in (report.checked.findings if report.checked else ())
+    ]
+    lines += [f"- **FAIL:** {problem}" for problem in report.problems]
+    lines += [
+        "",
+        "## Longest stalls",
+        "",
+        "| Fault | Lane | Seconds | No other fault near |",
+        "|---|---|---|---|",
+    ]
+    lines += list(_longest_stalls(report))
+    lines += ["", "## Every fault", "", "| At | Fault | Target | Healed after | Confirmed by |"]
+    lines += ["|---|---|---|---|---|", *(f"| {' | '.join(cells)} |" for cells in _rows(report.run)), ""]
+    return "\n".join(lines)
+
+
+def _rows(run: Run) -> Iterator[tuple[str, ...]]:
+    for fault in run.faults:
+        healed = "never" if fault.ended is None else f"{fault.ended - fault.began:.1f} s"
+        at = f"{fault.began - run.load[0]:.0f} s"
+        yield at, fault.kind, fault.target, healed, fault.confirmed or "NOT CONFIRMED"
+
+
+def _load(report: Report) -> str:
+    run = report.run
+    span = run.load[1] - run.load[0]
+    return (
+        f"{run.orders:,} orders and {run.notes:,} notes in {span:.0f} s; {report.sent:,} messages sent,"
+        f" {report.again:,} of them because the cluster had not taken them; {len(run.faults)} faults of"
+        f" {len(_kinds(run))} kinds; {len(run.workers)} worker processes on 3 brokers"
+    )
+
+
+def _verdict(report: Report) -> str:
+    if report.passed:
+        return f"passed: seed {report.run.seed}, {report.seconds:.0f} s in all"
+    return f"FAILED: seed {report.run.seed}, {report.seconds:.0f} s in all; SEED={report.run.seed} repeats it"
+
+
+def _kinds(run: Run) -> Counter[str]:
+    return Counter(fault.kind for fault in run.faults)
+
+
+def _longest_stalls(report: Report) -> Iterator[str]:
+    found = report.checked.stalls if report.checked else []
+    longest = {stall.kind: stall for stall in sorted(found, key=lambda each: each.seconds)}
+    for kind, stall in sorted(longest.items()):
+        alone = "yes" if stall.alone else "no"
+        yield f"| {f'`{kind}`' if kind else 'none'} | {stall.lane} | {stall.seconds:.1f} | {alone} |"
