@@ -2,7 +2,7 @@
 #
 #   make demo [ORDERS=n]   real orders through four services over real Kafka, then the independent check
 #   make test              lint, types, import contracts, then all tests
-#   make bench             the lane against stock Faust on the micro workload
+#   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
 #   make up | down         the local stack alone
 #   make requirements      pin the newest versions that pyproject.toml allows
 #   make clean             remove everything made here; fetched Java parts stay in the user's cache
@@ -32,7 +32,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	@$(BIN)/python -m benchmarks.micro
+	@$(BIN)/python -m benchmarks
 
 up down: $(INSTALLED)
 	@$(BIN)/steadfaust $@

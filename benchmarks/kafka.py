@@ -1,48 +1,67 @@
-"""What benchmarks do with Kafka from outside: preload a topic, watch another one grow."""
+"""What benchmarks do with Kafka from outside: preload a topic, watch another one grow, check what came."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
+from benchmarks.peers.workload import COUNTED, KEYS, MADE, PARTITIONS, Format, decoder, encoder
+from benchmarks.rate import Sample
+from benchmarks.sections import NotMeasured
+from streams.codecs import fingerprint_of
+from streams.envelope import FINGERPRINT, ID, SOURCE
 from streams.layout import partition_of
 from streams.runtime.topics import KafkaTopics
 from streams.topics import TopicSpec
 
 SAMPLE_INTERVAL = 0.02
-#: A topic that has not grown for this long is taken to be complete, in seconds.
-SETTLED_AFTER = 4.0
+#: A topic that has all its events and has not grown for this long is complete, in seconds.
+SETTLED_AFTER = 0.5
+#: What was sent becomes visible with its transaction, after this many seconds at most.
+COMMITTED_WITHIN = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """How a topic grew: the rate over its growth, and how long that took in seconds."""
-
-    per_second: float
-    seconds: float
-
-
-async def preload(bootstrap: str, topic: str, *, partitions: int, events: int, keys: int) -> None:
-    """Create a topic, and the one of its outputs, and fill it with JSON events that carry their ids."""
+async def create(bootstrap: str, topic: str) -> None:
+    """Create a topic of the workload."""
     async with KafkaTopics(bootstrap) as topics:
-        await topics.create([TopicSpec(name, partitions, 1, {}) for name in (topic, f"{topic}.counted")])
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=1 << 19, linger_ms=5)
-    await producer.start()
+        await topics.create([TopicSpec(topic, PARTITIONS, 1, {})])
+
+
+async def delete_all_but(bootstrap: str, kept: Sequence[str]) -> None:
+    """Delete the topics of a run, whatever its program has called them."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
     try:
-        batches = [producer.create_batch() for _ in range(partitions)]
+        names = [name for name in await admin.list_topics() if name not in kept and not name.startswith("__")]
+        await admin.delete_topics(names)
+    finally:
+        await admin.close()
+
+
+async def preload(bootstrap: str, topic: str, form: Format, events: int) -> None:
+    """Create a topic and fill it with events that carry their ids."""
+    await create(bootstrap, topic)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=1 << 19)
+    await producer.start()
+    encode = encoder(form, MADE)
+    schema = [(FINGERPRINT, fingerprint_of(json.dumps(MADE)).encode())] if form is Format.AVRO else []
+    try:
+        batches = [producer.create_batch() for _ in range(PARTITIONS)]
         for i in range(events):
-            key = b"k%d" % (i % keys)
+            name = f"k{i % KEYS}"
             record = {
                 "timestamp": int(time.time() * 1000),
-                "key": key,
-                "value": orjson.dumps({"k": key.decode(), "i": i}),
-                "headers": [("ce_id", b"%d" % i), ("ce_source", b"bench")],
+                "key": name.encode(),
+                "value": encode({"k": name, "i": i}),
+                "headers": [(ID, b"%d" % i), (SOURCE, b"bench"), *schema],
             }
-            partition = partition_of(key, partitions)
+            partition = partition_of(name.encode(), PARTITIONS)
             if batches[partition].append(**record) is None:
                 await producer.send_batch(batches[partition], topic, partition=partition)
                 batches[partition] = producer.create_batch()
@@ -54,46 +73,64 @@ async def preload(bootstrap: str, topic: str, *, partitions: int, events: int, k
         await producer.stop()
 
 
-async def watch_growth(bootstrap: str, topic: str, *, partitions: int, events: int, timeout: float) -> Growth:
-    """Sample the topic's end until it has `events` and grows no more; the rate from first to last growth.
+async def watch_growth(
+    bootstrap: str, topic: str, events: int, cpu: Callable[[], float], timeout: float
+) -> list[Sample]:
+    """The samples at which the topic had grown, until it has all events and grows no more.
 
-    Markers of transactions are in the end offset too, so the share of the growth that was seen counts, not
-    the offset itself. Raises TimeoutError after `timeout` seconds.
+    `cpu` tells the processor time that the program has used, and raises when it has ended. Raises
+    NotMeasured when the topic is not complete after `timeout` seconds.
     """
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
     await consumer.start()
+    samples: list[Sample] = []
+    tps = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     try:
-        tps = [TopicPartition(topic, partition) for partition in range(partitions)]
-        samples: list[tuple[float, int]] = []
         async with asyncio.timeout(timeout):
             while not _complete(samples, events):
+                used = cpu()
                 end = sum((await consumer.end_offsets(tps)).values())
-                if end and (not samples or end != samples[-1][1]):
-                    samples.append((time.perf_counter(), end))
+                if end and (not samples or end != samples[-1].end):
+                    samples.append(Sample(time.perf_counter(), end, used))
                 await asyncio.sleep(SAMPLE_INTERVAL)
+    except TimeoutError:
+        end = samples[-1].end if samples else 0
+        raise NotMeasured(f"{end:,} of {events:,} events came out within {timeout:.0f} s") from None
     finally:
         await consumer.stop()
-    (first, began), (last, ended) = samples[0], samples[-1]
-    return Growth(events * (1 - began / ended) / (last - first), last - first)
+    return samples
 
 
-def _complete(samples: list[tuple[float, int]], events: int) -> bool:
-    return bool(samples) and samples[-1][1] >= events and time.perf_counter() - samples[-1][0] > SETTLED_AFTER
+def _complete(samples: list[Sample], events: int) -> bool:
+    return (
+        bool(samples) and samples[-1].end >= events and time.perf_counter() - samples[-1].at > SETTLED_AFTER
+    )
 
 
-async def distinct_ids(bootstrap: str, topic: str, *, partitions: int) -> int:
-    """How many different events a topic has, of all that are committed."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")
+async def check_each_once(bootstrap: str, topic: str, form: Format, events: int) -> None:
+    """Read what is committed: every event must be there, and none twice. Raises NotMeasured."""
+    decode = decoder(form, COUNTED)
+    seen = bytearray(events)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", max_partition_fetch_bytes=4 << 20
+    )
     await consumer.start()
     try:
-        tps = [TopicPartition(topic, partition) for partition in range(partitions)]
+        tps = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
         consumer.assign(tps)
         await consumer.seek_to_beginning(*tps)
         ends = await consumer.end_offsets(tps)
-        ids: set[int] = set()
-        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-            for records in (await consumer.getmany(timeout_ms=500)).values():
-                ids.update(orjson.loads(record.value)["i"] for record in records)
-        return len(ids)
+        deadline = time.perf_counter() + COMMITTED_WITHIN
+        while await _behind(consumer, ends) and time.perf_counter() < deadline:
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                for record in records:
+                    seen[decode(record.value)["i"]] += 1
     finally:
         await consumer.stop()
+    missing, doubled = seen.count(0), sum(1 for times in seen if times > 1)
+    if missing or doubled:
+        raise NotMeasured(f"of {events:,} events {missing:,} did not come out and {doubled:,} more than once")
+
+
+async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
+    return any([await consumer.position(tp) < end for tp, end in ends.items()])

@@ -1,121 +1,187 @@
-"""`make bench`: the micro workload through the real lane and through stock Faust, side by side in one run.
+"""Section micro: count events by key, remember their ids, pass each one on; the lane beside its peers.
 
-100,000 preloaded JSON events over 2,000 keys; for each a row and an output, on the lane also an inbox entry.
-Runs alternate; the table and `var/bench/report.json` have the medians in events/s.
+Each peer is one worker process on one broker, reads the same preloaded events, and writes to a topic of its
+own, whose growth is the rate. Peers take turns, and every event must have come out exactly once.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import shutil
-import signal
-import statistics
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from benchmarks.kafka import distinct_ids, preload, watch_growth
+import psutil
+
+from benchmarks.kafka import check_each_once, create, delete_all_but, preload, watch_growth
+from benchmarks.peers.catalog import LANE, Peer, catalog
+from benchmarks.peers.workload import KEYS, PARTITIONS, Format, Run
+from benchmarks.rate import WARM_UP, Rate, rate_of
+from benchmarks.sections import Context, NotMeasured, Section, Table
 from streams.local import local_stack
 
-PARTITIONS = 4
-KEYS = 2000
-TIMEOUT = 300.0
+SECTION = "micro"
+PROJECT = Path(__file__).parents[1]
+TIMEOUT = 120.0
+TITLES = {Format.JSON: "JSON", Format.AVRO: "Avro"}
+KEYS_IN_REPORT = {Format.JSON: "micro", Format.AVRO: "micro_avro"}
 
-#: The name in the report -> the module with the worker, and what of the environment is its own.
-PEERS = {
-    "lane": ("benchmarks.micro_lane", {}),
-    "faust_at_least_once": ("benchmarks.stock_faust", {"BENCH_GUARANTEE": "at_least_once"}),
-}
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How many events a peer gets, by its speed."""
+
+    fast: int
+    slow: int
+
+    def of(self, peer: Peer) -> int:
+        """Those of a peer."""
+        return self.slow if peer.slow else self.fast
+
+
+FULL = Amounts(fast=300_000, slow=15_000)
+QUICK = Amounts(fast=100_000, slow=6_000)
+
+Rates = Mapping[str, Sequence[Rate]]
+"""By the name of the peer, a rate for each run."""
+
+
+def measure(context: Context) -> Section:
+    """The lane and all its peers, in both formats."""
+    peers = catalog(context.var, context.say)
+    amounts = QUICK if context.quick else FULL
+    with local_stack(context.var / "stack", tiered=True, say=context.say) as stack:
+        ground = Ground(stack.bootstrap, context.var, context.say)
+        rates = {form: alternate(ground, peers, form, amounts, context.runs) for form in Format}
+    return section(peers, rates, amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where peers run: the broker, a directory, and who hears of progress."""
+
+    bootstrap: str
+    var: Path
+    say: Callable[[str], None]
+
+
+def alternate(
+    ground: Ground, peers: Sequence[Peer], form: Format, amounts: Amounts, runs: int
+) -> dict[str, list[Rate]]:
+    """Each peer `runs` times, one after the other; every second round backwards."""
+    sources = {events: f"bench.made.{form}.{events}" for events in {amounts.of(peer) for peer in peers}}
+    for events, topic in sources.items():
+        ground.say(f"writing {events:,} events ({form})")
+        asyncio.run(preload(ground.bootstrap, topic, form, events))
+    rates: dict[str, list[Rate]] = {peer.name: [] for peer in peers}
+    for number in range(runs):
+        for peer in peers if number % 2 == 0 else reversed(peers):
+            events = amounts.of(peer)
+            name = f"{peer.name.replace('_', '-')}-{form}-{number}"
+            run = Run(
+                name=name,
+                bootstrap=ground.bootstrap,
+                source=sources[events],
+                output=f"bench.counted.{name}",
+                var=str(ground.var / "state" / name),
+                form=form,
+            )
+            rate = asyncio.run(run_once(ground, peer, run, events))
+            asyncio.run(delete_all_but(ground.bootstrap, list(sources.values())))
+            says = f"{rate.per_second:>10,.0f} events/s {rate.cpu:6.1f} s CPU"
+            ground.say(f"  {form} run {number + 1}  {peer.name:22}{says}")
+            rates[peer.name].append(rate)
+    return rates
+
+
+async def run_once(ground: Ground, peer: Peer, run: Run, events: int) -> Rate:
+    """One run of a peer. Raises NotMeasured when it ends, is too slow, or loses or doubles an event."""
+    await create(run.bootstrap, run.output)
+    log = ground.var / "log" / f"{run.name}.log"
+    try:
+        with program(peer, run, log) as cpu:
+            samples = await watch_growth(run.bootstrap, run.output, events, cpu, TIMEOUT)
+            await check_each_once(run.bootstrap, run.output, run.form, events)
+        return rate_of(samples, events)
+    except (NotMeasured, ValueError) as error:
+        raise NotMeasured(f"{peer.title} ({run.form}): {error}; its output: {log}") from error
 
 
 @contextmanager
-def worker(module: str, environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process of a benchmark; ended when the block is left."""
-    faust = Path(sys.executable).parent / "faust"
+def program(peer: Peer, run: Run, log: Path) -> Iterator[Callable[[], float]]:
+    """The peer's process, killed at the end; gives a function that tells its processor time in seconds.
+
+    That one raises NotMeasured when the process has ended.
+    """
+    state = Path(run.var)
+    state.mkdir(parents=True)
+    log.parent.mkdir(exist_ok=True)
+    environment = {**os.environ, **run.environment(), **peer.environment}
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(faust), "-A", module, "worker", "-l", "warn", "--without-web"],
-            env={**os.environ, **environment},
-            stdout=out,
-            stderr=out,
-        )
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        process = subprocess.Popen(peer.command, cwd=PROJECT, env=environment, stdout=out, stderr=out)
+    watched = psutil.Process(process.pid)
+
+    def cpu() -> float:
+        if (status := process.poll()) is not None:
+            raise NotMeasured(f"its program ended with status {status}")
+        times = watched.cpu_times()
+        return float(times.user + times.system)
+
+    try:
+        yield cpu
+    finally:
+        process.kill()  # all is committed and checked, or given up: nothing is worth waiting for
+        process.wait()
+        shutil.rmtree(state)
 
 
-async def run_once(name: str, *, bootstrap: str, var: Path, events: int) -> float:
-    """One run of a peer on a topic of its own, in events/s. Raises RuntimeError when events are missing."""
-    module, own = PEERS[name]
-    run = f"{name.replace('_', '-')}-{time.time_ns() // 1_000_000}"
-    topic = f"bench.{run}.v1"
-    await preload(bootstrap, topic, partitions=PARTITIONS, events=events, keys=KEYS)
-    environment = {
-        **own,
-        "BENCH_TOPIC": topic,
-        "STEADFAUST_APP_ID": run,
-        "STEADFAUST_BOOTSTRAP": bootstrap,
-        "STEADFAUST_VAR": str(var),
-        "STEADFAUST_PARTITIONS": str(PARTITIONS),
-        "STEADFAUST_LANES": str(PARTITIONS),
-        "STEADFAUST_REPLICATION": "1",
+def section(peers: Sequence[Peer], rates: Mapping[Format, Rates], amounts: Amounts) -> Section:
+    """What was found, as tables and numbers."""
+    numbers: dict[str, object] = {
+        KEYS_IN_REPORT[form]: {name: round(_per_second(runs)) for name, runs in found.items()}
+        for form, found in rates.items()
     }
-    outputs = f"{topic}.counted"
-    with worker(module, environment, var / "log" / f"{run}.log"):
-        growth = await watch_growth(bootstrap, outputs, partitions=PARTITIONS, events=events, timeout=TIMEOUT)
-    found = await distinct_ids(bootstrap, outputs, partitions=PARTITIONS)
-    if found != events:
-        raise RuntimeError(f"{name}: {found} of {events} events came out, see {var / 'log' / run}.log")
-    print(f"  {name:22} {growth.per_second:10,.0f} events/s   {growth.seconds:6.1f} s", flush=True)
-    return growth.per_second
-
-
-def report(medians: dict[str, float], path: Path) -> None:
-    """Write the numbers, and print them as ratios to the slowest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"micro": {name: round(rate) for name, rate in medians.items()}}, indent=2) + "\n"
+    numbers["micro_runs"] = {
+        KEYS_IN_REPORT[form]: {
+            name: [{"events_per_second": round(run.per_second), "cpu": round(run.cpu, 2)} for run in runs]
+            for name, runs in found.items()
+        }
+        for form, found in rates.items()
+    }
+    events = (
+        f"{amounts.fast:,} preloaded events ({amounts.slow:,} for stock Faust) over {KEYS:,} keys and "
+        f"{PARTITIONS} partitions; one broker, one worker process. The rate is that of the output topic's "
+        f"growth after its first {WARM_UP:.0%}. Every event was checked to have come out exactly once."
     )
-    slowest = min(medians.values())
-    print(f"\n{'':24}{'events/s':>10}{'ratio':>8}")
-    for name, rate in sorted(medians.items(), key=lambda item: -item[1]):
-        print(f"{name:24}{rate:10,.0f}{rate / slowest:8.1f}")
-    print(f"\nmedians; written to {path}")
+    figures = (
+        'Medians. "Lane / this" is the median of the ratios of runs in the same round. CPU is processor '
+        "time of the worker for 100,000 events, in seconds."
+    )
+    tables = [table(peers, found, TITLES[form]) for form, found in rates.items()]
+    return Section("Micro workload", tables, numbers, [events, figures])
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.micro", description=__doc__)
-    parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--var", type=Path, default=Path("var/bench"))
-    arguments = parser.parse_args()
-    rates: dict[str, list[float]] = {name: [] for name in PEERS}
-    shutil.rmtree(arguments.var, ignore_errors=True)
-    with local_stack(arguments.var, tiered=True, say=print) as stack:
-        for run in range(arguments.runs):
-            print(f"run {run + 1} of {arguments.runs}, {arguments.events:,} events", flush=True)
-            for name in PEERS:
-                rate = asyncio.run(
-                    run_once(
-                        name, bootstrap=stack.bootstrap, var=arguments.var.resolve(), events=arguments.events
-                    )
-                )
-                rates[name].append(rate)
-    report({name: statistics.median(runs) for name, runs in rates.items()}, arguments.var / "report.json")
+def table(peers: Sequence[Peer], rates: Rates, title: str) -> Table:
+    """The peers by speed."""
+    ranked = sorted(peers, key=lambda peer: -_per_second(rates[peer.name]))
+    return Table(title, ["", "events/s", "lane / this", "CPU s"], [_row(peer, rates) for peer in ranked])
 
 
-if __name__ == "__main__":
-    main()
+def _row(peer: Peer, rates: Rates) -> list[str]:
+    runs = rates[peer.name]
+    ratios = [lane.per_second / other.per_second for lane, other in zip(rates[LANE], runs, strict=True)]
+    return [
+        peer.title + (f" ({peer.lacks})" if peer.lacks else ""),
+        f"{_per_second(runs):,.0f}",
+        f"{median(ratios):.2f}",
+        f"{median(run.cpu for run in runs):.1f}",
+    ]
+
+
+def _per_second(runs: Sequence[Rate]) -> float:
+    return median(run.per_second for run in runs)

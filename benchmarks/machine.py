@@ -1,0 +1,55 @@
+"""The machine and the versions that figures belong to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from streams.local.artifacts import KAFKA, java
+
+_PACKAGES = ("faust-streaming", "aiokafka", "rocksdict", "fastavro", "msgspec", "uvloop")
+
+
+def describe_machine() -> dict[str, str | int | float]:
+    """What a reader must know to place the figures, ready for the report."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": _processor(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {_kernel()}",
+        "python": platform.python_version(),
+        "java": _java_version(),
+        "kafka": KAFKA.name.removeprefix("kafka-"),
+        **{name: version(name) for name in _PACKAGES},
+    }
+
+
+def in_words(machine: dict[str, str | int | float]) -> str:
+    """The same as one sentence."""
+    versions = ", ".join(f"{name} {machine[name]}" for name in _PACKAGES)
+    return (
+        f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gb']} GB, {machine['system']}; "
+        f"Python {machine['python']}, Java {machine['java']}, Kafka {machine['kafka']}, {versions}."
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _java_version() -> str:
+    said = subprocess.run([str(java()), "-version"], capture_output=True, text=True, check=True)
+    return said.stderr.split('"')[1]
+
+
+def _kernel() -> str:
+    """Its version without the builder's additions."""
+    return ".".join(platform.release().split(".")[:2])

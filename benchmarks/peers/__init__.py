@@ -1,0 +1,1 @@
+"""The programs that do the micro workload, one module or Java file for each peer."""

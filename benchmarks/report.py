@@ -1,0 +1,112 @@
+"""Where figures go: the numbers into report.json, the tables into benchmarks/README.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import in_words
+from benchmarks.sections import NotMeasured, Section, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """How figures came about.
+
+    Attributes:
+        machine: as `describe_machine` says.
+        day: of the measurement, as in `2026-01-31`.
+        runs: each figure is the median of so many.
+        quick: few events; the figures are rough.
+    """
+
+    machine: dict[str, str | int | float]
+    day: str
+    runs: int
+    quick: bool
+
+
+def merge(path: Path, name: str, section: Section, circumstances: Circumstances) -> dict[str, Any]:
+    """Put a section's numbers into the report, beside those of other sections; returns the whole report."""
+    report = read(path)
+    measured = {
+        "day": circumstances.day,
+        "runs": circumstances.runs,
+        "quick": circumstances.quick,
+        "machine": circumstances.machine,
+    }
+    report |= section.numbers
+    report["measured"] = {**report.get("measured", {}), name: measured}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=2) + "\n")
+    return report
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The report so far; empty when there is none. Raises NotMeasured when the file is something else."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise NotMeasured(f"{path} is no report ({error}): remove it") from error
+    return found
+
+
+def put_into(text: str, name: str, content: str) -> str:
+    """The text with what stands between the section's markers replaced.
+
+    Raises:
+        NotMeasured: the markers are not there.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        raise NotMeasured(f"benchmarks/README.md has no place for {name}: write {begin} and {end} into it")
+    return f"{head}{begin}\n{content}\n{end}{tail}"
+
+
+def markdown(section: Section, circumstances: Circumstances) -> str:
+    """A section as it stands in the README."""
+    plural = "s" if circumstances.runs != 1 else ""
+    blocks = [f"## {section.title}"]
+    blocks += ["\n".join([f"**{table.title}**", "", *_markdown_rows(table)]) for table in section.tables]
+    blocks += section.notes
+    blocks.append(
+        f"Measured {circumstances.day}, {circumstances.runs} run{plural}: {in_words(circumstances.machine)}"
+    )
+    return "\n\n".join(blocks)
+
+
+def _markdown_rows(table: Table) -> Iterator[str]:
+    yield _cells(table.columns)
+    yield _cells(["---", *("---:" for _ in table.columns[1:])])
+    yield from map(_cells, table.rows)
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def plain(section: Section) -> str:
+    """A section as it is printed."""
+    lines = [section.title]
+    for table in section.tables:
+        grid = [list(table.columns), *(list(row) for row in table.rows)]
+        widths = [max(len(row[i]) for row in grid) for i in range(len(table.columns))]
+        lines += ["", table.title, *(_aligned(row, widths) for row in grid)]
+    return "\n".join([*lines, "", *section.notes])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(row, widths, strict=True)
+    return "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]).rstrip()
+
+
+def as_json(report: Mapping[str, Any]) -> str:
+    """The report for other programs."""
+    return json.dumps(report, indent=2)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import README, Part
+from benchmarks.report import Circumstances, markdown, merge, plain, put_into, read
+from benchmarks.sections import NotMeasured, Section, Table
+
+MACHINE: dict[str, str | int | float] = {
+    "cores": 2,
+    "processor": "a processor",
+    "memory_gb": 16.0,
+    "system": "Linux",
+    "python": "3.11",
+    "java": "25",
+    "kafka": "4.1.0",
+    "faust-streaming": "0.15.3",
+    "aiokafka": "0.14.0",
+    "rocksdict": "0.3",
+    "fastavro": "1.13",
+    "msgspec": "0.22",
+    "uvloop": "0.21",
+}
+FULL = Circumstances(MACHINE, "2026-01-31", runs=3, quick=False)
+MICRO = Section(
+    title="Micro workload",
+    tables=[Table("JSON", ["", "events/s"], [["the lane", "40,000"], ["stock Faust", "3,000"]])],
+    numbers={"micro": {"lane": 40_000}},
+    notes=["Medians."],
+)
+GROWTH = Section("Growth", [], {"growth": {"recovery": 200_000}})
+
+
+def test_sections_stand_beside_each_other_in_the_report(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.json"
+    merge(path, "micro", MICRO, FULL)
+    merge(path, "growth", GROWTH, FULL)
+    found = json.loads(path.read_text())
+    assert found["micro"] == {"lane": 40_000}
+    assert found["growth"] == {"recovery": 200_000}
+    assert set(found["measured"]) == {"micro", "growth"}
+
+
+def test_a_section_measured_again_replaces_its_numbers_and_says_how_it_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    merge(path, "micro", MICRO, FULL)
+    again = Section("Micro workload", [], {"micro": {"lane": 50_000}})
+    merge(path, "micro", again, Circumstances(MACHINE, "2026-02-01", runs=1, quick=True))
+    found = read(path)
+    assert found["micro"] == {"lane": 50_000}
+    assert found["measured"]["micro"] == {"day": "2026-02-01", "runs": 1, "quick": True, "machine": MACHINE}
+
+
+def test_a_file_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("not json")
+    with pytest.raises(NotMeasured, match=r"report.json is no report .*: remove it"):
+        merge(path, "micro", MICRO, FULL)
+    assert path.read_text() == "not json"
+
+
+def test_only_what_stands_between_its_markers_is_replaced() -> None:
+    text = "# Benchmarks\n<!-- micro -->\nold\n<!-- /micro -->\n<!-- growth -->\nkept\n<!-- /growth -->\n"
+    once = put_into(text, "micro", "new")
+    assert once == text.replace("old", "new")
+    assert put_into(once, "micro", "new") == once
+
+
+def test_a_document_without_the_markers_says_what_to_write() -> None:
+    with pytest.raises(NotMeasured, match="write <!-- micro --> and <!-- /micro --> into it"):
+        put_into("# Benchmarks", "micro", "new")
+
+
+def test_the_readme_has_a_place_for_every_section() -> None:
+    for part in Part:
+        assert put_into(README.read_text(), part, "something new") != README.read_text()
+
+
+def test_a_section_reads_well_in_the_readme() -> None:
+    text = markdown(MICRO, FULL)
+    assert text.startswith("## Micro workload\n\n**JSON**\n\n|  | events/s |\n| --- | ---: |\n")
+    assert "| the lane | 40,000 |\n| stock Faust | 3,000 |\n\nMedians.\n\n" in text
+    assert "Measured 2026-01-31, 3 runs: 2 cores (a processor), 16.0 GB" in text
+
+
+def test_a_section_reads_well_on_a_screen() -> None:
+    lines = plain(MICRO).splitlines()
+    assert lines[2:] == [
+        "JSON",
+        "             events/s",
+        "the lane       40,000",
+        "stock Faust     3,000",
+        "",
+        "Medians.",
+    ]
