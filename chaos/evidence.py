@@ -25,12 +25,14 @@ from streams.envelope import CAUSATION, ID, SOURCE
 from streams.errors import StoreBroken
 from streams.ports import TP, Record
 from streams.runtime.client import TopicReader
+from streams.runtime.clients import require_partitions
 from streams.runtime.cluster import KafkaCluster
 
 #: A transaction whose owner is gone is ended by the brokers after its timeout of 15 s, at their next sweep,
 #: which is 10 s away at most.
 ENDED_WITHIN = 27.0
 _LOOK_EVERY = 0.2
+_KNOWN_WITHIN = 15.0
 
 _LINES = {kind.TOPIC: make_codec(kind, kind.TOPIC) for kind in (ReleaseLine, LineReleased)}
 _BY_ORDER = frozenset({PaymentRefunded.TOPIC, StockReleased.TOPIC})
@@ -150,8 +152,8 @@ async def _stability(bootstrap: str, within: float) -> tuple[dict[TP, tuple[int,
     deadline = time.monotonic() + within
     tps = await _partitions(bootstrap)
     async with (
-        _consumer(bootstrap, "read_committed") as stable,
-        _consumer(bootstrap, "read_uncommitted") as all_,
+        _consumer(bootstrap, "read_committed", tps) as stable,
+        _consumer(bootstrap, "read_uncommitted", tps) as all_,
     ):
         while True:
             ends, stable_ends = await _ends(all_, tps), await _ends(stable, tps)
@@ -173,10 +175,12 @@ async def _partitions(bootstrap: str) -> list[TP]:
 
 
 @asynccontextmanager
-async def _consumer(bootstrap: str, isolation: str) -> AsyncIterator[Any]:
+async def _consumer(bootstrap: str, isolation: str, tps: Sequence[TP]) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation)
     try:
         await consumer.start()
+        # Told one by one, as it finds out by itself, every unknown topic would cost it a pause.
+        await require_partitions(consumer._client, tps, _KNOWN_WITHIN)
         yield consumer
     finally:
         await consumer.stop()
