@@ -81,7 +81,9 @@ GATHERED: frozenset[type[Message]] = frozenset({LineReserved, LineRefused, LineR
 OUTSIDE: frozenset[type[Message]] = frozenset({OrderPlaced, StockReceived})
 
 MESSAGES: tuple[type[Message], ...] = (*CALLS, *GATHERED)
-OUTSIDE_TOPICS = frozenset(kind.TOPIC for kind in OUTSIDE)
+#: What version 2 of the application handles beside: it is only counted.
+NOTES_TOPIC = "chaos.note.made.v1"
+OUTSIDE_TOPICS = frozenset({NOTES_TOPIC, *(kind.TOPIC for kind in OUTSIDE)})
 _NAMES = {kind.TOPIC: kind.__name__ for kind in MESSAGES}
 
 Skus = Mapping[str, Set[str]]
@@ -138,7 +140,7 @@ _RESERVING, _RELEASING = "reserving", "releasing"
 _BY_ORDER = {LineReserved.TOPIC: _RESERVING, LineRefused.TOPIC: _RESERVING, LineReleased.TOPIC: _RELEASING}
 _BY_SKU = frozenset({ReserveLine.TOPIC, ReleaseLine.TOPIC, ShipLine.TOPIC})
 _GATHERED_TOPICS = frozenset(_BY_ORDER)
-_CALLS = {kind.TOPIC: calls for kind, calls in CALLS.items()}
+_CALLS = {NOTES_TOPIC: NOTHING, **{kind.TOPIC: calls for kind, calls in CALLS.items()}}
 
 
 def _of_each(messages: Iterable[Sent], found: _Found, skus: Skus) -> Iterator[Difference]:

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from agents.messages import LineReleased, PaymentRefunded, ReleaseLine, StockReleased
-from chaos.consequences import MESSAGES, Sent
+from chaos.consequences import MESSAGES, NOTES_TOPIC, Sent
 from chaos.rebuilt import Compared, Rebuilt, compare
 from chaos.records import Commits, Run, read_commits, read_run
 from chaos.stores import copies_in, read_copy
@@ -78,7 +78,10 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
     if found.unstable:
         return found
     found.books = await books.gather(run.bootstrap, run.gateway, run.app_id, within=0)
-    async for record in _records(run, [kind.TOPIC for kind in MESSAGES]):
+    topics = [kind.TOPIC for kind in MESSAGES]
+    if any(tp.topic == NOTES_TOPIC for tp in found.ends):
+        topics.append(NOTES_TOPIC)
+    async for record in _records(run, topics):
         found.messages.append(sent(record))
         if (done := compensation(record)) is not None:
             found.compensations[done] += 1

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 from chaos.consequences import OUTSIDE_TOPICS, Sent, consequences
 from chaos.evidence import Evidence
+from chaos.noted import counted, judge_notes
 from chaos.rebuilt import Place
 from chaos.records import Run
 from chaos.stalls import judge_stalls, stalls
@@ -20,6 +21,7 @@ from streams.ports import TP
 HANDLERS: Mapping[str, tuple[str, ...]] = {
     "orders.order.placed.v1": ("orders.open", "inventory.split_order"),
     "inventory.stock.received.v1": ("inventory.receive",),
+    "chaos.note.made.v1": ("notes.count",),
 }
 
 
@@ -41,6 +43,7 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
         _compensated_once(evidence.compensations),
         _tables(evidence),
         _positions(evidence),
+        judge_notes(run.notes, evidence.messages, counted(evidence.rebuilt.tables.values())),
         *of_the_run,
     ]
 

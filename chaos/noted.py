@@ -1,0 +1,52 @@
+"""The notes that version 2 of the application counts, as the checker knows them: by their published names.
+
+Nothing of `chaos.notes` is loaded, which brings the services' handlers with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from chaos.consequences import NOTES_TOPIC, Sent
+from chaos.stores import Rows
+from demo.verdict import Finding, finding
+from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
+from streams.table import split_row_key
+
+TABLE = "notes"
+_SCHEMA = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'
+_PREFIX = 2  # bytes of a local key that are its partition
+
+
+class _Notes(msgspec.Struct, frozen=True):
+    count: int
+
+
+_codec = AvroCodec(_Notes, _SCHEMA, Schemas())
+
+
+def counted(tables: Iterable[Mapping[str, Rows]]) -> dict[str, int]:
+    """The notes about each order, by the table in the state of every lane."""
+    return {
+        split_row_key(key[_PREFIX:])[0].decode(): _codec.decode(value[FINGERPRINT_SIZE:], None).count
+        for rows in (lane.get(TABLE, {}) for lane in tables)
+        for key, value in rows.items()
+    }
+
+
+def judge_notes(made: int, messages: Sequence[Sent], counts: Mapping[str, int]) -> Finding:
+    """Whether each of so many notes was counted once, however often it was sent."""
+    sent = {(each.key, each.message_id) for each in messages if each.topic == NOTES_TOPIC}
+    wanted = Counter(order_id for order_id, _ in sent)
+    wrong = {
+        "made and in the topic": [f"{made:,} and {len(sent):,}"] if made != len(sent) else [],
+        "orders with another number of notes": [
+            f"{order_id} has {counts.get(order_id, 0)}, not {wanted[order_id]}"
+            for order_id in sorted(wanted.keys() | counts.keys())
+            if counts.get(order_id, 0) != wanted[order_id]
+        ],
+    }
+    return finding("every note counted once", wrong, f"{made:,} notes about {len(counts):,} orders")
