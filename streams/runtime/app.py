@@ -129,8 +129,8 @@ class LaneApp(faust.App):
             datadir=str(settings.var / "faust"),
             broker_session_timeout=settings.session_timeout,
             broker_heartbeat_interval=settings.heartbeat,
-            broker_rebalance_timeout=settings.session_timeout * 2,
-            broker_request_timeout=max(40.0, settings.session_timeout),
+            broker_rebalance_timeout=settings.session_timeout,
+            broker_request_timeout=settings.session_timeout + 5,  # a join is held back for so long
             topic_disable_leader=True,
             stream_wait_empty=False,
             web_host="127.0.0.1",

@@ -18,11 +18,13 @@ from streams.envelope import FINGERPRINT, new_headers
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.message import Message
 from streams.ports import TP, Reader, Record
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
 
 _LINGER_MS = 5
+#: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
+_DELIVERY_TIMEOUT = 120.0
 _IN_DOUBT = 5.0
 
 
@@ -46,6 +48,7 @@ class Producer:
         self._producer = AIOKafkaProducer(
             **self._connection, enable_idempotence=True, acks="all", linger_ms=_LINGER_MS
         )
+        deliver_within(self._producer, _DELIVERY_TIMEOUT)
         await self._producer.start()
         return self
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+from aiokafka import client
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.ports import TP
+from streams.runtime.connections import connect
+from streams.runtime.quiet import quieten
+
+T = TypeVar("T")
+
+client.create_conn = connect
+quieten()
 
 _MIB = 1 << 20
+_ASK_AGAIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class KafkaOptions:
         step_timeout: bound on each of begin, send, send_offsets and commit.
         start_timeout: bound on initialising a transactional id.
         metadata_timeout: bound on each question about topics, offsets and positions.
-        request_timeout: bound on one request to one broker.
+        request_timeout: bound on one request to one broker, after which it is sent again.
         security: connection arguments of aiokafka, such as security_protocol, ssl_context, sasl_mechanism.
     """
 
@@ -51,6 +62,37 @@ class KafkaOptions:
             "request_timeout_ms": int(self.request_timeout * 1000),
             **self.security,
         }
+
+
+async def ask(what: str, question: Callable[[], Awaitable[T]], bound: float) -> T:
+    """Ask until there is an answer: a broker may be down or about to hand over what is asked about.
+
+    Raises ClusterUnavailable after `bound` seconds, or at once for an error that does not pass.
+    """
+    last: BaseException | None = None
+    try:
+        async with asyncio.timeout(bound):
+            while True:
+                try:
+                    return await question()
+                except KafkaError as error:
+                    last = error
+                    # aiokafka's own patience has ended, or its list of brokers is of before: both pass.
+                    if not error.retriable and not isinstance(error, KafkaTimeoutError):
+                        break
+                await asyncio.sleep(_ASK_AGAIN)
+    except TimeoutError as error:
+        last = last or error
+        raise ClusterUnavailable(f"Kafka did not tell {what} within {bound:g} s: {last!r}") from last
+    raise ClusterUnavailable(f"Kafka does not tell {what}: {last!r}") from last
+
+
+def deliver_within(producer: Any, seconds: float) -> None:
+    """Let a producer that is not started yet keep a batch for so long. aiokafka gives one up that has had no
+    leader, or no room, for the bound on one request; an election takes longer.
+    """
+    producer._request_timeout_ms = int(seconds * 1000)
+    producer._message_accumulator._batch_ttl = seconds
 
 
 async def require_partitions(client: Any, tps: Iterable[TP], timeout: float) -> None:

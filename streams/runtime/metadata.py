@@ -9,15 +9,13 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
-from streams.errors import ClusterUnavailable
 from streams.ports import TP
-from streams.runtime.clients import KafkaOptions, require_partitions
+from streams.runtime.clients import KafkaOptions, ask, require_partitions
 
 T = TypeVar("T")
-_RETRY_EVERY = 0.05
 
 
 class Metadata:
@@ -92,23 +90,8 @@ class Metadata:
             await consumer.stop()
 
     async def _ask(self, what: str, question: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer, or the bound is reached."""
-        last: BaseException | None = None
         # A little more than the bound on a missing topic, whose error says more.
-        bound = self._options.metadata_timeout + 1
-        try:
-            async with asyncio.timeout(bound):
-                while True:
-                    try:
-                        return await question()
-                    except KafkaError as error:
-                        last = error
-                        if not error.retriable:
-                            break
-                    await asyncio.sleep(_RETRY_EVERY)
-        except TimeoutError as error:
-            last = last or error
-        raise ClusterUnavailable(f"Kafka did not tell {what} within {bound:g} s: {last!r}") from last
+        return await ask(what, question, self._options.metadata_timeout + 1)
 
     async def _admin_client(self) -> Any:
         async with self._connecting:

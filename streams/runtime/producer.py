@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,6 @@ from aiokafka.errors import (
     InvalidTopicError,
     KafkaError,
     MessageSizeTooLargeError,
-    NotEnoughReplicasError,
     PolicyViolationError,
     ProducerFenced,
     RecordListTooLargeError,
@@ -29,7 +27,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streams.errors import Fenced, OutcomeUnknown, Refused, SteadfaustError, TooLarge
 from streams.ports import TP, Outgoing
-from streams.runtime.clients import KafkaOptions, require_partitions
+from streams.runtime.clients import KafkaOptions, deliver_within, require_partitions
 
 T = TypeVar("T")
 
@@ -52,28 +50,6 @@ _REFUSALS = (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
-
-
-class _SeldomNotEnoughReplicas(logging.Filter):
-    """Lets aiokafka's warning about that retry through once a minute: it comes with many a transaction,
-    and only one that does not go away tells of replicas that are really missing.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._quiet_until = 0.0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not isinstance(record.args, tuple) or NotEnoughReplicasError not in record.args:
-            return True
-        now = time.monotonic()
-        if now < self._quiet_until:
-            return False
-        self._quiet_until = now + 60
-        return True
-
-
-sender.log.addFilter(_SeldomNotEnoughReplicas())
 
 
 class KafkaTransactions:
@@ -120,6 +96,7 @@ class KafkaTransactions:
                 max_batch_size=self._options.max_batch,
                 retry_backoff_ms=_RETRY_BACKOFF_MS,
             )
+            deliver_within(self._producer, self._options.step_timeout)
             await self._step("initialise", self._producer.start(), self._options.start_timeout)
 
     async def begin(self) -> None:

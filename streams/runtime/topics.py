@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -10,12 +9,17 @@ from typing import Any, Self
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    LeaderNotAvailableError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from aiokafka.protocol.metadata import MetadataRequest
 
 from streams.application import Application
-from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.runtime.clients import KafkaOptions
+from streams.errors import TopicMismatch
+from streams.runtime.clients import KafkaOptions, ask
 from streams.topics import TopicSpec, declare, differences
 
 DESCRIBED = (
@@ -51,11 +55,10 @@ class KafkaTopics:
 
     async def __aenter__(self) -> Self:
         try:
-            async with asyncio.timeout(self._options.metadata_timeout):
-                await self._admin.start()
-        except (KafkaError, TimeoutError) as error:
+            await ask("who its brokers are", self._admin.start, self._options.metadata_timeout)
+        except BaseException:
             await self._admin.close()
-            raise ClusterUnavailable(f"no broker answered: {error!r}") from error
+            raise
         return self
 
     async def __aexit__(
@@ -68,12 +71,13 @@ class KafkaTopics:
         wanted = sorted(names)
         if not wanted:
             return {}
-        try:
-            async with asyncio.timeout(self._options.metadata_timeout):
-                found = await self._partitions(wanted)
-                configs = await self._configs(list(found))
-        except (KafkaError, TimeoutError) as error:
-            raise ClusterUnavailable(f"Kafka did not describe {', '.join(wanted)}: {error!r}") from error
+
+        async def look() -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, str]]]:
+            found = await self._partitions(wanted)
+            return found, await self._configs(list(found))
+
+        what = f"what {', '.join(wanted)} are like"
+        found, configs = await ask(what, look, self._options.metadata_timeout)
         return {
             name: Description(
                 partitions=len(partitions),
@@ -94,17 +98,14 @@ class KafkaTopics:
         wanted = {spec.name: spec for spec in specs}
         if not wanted:
             return
-        bound = self._options.start_timeout
-        try:
-            async with asyncio.timeout(bound):
-                await self._create(list(wanted.values()))
-                while not await self._ready(wanted):  # noqa: ASYNC110 - Kafka can only be asked
-                    await asyncio.sleep(0.05)
-        except (KafkaError, TimeoutError) as error:
-            names = ", ".join(wanted)
-            raise ClusterUnavailable(
-                f"{names} had no leaders {bound:g} s after creation: {error!r}"
-            ) from error
+
+        async def led() -> None:
+            if not await self._ready(wanted):
+                raise LeaderNotAvailableError
+
+        names, bound = ", ".join(wanted), self._options.start_timeout
+        await ask(f"that it made {names}", lambda: self._create(list(wanted.values())), bound)
+        await ask(f"the leaders of {names}", led, bound)
 
     async def _create(self, specs: Sequence[TopicSpec]) -> None:
         answer = await self._admin.create_topics(
@@ -112,6 +113,8 @@ class KafkaTopics:
         )
         for name, code, *reason in answer.topic_errors:
             error = for_code(code)
+            if error.retriable:
+                raise error(name)
             if code and error is not TopicAlreadyExistsError:
                 raise TopicMismatch(f"the cluster refused to create {name}: {error.__name__}, {reason[0]}")
 
@@ -152,8 +155,8 @@ class KafkaTopics:
 
     async def brokers(self) -> int:
         """How many brokers the cluster has."""
-        async with asyncio.timeout(self._options.metadata_timeout):
-            return len((await self._admin.describe_cluster())["brokers"])
+        cluster = await ask("its brokers", self._admin.describe_cluster, self._options.metadata_timeout)
+        return len(cluster["brokers"])
 
     async def close(self) -> None:
         """Let go of the connection."""

@@ -1,0 +1,140 @@
+"""A broker that hangs is noticed, and nobody waits for it; one that is only slow is left in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from streams.runtime import connections
+from streams.runtime.connections import Connection, connect
+
+API_VERSIONS, METADATA = 18, 3
+
+
+class Broker:
+    """Answers a question about its versions, unless it hangs; any other question it never answers."""
+
+    def __init__(self) -> None:
+        self.awake = asyncio.Event()
+        self.awake.set()
+        self.connected = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self.awake.set()
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connected += 1
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                api, _, correlation = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
+                await self.awake.wait()
+                if api == API_VERSIONS:
+                    body = struct.pack(">ihi", correlation, 0, 2)
+                    body += struct.pack(">hhhhhh", API_VERSIONS, 0, 0, METADATA, 0, 1)
+                    writer.write(struct.pack(">i", len(body)) + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Broker, int]]:
+    for name in ("PATIENCE", "CONNECT_TIMEOUT", "ATTEMPT_INTERVAL"):
+        monkeypatch.setattr(connections, name, 0.2)
+    broker = Broker()
+    port = await broker.start()
+    yield broker, port
+    await broker.stop()
+
+
+async def opened(port: int, **options: Any) -> Connection:
+    return await connect("127.0.0.1", port, request_timeout_ms=20_000, **options)
+
+
+def ask(connection: Connection) -> asyncio.Task[Any]:
+    return asyncio.ensure_future(connection.send(MetadataRequest([])))
+
+
+async def answered(port: int) -> Connection:
+    for _ in range(100):
+        try:
+            return await opened(port)
+        except (KafkaConnectionError, TimeoutError):
+            continue  # each takes a moment
+    raise AssertionError("the broker answers, and is still refused")
+
+
+async def test_whoever_waits_for_a_broker_that_hangs_is_told_long_before_its_request_times_out(
+    broker: tuple[Broker, int],
+) -> None:
+    hanging, port = broker
+    closed: list[Any] = []
+    one = await opened(port, on_close=lambda _, reason: closed.append(reason))
+    other = await opened(port)
+    hanging.awake.clear()
+    async with asyncio.timeout(5):
+        with pytest.raises(KafkaConnectionError):
+            await ask(one)
+    assert not other.connected()
+    assert closed == [connections.CloseReason.CONNECTION_TIMEOUT]  # which makes a client look for leaders
+
+
+async def test_a_request_that_a_healthy_broker_holds_back_is_left_alone(broker: tuple[Broker, int]) -> None:
+    healthy, port = broker
+    connection = await opened(port)
+    held_back = ask(connection)
+    async with asyncio.timeout(5):
+        while healthy.connected < 3:  # noqa: ASYNC110 - asked twice whether it is alive
+            await asyncio.sleep(0.01)
+    assert not held_back.done()
+    assert connection.connected()
+    connection.close()
+    with pytest.raises(KafkaConnectionError):
+        await held_back
+
+
+async def test_a_broker_that_hangs_is_tried_now_and_then_until_it_answers(broker: tuple[Broker, int]) -> None:
+    hanging, port = broker
+    hanging.awake.clear()
+    with pytest.raises(TimeoutError):
+        await opened(port)
+    tried = hanging.connected
+    with pytest.raises(KafkaConnectionError, match="hangs"):
+        await opened(port)
+    assert hanging.connected == tried
+    for _ in range(100):
+        with pytest.raises((KafkaConnectionError, TimeoutError)):
+            await opened(port)
+        if hanging.connected > tried:
+            break
+    assert hanging.connected == tried + 1
+    hanging.awake.set()
+    connection = await answered(port)
+    at_once = await opened(port)
+    connection.close()
+    at_once.close()
+
+
+async def test_a_broker_that_is_down_is_told_at_once(broker: tuple[Broker, int]) -> None:
+    down, port = broker
+    await down.stop()
+    async with asyncio.timeout(1):
+        with pytest.raises(ConnectionRefusedError):
+            await opened(port)
