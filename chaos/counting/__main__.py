@@ -6,6 +6,7 @@ Exit status 1 only when ours was wrong or a fault was not confirmed; what the ot
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Count the same events under the same faults, with each contestant in turn."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     chosen = [each for each in CONTESTANTS if not only or each.name in only]
     console = Console(stderr=as_json)
     plan = Plan(events, seconds, schedule(seed, seconds))
@@ -104,6 +107,11 @@ def _table(chosen: list[Contestant], results: list[Result]) -> Table:
 
 def _seconds(seconds: float | None) -> str:
     return "never" if seconds is None else f"{seconds:.1f}"
+
+
+def _end(number: int, _frame: object) -> None:
+    """Unwind as Ctrl-C does, so that nothing is left running."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

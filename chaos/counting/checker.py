@@ -44,7 +44,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         doubled: ids that came out more than once.
         surplus: outputs beyond the first of their id.
         invented: outputs of ids that were never produced.
-        wrong_rows: keys whose row does not say how many events they had.
+        wrong_rows: keys whose row does not say how many events they had, not counting those that are left.
     """
 
     lost: int
@@ -65,11 +65,11 @@ def judge(evidence: Evidence) -> Findings:
     events = {each.id: each for each in evidence.produced}
     times = Counter(evidence.outputs)
     missing = [each for number, each in events.items() if number not in times]
-    lost = sum(each.offset < evidence.committed.get(each.partition, 0) for each in missing)
-    due = Counter(each.key for each in events.values())
+    left = [each for each in missing if each.offset >= evidence.committed.get(each.partition, 0)]
+    due = Counter(each.key for each in events.values()) - Counter(each.key for each in left)
     return Findings(
-        lost=lost,
-        left=len(missing) - lost,
+        lost=len(missing) - len(left),
+        left=len(left),
         doubled=sum(count > 1 for count in times.values()),
         surplus=sum(count - 1 for count in times.values()),
         invented=len(times.keys() - events.keys()),

@@ -23,6 +23,8 @@ EVIDENCE = Evidence(
     rows={"k0": 4, "k1": 4, "k2": 4},
     committed={0: 12, 1: 12},
 )
+#: The rows when the last event was not counted.
+LEFT = {"k0": 4, "k1": 4, "k2": 3}
 
 
 def but(**changes: object) -> Evidence:
@@ -43,10 +45,19 @@ def test_all_counted_once_is_right() -> None:
     [
         pytest.param(but(outputs=without(5)), {"lost": 1}, id="an output is missing, its event committed"),
         pytest.param(
-            but(outputs=without(5), committed={0: 12, 1: 5}), {"left": 1}, id="an event was not committed"
+            but(outputs=without(11), rows=LEFT, committed={0: 12, 1: 11}),
+            {"left": 1},
+            id="an event was not committed, and not counted",
         ),
         pytest.param(
-            but(outputs=without(5), committed={0: 12}), {"left": 1}, id="a partition was never committed"
+            but(outputs=without(11), committed={0: 12, 1: 11}),
+            {"left": 1, "wrong_rows": 1},
+            id="an event was not committed, but counted",
+        ),
+        pytest.param(
+            but(outputs=without(11), rows=LEFT, committed={0: 12}),
+            {"left": 1},
+            id="a partition was never committed",
         ),
         pytest.param(but(outputs=[*range(12), 7]), {"doubled": 1, "surplus": 1}, id="an output came twice"),
         pytest.param(
@@ -70,7 +81,7 @@ def test_it_goes_red(evidence: Evidence, found: dict[str, int]) -> None:
 def test_an_event_that_was_produced_twice_is_one_event_and_left_until_its_last_copy_is_committed() -> None:
     again = PRODUCED[5]._replace(offset=12)
     assert judge(but(produced=[*PRODUCED, again])) == RIGHT
-    assert judge(but(produced=[*PRODUCED, again], outputs=without(5))).left == 1
+    assert judge(but(produced=[*PRODUCED, again], outputs=without(5), rows=LEFT)).left == 1
 
 
 def drop(evidence: Evidence, number: int) -> Evidence:

@@ -1,0 +1,123 @@
+"""`python -m chaos.controls --var DIR`: whether the checker goes red when a protection is taken away.
+
+Each scenario runs twice, with the same input and the same faults: as it is, which must be green, and without
+the protection that is there for it, which must be red. Exit status 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from chaos.controls.control import Control
+from chaos.controls.scenarios import SCENARIOS, Scenario
+from chaos.controls.trial import Trial, run
+from demo.verdict import Finding
+from streams.errors import SteadfaustError
+
+REPORT = "controls.json"
+#: How many runs share the machine.
+_AT_ONCE = 2
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario as it is, and with its control. `passed`: the one was green, the other red as it must."""
+
+    control: Control
+    passed: bool
+    intact: Trial
+    crippled: Trial
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All of them."""
+
+    passed: bool
+    controls: list[Played]
+
+
+def command(
+    var: Annotated[Path, typer.Option(help="An empty directory for the runs.")],
+    only: Annotated[list[Control] | None, typer.Option(help="Some of them; all unless given.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Take away one protection after the other, and see whether the checker notices."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    chosen = [scenario for scenario in SCENARIOS if not only or scenario.control in only]
+    try:
+        controls = asyncio.run(_play_all(chosen, var.absolute()))
+    except SteadfaustError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise typer.Exit(2) from error
+    report = Report(all(each.passed for each in controls), controls)
+    encoded = msgspec.json.encode(report)
+    (var / REPORT).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
+    if as_json:
+        print(encoded.decode())
+    else:
+        for scenario, played in zip(chosen, controls, strict=True):
+            _show(scenario, played)
+    raise typer.Exit(0 if report.passed else 1)
+
+
+async def _play_all(scenarios: Sequence[Scenario], var: Path) -> list[Played]:
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def trial(scenario: Scenario, *, crippled: bool) -> Trial:
+        async with room:
+            name = f"{scenario.control}-{'crippled' if crippled else 'intact'}"
+            return await run(scenario, var / name, crippled=crippled)
+
+    async def played(scenario: Scenario) -> Played:
+        async with asyncio.TaskGroup() as group:
+            intact = group.create_task(trial(scenario, crippled=False))
+            crippled = group.create_task(trial(scenario, crippled=True))
+        return judge(scenario, intact.result(), crippled.result())
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(played(scenario)) for scenario in scenarios]
+    return [task.result() for task in tasks]
+
+
+def judge(scenario: Scenario, intact: Trial, crippled: Trial) -> Played:
+    """Both had their fault; the one is green; of the other, what the protection is there for is red."""
+    confirmed = bool(intact.happened.confirmed and crippled.happened.confirmed)
+    red = any(each.name == scenario.finds for each in crippled.red)
+    return Played(
+        control=scenario.control,
+        passed=confirmed and not intact.red and red,
+        intact=intact,
+        crippled=crippled,
+    )
+
+
+def _show(scenario: Scenario, played: Played) -> None:
+    print(f"{'pass' if played.passed else 'FAIL'}  {scenario.control}: {scenario.says}")
+    for name, trial in (("as it is", played.intact), (f"with {scenario.control}", played.crippled)):
+        print(f"      {name}: {trial.happened.confirmed or 'its fault is NOT CONFIRMED'}")
+        for finding in trial.red:
+            print(f"        red: {_line(finding)}")
+        if not trial.red:
+            print("        green")
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.name}: {finding.says}"
+
+
+def _end(number: int, _frame: object) -> None:
+    """Unwind as Ctrl-C does, so that nothing is left running."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    typer.run(command)

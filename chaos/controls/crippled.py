@@ -1,0 +1,72 @@
+"""The order application's worker without one of its protections: no product option, so done by force."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from agents import worker
+from agents.settings import OrderSettings
+from chaos.controls.control import CONTROL, Control
+from streams import lane_host
+from streams.changes import POSITIONS
+from streams.choreography import choreography
+from streams.lane import Lane
+from streams.pipeline import Pipeline
+from streams.ports import Transactions
+from streams.runtime import app as runtime
+from streams.runtime.app import settings_or_exit
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.producer import KafkaTransactions
+from streams.staging import Staged, writes_of
+from streams.testing.faults import faults_from_environment
+
+
+def inbox_off() -> None:
+    """No topic is checked for what came before."""
+    for way, wiring in worker.CHOREOGRAPHIES.items():
+        routes = (replace(route, inbox=False) for route in wiring.routes.values())
+        worker.CHOREOGRAPHIES[way] = choreography(*routes)
+
+
+class UnfencedCluster(KafkaCluster):
+    """Gives each process transactional ids of its own, so that no owner of a lane fences another."""
+
+    def transactions(self, transactional_id: str) -> KafkaTransactions:
+        """A producer that is not started yet."""
+        return super().transactions(f"{transactional_id}-of-{os.getpid()}")
+
+
+class HastyLane(Lane):
+    """Writes rows, inbox and timers to its store before it commits them.
+
+    Not the source positions: they would be ahead of the group's after a crash, which a lane that opens
+    notices (PositionLost). So this is the mistake that nothing but the checker can see.
+    """
+
+    async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
+        take = pipeline.sequences.take
+
+        def take_and_write(*limits: Any) -> Staged:
+            staged = take(*limits)
+            assert self.store is not None
+            writes = writes_of(staged, self._writes)
+            self.store.apply([write for write in writes if write.table != POSITIONS], {})
+            return staged
+
+        with patch.object(pipeline.sequences, "take", take_and_write):
+            await super()._commit(pipeline, producer)
+
+
+CRIPPLED: Mapping[Control, Callable[[], object]] = {
+    Control.INBOX_OFF: inbox_off,
+    Control.FENCING_OFF: patch.object(runtime, "KafkaCluster", UnfencedCluster).start,
+    Control.STORE_BEFORE_COMMIT: patch.object(lane_host, "Lane", HastyLane).start,
+}
+
+if control := os.environ.get(CONTROL):
+    CRIPPLED[Control(control)]()
+app = worker.create_app(settings_or_exit(OrderSettings), faults_from_environment())

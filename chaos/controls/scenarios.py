@@ -1,0 +1,146 @@
+"""For each protection: the faults that it is there for, and what must be found wrong without it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from chaos.controls.control import Control
+from chaos.controls.stage import LANES, Stage
+from chaos.records import Happened
+from chaos.waiting import until
+
+_HAPPENS_WITHIN = 60.0
+_SESSION_TIMEOUT = 6.0
+#: A worker that comes back within it has the same lanes, on a machine under whatever load.
+_LONG_SESSION_TIMEOUT = 60.0
+#: How long a zombie stands still: until another has opened its lanes, but not as long as a transaction may
+#: take (15 s): without fencing, those that it has open hold up whoever takes its lanes.
+_ZOMBIE_AT_LEAST = _SESSION_TIMEOUT + 2.0
+_ZOMBIE_AT_MOST = 13.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Input and faults, the same with and without the control.
+
+    Attributes:
+        copies: how often the client sends each message.
+        script: the faults of one of the workers, as `streams.testing.faults` reads them.
+        play: sees to the rest of the faults, and that they happen; called while orders are coming in.
+        finds: the finding that must be red with the control, by its name.
+    """
+
+    control: Control
+    says: str
+    copies: int
+    script: str
+    play: Callable[[Stage], Coroutine[Any, Any, Happened]]
+    finds: str
+    session_timeout: float = _SESSION_TIMEOUT
+
+
+async def _repeat(stage: Stage) -> Happened:
+    began = time.time()
+    records, messages = await stage.repeats()
+    twice = records == 2 * messages
+    return Happened(
+        kind="duplicate_input",
+        target="orders and stock receipts",
+        began=began,
+        ended=time.time(),
+        confirmed=f"{records:,} records are {messages:,} messages" if twice else "",
+    )
+
+
+async def _freeze(stage: Stage) -> Happened:
+    zombie, heir = stage.faulty, stage.steady
+    process = psutil.Process(zombie.pid)
+    await until(
+        lambda: stage.faults_log.exists() and process.status() == psutil.STATUS_STOPPED,
+        f"{zombie.name} stops itself",
+        within=_HAPPENS_WITHIN,
+    )
+    began = time.time()
+    every = frozenset(range(LANES))
+
+    def done() -> bool:
+        frozen = time.time() - began
+        return frozen > (_ZOMBIE_AT_LEAST if heir.open_lanes == every else _ZOMBIE_AT_MOST)
+
+    await until(done, "the zombie's time is over", within=_ZOMBIE_AT_MOST + 1.0)
+    stood_still, taken = process.status() == psutil.STATUS_STOPPED, heir.lanes == every
+    mark = zombie.log.mark()
+    zombie.thaw()
+    ended = time.time()
+    await until(
+        lambda: zombie.log.events("lanes_assigned", mark),
+        f"{zombie.name} is a member again",
+        within=_HAPPENS_WITHIN,
+    )
+    frozen = f"stood still at {_point(stage)} for {ended - began:.1f} s"
+    return Happened(
+        kind="freeze_at_point",
+        target=zombie.name,
+        began=began,
+        ended=ended,
+        confirmed=f"{frozen}, {heir.name} had its lanes" if stood_still and taken else "",
+    )
+
+
+async def _kill(stage: Stage) -> Happened:
+    victim = stage.faulty
+    victim.told = "it kills itself, by its script"
+    had = victim.lanes
+    await until(lambda: not victim.alive, f"{victim.name} kills itself", within=_HAPPENS_WITHIN)
+    began = time.time()
+    killed = victim.exit_code == -signal.SIGKILL and stage.faults_log.exists()
+    heir = await stage.fleet.start(victim.slot)
+    await until(lambda: heir.open_lanes, f"{heir.name} opens its lanes again", within=_HAPPENS_WITHIN)
+    came_back = heir.lanes == had
+    return Happened(
+        kind="kill_at_point",
+        target=victim.name,
+        began=began,
+        ended=time.time(),
+        confirmed=f"killed at {_point(stage)}, back on its lanes' stores" if killed and came_back else "",
+    )
+
+
+def _point(stage: Stage) -> str:
+    """Where it happened, as the worker itself has noted it."""
+    return stage.faults_log.read_text().split()[0]
+
+
+SCENARIOS = (
+    Scenario(
+        Control.INBOX_OFF,
+        "every order and every stock receipt is sent twice",
+        copies=2,
+        script="",
+        play=_repeat,
+        finds="received = on hand + shipped",
+    ),
+    Scenario(
+        Control.FENCING_OFF,
+        "a worker stands still in a commit until another has its lanes, then goes on",
+        copies=1,
+        script="begun:8:stop",
+        play=_freeze,
+        finds="every message there once",
+    ),
+    Scenario(
+        Control.STORE_BEFORE_COMMIT,
+        "a worker is killed in a commit and restarted on its directory",
+        copies=1,
+        script="sent:8:kill",
+        play=_kill,
+        finds="every order settled exactly once",
+        session_timeout=_LONG_SESSION_TIMEOUT,
+    ),
+)

@@ -1,0 +1,117 @@
+"""Where a control is played: the order application on one broker, two workers, and a burst of purchases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agents.messages import OrderPlaced, StockReceived
+from chaos.controls.control import CONTROL
+from chaos.errors import ChaosFailed
+from chaos.fleet import Fleet, Worker
+from chaos.waiting import until
+from demo.evidence import make_codec, quiet
+from demo.load import SOURCE
+from demo.purchases import order, purchases, receipts
+from demo.workers import PROJECT
+from streams.local import declared, local_stack
+from streams.message import Message
+from streams.runtime.client import Producer, TopicReader
+from streams.testing.faults import LOG, SCRIPT
+
+APP = "controls"
+PARTITIONS, LANES = 8, 4
+ORDERS = 300
+_OPEN_WITHIN = 60.0
+_HANDLED_WITHIN = 90.0
+
+
+@dataclass
+class Stage:
+    """Both workers share the lanes, and the stock is on the shelves; nothing was ordered yet.
+
+    Attributes:
+        copies: how often the client sends each message, with the same id.
+        faulty: the worker whose faults are scripted.
+        span: when the first order was placed, and the last, in seconds since the epoch.
+    """
+
+    var: Path
+    bootstrap: str
+    gateway: str
+    copies: int
+    fleet: Fleet
+    steady: Worker
+    faulty: Worker
+    span: tuple[float, float] = field(default=(0.0, 0.0))
+
+    @property
+    def faults_log(self) -> Path:
+        """What the faulty worker writes before it does something to itself."""
+        return _faults_log(self.var)
+
+    async def place(self) -> None:
+        """Place all orders at once."""
+        began = time.time()
+        orders = (OrderPlaced(order=order(each)) for each in purchases(ORDERS))
+        await _send(self.bootstrap, ((each, f"placed-{each.key}") for each in orders), self.copies)
+        self.span = (began, time.time())
+
+    async def repeats(self) -> tuple[int, int]:
+        """How many records clients have written, and how many different messages they are."""
+        async with TopicReader(self.bootstrap, [OrderPlaced.TOPIC, StockReceived.TOPIC]) as reader:
+            ids = [(record.topic, dict(record.headers)["ce_id"]) async for record in reader.to_end()]
+        return len(ids), len(set(ids))
+
+    async def until_handled(self) -> None:
+        """Wait until no message is left, but not for ever: a crippled application may leave some."""
+        await quiet(self.bootstrap, APP, within=_HANDLED_WITHIN)
+
+
+@asynccontextmanager
+async def staged(
+    var: Path, *, control: str, copies: int, script: str, session_timeout: float
+) -> AsyncIterator[Stage]:
+    """All up and ready; nothing of it runs when the block is left. Raises ChaosFailed or StackError."""
+    async with local_stack(var, processes=declared(PROJECT / "pyproject.toml")) as stack:
+        settings = {
+            "STEADFAUST_APP_ID": APP,
+            "STEADFAUST_BOOTSTRAP": stack.bootstrap,
+            "STEADFAUST_GATEWAY_URL": stack.url("gateway"),
+            "STEADFAUST_PARTITIONS": str(PARTITIONS),
+            "STEADFAUST_LANES": str(LANES),
+            "STEADFAUST_SESSION_TIMEOUT": str(session_timeout),
+            "STEADFAUST_HEARTBEAT": "1",
+            CONTROL: control,
+        }
+        with Fleet(var, settings, slots=2, module="chaos.controls.crippled") as fleet:
+            steady = await fleet.start(0)
+            await until(lambda: fleet.shared(LANES), "the first worker's lanes are open", within=_OPEN_WITHIN)
+            await _shelve(stack.bootstrap, copies)
+            # Only now: the points that the script counts are those of the orders.
+            scripted = {SCRIPT: script, LOG: str(_faults_log(var))} if script else {}
+            faulty = await fleet.start(1, **scripted)
+            await until(lambda: fleet.shared(LANES), "both workers' lanes are open", within=_OPEN_WITHIN)
+            yield Stage(var, stack.bootstrap, stack.url("gateway"), copies, fleet, steady, faulty)
+
+
+async def _shelve(bootstrap: str, copies: int) -> None:
+    await _send(bootstrap, ((each, f"stock-{each.sku}") for each in receipts()), copies)
+    if left := await quiet(bootstrap, APP, within=_HANDLED_WITHIN, topics=(StockReceived.TOPIC,)):
+        raise ChaosFailed(
+            f"the stock was not on the shelves after {_HANDLED_WITHIN:.0f} s: {left} not handled"
+        )
+
+
+async def _send(bootstrap: str, messages: Iterable[tuple[Message, str]], copies: int) -> None:
+    async with Producer(bootstrap, make_codec, source=SOURCE) as producer:
+        for message, message_id in messages:
+            for _ in range(copies):
+                await producer.send(message, message_id=message_id)
+
+
+def _faults_log(var: Path) -> Path:
+    return var / "faults.log"
