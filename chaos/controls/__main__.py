@@ -19,28 +19,12 @@ import typer
 from chaos.controls.control import Control
 from chaos.controls.scenarios import SCENARIOS, Scenario
 from chaos.controls.trial import Trial, run
-from demo.verdict import Finding
+from chaos.controls.verdict import Played, Report, judge
 from streams.errors import SteadfaustError
 
 REPORT = "controls.json"
 #: How many runs share the machine.
 _AT_ONCE = 2
-
-
-class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario as it is, and with its control. `passed`: the one was green, the other red as it must."""
-
-    control: Control
-    passed: bool
-    intact: Trial
-    crippled: Trial
-
-
-class Report(msgspec.Struct, frozen=True):
-    """All of them."""
-
-    passed: bool
-    controls: list[Played]
 
 
 def command(
@@ -88,30 +72,14 @@ async def _play_all(scenarios: Sequence[Scenario], var: Path) -> list[Played]:
     return [task.result() for task in tasks]
 
 
-def judge(scenario: Scenario, intact: Trial, crippled: Trial) -> Played:
-    """Both had their fault; the one is green; of the other, what the protection is there for is red."""
-    confirmed = bool(intact.happened.confirmed and crippled.happened.confirmed)
-    red = any(each.name == scenario.finds for each in crippled.red)
-    return Played(
-        control=scenario.control,
-        passed=confirmed and not intact.red and red,
-        intact=intact,
-        crippled=crippled,
-    )
-
-
 def _show(scenario: Scenario, played: Played) -> None:
     print(f"{'pass' if played.passed else 'FAIL'}  {scenario.control}: {scenario.says}")
     for name, trial in (("as it is", played.intact), (f"with {scenario.control}", played.crippled)):
         print(f"      {name}: {trial.happened.confirmed or 'its fault is NOT CONFIRMED'}")
         for finding in trial.red:
-            print(f"        red: {_line(finding)}")
+            print(f"        red: {finding.name}: {finding.says}")
         if not trial.red:
             print("        green")
-
-
-def _line(finding: Finding) -> str:
-    return f"{finding.name}: {finding.says}"
 
 
 def _end(number: int, _frame: object) -> None:

@@ -34,6 +34,7 @@ class Scenario:
         script: the faults of one of the workers, as `streams.testing.faults` reads them.
         play: sees to the rest of the faults, and that they happen; called while orders are coming in.
         finds: the finding that must be red with the control, by its name.
+        session_timeout: of the workers, in seconds.
     """
 
     control: Control

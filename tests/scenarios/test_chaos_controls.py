@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chaos.controls.__main__ import Report
 from chaos.controls.control import Control
+from chaos.controls.verdict import Report
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chaos.controls.__main__ import judge
 from chaos.controls.scenarios import SCENARIOS
 from chaos.controls.trial import Trial
+from chaos.controls.verdict import judge
 from chaos.records import Happened
 from demo.verdict import Finding
 
