@@ -1,0 +1,204 @@
+"""The evidence of a small run in which all went well, made order by order, for tests to spoil."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
+
+from agents.gateway.wire import Charged, Refunded
+from agents.messages import (
+    LineRefused,
+    LineReleased,
+    LineReserved,
+    OrderCancelled,
+    OrderConfirmed,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ReleaseLine,
+    ReserveLine,
+    ShipLine,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReceived,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from chaos.consequences import Sent
+from chaos.evidence import Evidence
+from chaos.findings import HANDLERS
+from chaos.rebuilt import Compared, Place, Rebuilt
+from chaos.records import Commits, Ended, Happened, Run
+from demo import evidence as books
+from demo.purchases import SHORT, SOLD_OUT, Outcome, order, outcome, purchases, receipts, units_by_sku
+from streams.layout import partition_of
+from streams.message import Message
+from streams.ports import TP, Headers
+from tables.stock import StockLevel
+
+BOUGHT = purchases(60)
+PARTITIONS, LANES = 4, 2
+BEGAN = 1_000.0
+SCARCE = {*SHORT, *SOLD_OUT}
+
+
+@dataclass
+class Written:
+    """A record of a changelog."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = 0
+    headers: Headers = ()
+
+
+@dataclass
+class Post:
+    """Topics that are written to one message after the other."""
+
+    messages: list[Sent] = field(default_factory=list)
+    compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    ends: Counter[TP] = field(default_factory=Counter)
+    _ids: count[int] = field(default_factory=count)
+
+    def send(self, kind: type[Message], key: str, cause: Sent | None = None, name: str = "") -> Sent:
+        tp = TP(kind.TOPIC, partition_of(key.encode(), PARTITIONS))
+        source, because = ("demo", "") if cause is None else ("app/service", cause.message_id)
+        sent = Sent(*tp, self.ends[tp], key, name or f"m-{next(self._ids)}", source, because)
+        self.messages.append(sent)
+        self.ends[tp] += 1
+        return sent
+
+    def release(self, order_id: str, skus: list[str], cause: Sent) -> None:
+        released = []
+        for sku in skus:
+            command = self.send(ReleaseLine, sku, cause)
+            released.append(self.send(LineReleased, order_id, command))
+            for topic in (ReleaseLine.TOPIC, LineReleased.TOPIC):
+                self.compensations[topic, f"{sku} in {order_id}"] += 1
+        if released:
+            self.send(StockReleased, order_id, released[-1])
+            self.compensations[StockReleased.TOPIC, order_id] += 1
+
+    def settle(self, order_id: str, skus: list[str], wanted: Outcome) -> None:
+        placed = self.send(OrderPlaced, order_id, name=f"placed-{order_id}")
+        asked = [self.send(ReserveLine, sku, placed) for sku in skus]
+        answers = [self.send(LineRefused if a.key in SCARCE else LineReserved, order_id, a) for a in asked]
+        if wanted is Outcome.OUT_OF_STOCK:
+            failed = self.send(StockReservationFailed, order_id, answers[-1])
+            self.release(order_id, [sku for sku in skus if sku not in SCARCE], answers[-1])
+            self.send(OrderCancelled, order_id, failed)
+            return
+        reserved = self.send(StockReserved, order_id, answers[-1])
+        if wanted is Outcome.DECLINED:
+            failed = self.send(PaymentFailed, order_id, reserved)
+            self.send(OrderCancelled, order_id, failed)
+            self.release(order_id, skus, failed)
+            return
+        captured = self.send(PaymentCaptured, order_id, reserved)
+        if wanted is Outcome.NOWHERE:
+            failed = self.send(ShipmentFailed, order_id, captured)
+            self.send(OrderCancelled, order_id, failed)
+            self.send(PaymentRefunded, order_id, failed)
+            self.compensations[PaymentRefunded.TOPIC, order_id] += 1
+            self.release(order_id, skus, failed)
+            return
+        scheduled = self.send(ShipmentScheduled, order_id, captured)
+        self.send(OrderConfirmed, order_id, scheduled)
+        for sku in skus:
+            self.send(ShipLine, sku, scheduled)
+
+
+def good_books() -> books.Evidence:
+    """What the demo's check looks at."""
+    found = books.Evidence()
+    for number, purchase in enumerate(BOUGHT):
+        what, name = outcome(purchase), purchase.order_id
+        found.settlements.append(books.Settlement(f"s-{number}", order(purchase), what.value))
+        if purchase.cents and what in (Outcome.CONFIRMED, Outcome.NOWHERE):
+            found.ledger.append(
+                Charged(f"c-{name}", f"capture:{name}", "captured", "", purchase.cents, "tok", "")
+            )
+            if what is Outcome.NOWHERE:
+                refunded = Refunded(
+                    f"r-{name}", f"refund:{name}", f"capture:{name}", "refunded", purchase.cents, ""
+                )
+                found.ledger.append(refunded)
+    found.shipped = units_by_sku(order(p) for p in BOUGHT if outcome(p) is Outcome.CONFIRMED)
+    for receipt in receipts():
+        shipped = found.shipped[receipt.sku]
+        found.received[receipt.sku] = receipt.units
+        found.stock[receipt.sku] = StockLevel(
+            received=receipt.units, on_hand=receipt.units - shipped, shipped=shipped
+        )
+    return found
+
+
+def good_run() -> Run:
+    """One fault, confirmed, and one worker that ended in order."""
+    kill = Happened(
+        kind="kill_worker", target="worker-0", began=BEGAN + 30, ended=BEGAN + 36, confirmed="SIGKILL"
+    )
+    ended = [
+        Ended(worker="worker-0", pid=1, exit_code=-9, told=True, hung=False),
+        Ended(worker="worker-0", pid=2, exit_code=0, told=True, hung=False),
+    ]
+    return Run(
+        seed=1,
+        app_id="app",
+        bootstrap="",
+        gateway="",
+        partitions=PARTITIONS,
+        lanes=LANES,
+        session_timeout=6.0,
+        orders=len(BOUGHT),
+        load=(BEGAN, BEGAN + 60),
+        faults=[kill],
+        workers=ended,
+    )
+
+
+def good() -> Evidence:
+    """All of it."""
+    post = Post()
+    for receipt in receipts():
+        post.send(StockReceived, receipt.sku, name=f"stock-{receipt.sku}")
+    for purchase in BOUGHT:
+        skus = [line.sku for line in order(purchase).lines]
+        post.settle(purchase.order_id, skus, outcome(purchase))
+    steady = [BEGAN + tenth / 10 for tenth in range(600)]
+    evidence = Evidence(
+        good_run(),
+        Commits(seen=dict.fromkeys(range(LANES), steady)),
+        ends=dict(post.ends),
+        books=good_books(),
+        messages=post.messages,
+        compensations=post.compensations,
+        committed=dict(post.ends),
+        rebuilt=Rebuilt(LANES),
+        copies=[Compared(f"slot-0/lane-{lane}", lane, Place.AT_END, rows=10) for lane in range(LANES)],
+    )
+    for number, (tp, offset) in enumerate(post.ends.items()):
+        position = Written(
+            "app-lane-changelog", tp.partition, number, b"p" + tp.topic.encode(), b"%d" % offset
+        )
+        evidence.rebuilt.add("lane", position)
+    for message in post.messages:
+        for handler in HANDLERS.get(message.topic, ()):
+            remember(evidence, message, handler)
+    return evidence
+
+
+def remember(evidence: Evidence, message: Sent, handler: str) -> None:
+    """An inbox entry, in the partition of the message's key."""
+    made_by = f"{handler}\0{message.source}".encode()
+    key = blake2b(made_by, digest_size=8).digest() + message.message_id.encode()
+    home = partition_of(message.key.encode(), PARTITIONS)
+    evidence.rebuilt.add("inbox", Written("app-inbox-changelog", home, 0, key, bytes(8)))

@@ -1,0 +1,308 @@
+"""The checker must go red for each way in which a run can fail, and say of which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+from good_run import BEGAN, BOUGHT, LANES, PARTITIONS, Written, good, remember
+
+from agents.messages import (
+    LineRefused,
+    LineReleased,
+    LineReserved,
+    OrderConfirmed,
+    OrderPlaced,
+    PaymentCaptured,
+    PaymentFailed,
+    PaymentRefunded,
+    ReleaseLine,
+    ReserveLine,
+    ShipLine,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from chaos.consequences import NOTES_TOPIC, Sent
+from chaos.evidence import Evidence
+from chaos.findings import findings
+from chaos.rebuilt import Compared, Place
+from chaos.records import Ended
+from demo.purchases import Outcome, outcome
+from streams.codecs import AvroCodec, Schemas, encode_row
+from streams.layout import partition_of
+from streams.message import Message, Row
+from streams.ports import TP
+from streams.table import row_key
+
+IDS = "every message there once"
+LED = "every message led to what it calls for, once"
+COMPENSATED = "no compensation twice"
+TABLES = "every table as its changelog has it"
+POSITIONS = "no position above an unhandled message"
+OPEN = "no transaction open"
+WORKERS = "no worker hung or died by itself"
+FAULTS = "every fault happened"
+STALLS = "no stall over its limit"
+NOTES = "every note counted once"
+NOT_LOOKED_AT = "all else"
+
+OUT_OF_STOCK = next(p.order_id for p in BOUGHT if outcome(p) is Outcome.OUT_OF_STOCK)
+ANSWERS = {LineReserved.TOPIC, LineRefused.TOPIC}
+Spoil = Callable[[Evidence], None]
+
+
+def red(evidence: Evidence) -> set[str]:
+    return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
+
+
+def said(evidence: Evidence, name: str) -> str:
+    return next(finding.says for finding in findings(BOUGHT, evidence) if finding.name == name)
+
+
+def a(kind: type[Message], evidence: Evidence) -> Sent:
+    return next(each for each in evidence.messages if each.topic == kind.TOPIC)
+
+
+def lose(kind: type[Message]) -> Spoil:
+    return lambda evidence: evidence.messages.remove(a(kind, evidence))
+
+
+def double(kind: type[Message]) -> Spoil:
+    """The same once more, at another offset."""
+    return lambda evidence: evidence.messages.append(a(kind, evidence)._replace(offset=9_999))
+
+
+def repeat(kind: type[Message]) -> Spoil:
+    """What a second run of the handler would send if it made ids anew."""
+    return lambda evidence: evidence.messages.append(a(kind, evidence)._replace(message_id="another"))
+
+
+def nameless(evidence: Evidence) -> None:
+    evidence.messages.append(a(ShipLine, evidence)._replace(message_id=""))
+
+
+def both_ways(evidence: Evidence) -> None:
+    captured = a(PaymentCaptured, evidence)
+    evidence.messages.append(captured._replace(topic=PaymentFailed.TOPIC, message_id="no"))
+
+
+def of_nothing(evidence: Evidence) -> None:
+    evidence.messages.append(a(StockReleased, evidence)._replace(message_id="stray", cause="never sent"))
+
+
+def another_sku(evidence: Evidence) -> None:
+    line = a(ReserveLine, evidence)
+    evidence.messages[evidence.messages.index(line)] = line._replace(key="cd-999")
+
+
+def led_on_twice(evidence: Evidence) -> None:
+    """Two answers of one order each led on, to half of what they should together."""
+    answers = [each for each in evidence.messages if each.key == OUT_OF_STOCK and each.topic in ANSWERS]
+    failed = next(
+        e for e in evidence.messages if (e.topic, e.key) == (StockReservationFailed.TOPIC, OUT_OF_STOCK)
+    )
+    other = next(each for each in answers if each.message_id != failed.cause)
+    evidence.messages[evidence.messages.index(failed)] = failed._replace(cause=other.message_id)
+
+
+def compensate_again(kind: type[Message]) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        done = next(each for each in evidence.compensations if each[0] == kind.TOPIC)
+        evidence.compensations[done] += 1
+
+    return spoil
+
+
+def with_copies(*copies: Compared) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        evidence.copies = [*(Compared("x", lane, Place.AT_END) for lane in range(1, LANES)), *copies]
+
+    return spoil
+
+
+def unreadable(evidence: Evidence) -> None:
+    evidence.unreadable.append("the store in slot-1 cannot be read")
+
+
+def forget(topic: str) -> Spoil:
+    """One of the inbox entries of a topic's first message is gone."""
+
+    def spoil(evidence: Evidence) -> None:
+        message_id = next(each.message_id for each in evidence.messages if each.topic == topic).encode()
+        for tables in evidence.rebuilt.tables.values():
+            for key in [key for key in tables["inbox"] if key.endswith(message_id)][:1]:
+                del tables["inbox"][key]
+
+    return spoil
+
+
+def commit_beyond(evidence: Evidence) -> None:
+    tp = next(iter(evidence.committed))
+    evidence.committed[tp] += 1
+    position = b"%d" % evidence.committed[tp]
+    evidence.rebuilt.add(
+        "lane", Written("app-lane-changelog", tp.partition, 0, b"p" + tp.topic.encode(), position)
+    )
+
+
+def reset_the_group(evidence: Evidence) -> None:
+    evidence.committed[next(iter(evidence.committed))] -= 1
+
+
+def lose_a_position(evidence: Evidence) -> None:
+    del evidence.committed[next(iter(evidence.committed))]
+
+
+def an_open_transaction(evidence: Evidence) -> None:
+    evidence.unstable[TP("orders.order.placed.v1", 0)] = (5, 7)
+    evidence.books = None
+
+
+def ended(**changes: object) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        worker = Ended(worker="worker-1", pid=3, exit_code=0, told=True, hung=False)
+        workers = [*evidence.run.workers, msgspec.structs.replace(worker, **changes)]
+        evidence.run = msgspec.structs.replace(evidence.run, workers=workers)
+
+    return spoil
+
+
+def unconfirmed(evidence: Evidence) -> None:
+    faults = [msgspec.structs.replace(each, confirmed="") for each in evidence.run.faults]
+    evidence.run = msgspec.structs.replace(evidence.run, faults=faults)
+
+
+def stand_still(evidence: Evidence) -> None:
+    evidence.commits.seen[1] = [time for time in evidence.commits.seen[1] if not 30 < time - BEGAN < 41]
+
+
+class Notes(Row, frozen=True, kw_only=True):
+    count: int
+
+
+def note(*ids: str, made: int, counted: int) -> Spoil:
+    """Notes about one order, in their topic and in their table."""
+    schema = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'
+    codec = AvroCodec(Notes, schema, Schemas())
+
+    def spoil(evidence: Evidence) -> None:
+        home = partition_of(b"order", PARTITIONS)
+        for offset, name in enumerate(ids):
+            sent = Sent(NOTES_TOPIC, home, offset, "order", name, "demo", "")
+            evidence.messages.append(sent)
+            remember(evidence, sent, "notes.count")
+        row = encode_row(codec, Notes(count=counted))
+        evidence.rebuilt.add("notes", Written("app-notes-changelog", home, 0, row_key(b"order"), row))
+        evidence.run = msgspec.structs.replace(evidence.run, notes=made)
+
+    return spoil
+
+
+def test_it_passes_when_all_is_right() -> None:
+    assert {outcome(purchase) for purchase in BOUGHT} == set(Outcome)
+    assert red(good()) == set()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        pytest.param(double(OrderConfirmed), {IDS, LED}, id="an event is there twice"),
+        pytest.param(double(LineReserved), {IDS, LED}, id="an answer is there twice"),
+        pytest.param(nameless, {IDS, LED}, id="a message without id"),
+        pytest.param(repeat(OrderConfirmed), {LED}, id="confirmed twice"),
+        pytest.param(repeat(ShipLine), {LED}, id="shipped twice"),
+        pytest.param(repeat(StockReserved), {LED}, id="gathered twice"),
+        pytest.param(repeat(StockReleased), {LED}, id="all released twice"),
+        pytest.param(both_ways, {LED}, id="captured and declined"),
+        pytest.param(lose(OrderConfirmed), {LED}, id="never confirmed"),
+        pytest.param(lose(ReserveLine), {LED}, id="a line was not asked for"),
+        pytest.param(lose(LineReserved), {LED}, id="no answer"),
+        pytest.param(lose(StockReserved), {LED}, id="gathered to nothing"),
+        pytest.param(lose(StockReservationFailed), {LED}, id="refused to nothing"),
+        pytest.param(lose(ReleaseLine), {LED}, id="not released"),
+        pytest.param(lose(StockReleased), {LED}, id="released to nothing"),
+        pytest.param(lose(PaymentRefunded), {LED}, id="not refunded"),
+        pytest.param(another_sku, {LED}, id="another SKU asked for"),
+        pytest.param(led_on_twice, {LED}, id="two answers led on"),
+        pytest.param(of_nothing, {LED}, id="a message that nothing caused"),
+        pytest.param(compensate_again(PaymentRefunded), {COMPENSATED}, id="refunded twice"),
+        pytest.param(compensate_again(StockReleased), {COMPENSATED}, id="stock released twice"),
+        pytest.param(compensate_again(LineReleased), {COMPENSATED}, id="a line released twice"),
+        pytest.param(compensate_again(ReleaseLine), {COMPENSATED}, id="a release asked for twice"),
+        pytest.param(
+            with_copies(Compared("y", 0, Place.AT_END, ("stock b'cd' differs",))), {TABLES}, id="another row"
+        ),
+        pytest.param(
+            with_copies(Compared("x", 0, Place.AT_END), Compared("y", 0, Place.AHEAD, ("at 9, end 8",))),
+            {TABLES},
+            id="a copy ahead",
+        ),
+        pytest.param(with_copies(Compared("x", 0, Place.BEHIND)), {TABLES}, id="only a copy behind"),
+        pytest.param(with_copies(), {TABLES}, id="no copy"),
+        pytest.param(unreadable, {TABLES}, id="a copy that cannot be read"),
+        pytest.param(forget("orders.order.placed.v1"), {POSITIONS}, id="an order not handled"),
+        pytest.param(forget("inventory.stock.received.v1"), {POSITIONS}, id="a receipt not handled"),
+        pytest.param(commit_beyond, {POSITIONS}, id="a position beyond the end"),
+        pytest.param(reset_the_group, {POSITIONS}, id="the group was reset"),
+        pytest.param(lose_a_position, {POSITIONS}, id="the group lost a position"),
+        pytest.param(an_open_transaction, {OPEN, NOT_LOOKED_AT}, id="an open transaction"),
+        pytest.param(ended(hung=True), {WORKERS}, id="a worker hung"),
+        pytest.param(ended(told=False, exit_code=1), {WORKERS}, id="a worker died"),
+        pytest.param(ended(told=False), {WORKERS}, id="a worker left by itself"),
+        pytest.param(ended(exit_code=1), {WORKERS}, id="a worker ended with an error"),
+        pytest.param(unconfirmed, {FAULTS}, id="a fault that was not seen"),
+        pytest.param(stand_still, {STALLS}, id="a stall"),
+        pytest.param(note("n-0", "n-1", made=2, counted=3), {NOTES}, id="a note counted twice"),
+        pytest.param(note("n-0", "n-1", made=2, counted=1), {NOTES}, id="a note not counted"),
+        pytest.param(note("n-0", made=2, counted=1), {NOTES}, id="a note not in its topic"),
+    ],
+)
+def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
+    evidence = good()
+    spoil(evidence)
+    assert red(evidence) == names
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(double(OrderPlaced), id="a client placed an order again"),
+        pytest.param(
+            with_copies(Compared("x", 0, Place.AT_END), Compared("y", 0, Place.BEHIND)), id="a copy behind"
+        ),
+        pytest.param(ended(exit_code=-9), id="a worker was killed"),
+        pytest.param(note("n-0", "n-1", "n-0", made=2, counted=2), id="a note sent twice"),
+    ],
+)
+def test_it_stays_green(change: Spoil) -> None:
+    evidence = good()
+    change(evidence)
+    assert red(evidence) == set()
+
+
+def test_a_message_above_the_position_need_not_be_handled() -> None:
+    evidence = good()
+    waiting = a(OrderPlaced, evidence)._replace(message_id="waits", offset=10**6)
+    evidence.messages.append(waiting)
+    assert POSITIONS not in red(evidence)
+
+
+def test_a_message_that_came_by_a_foreign_partition_is_looked_for_in_its_own() -> None:
+    evidence = good()
+    placed = a(OrderPlaced, evidence)
+    away = (placed.partition + 1) % PARTITIONS
+    evidence.messages.append(placed._replace(partition=away, offset=-1))
+    assert red(evidence) == set()
+
+
+def test_it_names_what_is_wrong() -> None:
+    evidence = good()
+    lost = a(OrderConfirmed, evidence)
+    evidence.messages.remove(lost)
+    assert f"of {lost.key} lacks OrderConfirmed" in said(evidence, LED)
+    again = replace(good())
+    double(OrderConfirmed)(again)
+    assert f"OrderConfirmed {a(OrderConfirmed, again).message_id}" in said(again, IDS)
