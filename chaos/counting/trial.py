@@ -26,7 +26,7 @@ from streams.topics import TopicSpec
 GIVEN_UP_AFTER = 60.0
 #: From the load's beginning, beside the load's own time: a run is given up in any case.
 _DRAINED_WITHIN = 150.0
-_JOINED_WITHIN = 60.0
+_JOINED_WITHIN = 90.0
 #: For the transaction of a worker that was killed at the end to time out.
 _READ_WITHIN = 100.0
 _LOOK_EVERY = 0.2
@@ -46,6 +46,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a contestant.
 
     Attributes:
+        error: why it could not be judged; there are no findings then.
         stall: the longest time in which a partition under load showed nothing new, in seconds.
         stall_began: when that was, in seconds after the load's beginning.
         finished: in so many seconds after the load's beginning everything had come out; None: never.
@@ -54,18 +55,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    findings: Findings
-    stall: float
-    stall_began: float
-    finished: float | None
-    crashes: int
-    hung: int
-    faults: list[Happened]
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether every fault is known to have happened."""
-        return all(fault.confirmed for fault in self.faults)
+    error: str = ""
+    findings: Findings | None = None
+    stall: float = 0.0
+    stall_began: float = 0.0
+    finished: float | None = None
+    crashes: int = 0
+    hung: int = 0
+    faults: list[Happened] = []
 
 
 async def run(contestant: Contestant, plan: Plan, bootstrap: str, var: Path, say: Say) -> Result:
