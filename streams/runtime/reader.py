@@ -77,13 +77,15 @@ class KafkaReader:
     async def _hang_up(self) -> None:
         """End the fetches of the last assignment, connections included: a broker answers in order, so the
         first fetch of the next one would wait behind one that is held back for `fetch_wait`.
+
+        The fetcher cancels them by itself. It must not meet one that somebody else has cancelled: it would
+        take that for its own end, and fetch nothing any more.
         """
-        self._consumer._subscription.unsubscribe()
+        self._require_fetching()
         pending = set(self._fetcher._pending_tasks)
+        self._consumer._subscription.unsubscribe()
         if not pending:
             return
-        for task in pending:
-            task.cancel()
         await asyncio.wait(pending)
         for connection in list(self._consumer._client._conns.values()):
             connection.close()
@@ -92,7 +94,8 @@ class KafkaReader:
         """Wait up to `timeout` seconds for records; empty when none came.
 
         A batch without records says that a position moved over markers, aborted records or holes.
-        Raises PositionLost when a position is no longer in the log.
+        Raises PositionLost when a position is no longer in the log, ClusterUnavailable when fetching has
+        ended.
         """
         deadline = monotonic() + timeout
         while True:
@@ -125,13 +128,18 @@ class KafkaReader:
         """Until something was fetched. `getmany` with a timeout would not return for a lone marker, and
         nearly every changelog ends in one: each recovery would wait for its whole timeout.
         """
-        if self._fetcher._fetch_task.done():
-            self._fetcher._fetch_task.result()  # it runs for ever, or died of this
+        self._require_fetching()
         waiter = self._fetcher._create_fetch_waiter()
         try:
             await asyncio.wait([waiter], timeout=timeout)
         finally:
             waiter.cancel()
+
+    def _require_fetching(self) -> None:
+        """The fetcher runs for ever. Raises what it died of, or ClusterUnavailable when it does not say."""
+        if (fetching := self._fetcher._fetch_task).done():
+            fetching.result()
+            raise ClusterUnavailable("the reader has stopped fetching, and tells no reason: open another one")
 
     async def _lost(self, error: OffsetOutOfRangeError) -> PositionLost:
         ((topic, partition), offset), *_ = error.args[0].items()

@@ -1,0 +1,99 @@
+"""The reader on real Kafka: what may befall it between two assignments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Any, NamedTuple
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+
+from streams.errors import ClusterUnavailable
+from streams.local import Stack
+from streams.ports import TP
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.topics import KafkaTopics
+from streams.topics import TopicSpec
+
+BOUND = 20.0
+_numbers = count()
+
+
+class Topics(NamedTuple):
+    """The one holds nothing, the other a record."""
+
+    first: TP
+    second: TP
+
+
+@pytest.fixture
+async def tps(kafka: Stack) -> Topics:
+    number = next(_numbers)
+    made = Topics(TP(f"reader-{number}-first", 0), TP(f"reader-{number}-second", 0))
+    async with KafkaTopics(kafka.bootstrap) as topics:
+        await topics.create(TopicSpec(tp.topic, 1, 1) for tp in made)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
+        await producer.send_and_wait(made.second.topic, b"second")
+    return made
+
+
+@pytest.fixture
+async def reader(kafka: Stack) -> AsyncIterator[Any]:
+    cluster = KafkaCluster(kafka.bootstrap)
+    made = await cluster.reader()
+    yield made
+    await made.close()
+    await cluster.close()
+
+
+async def until_pending(reader: Any) -> None:
+    async with asyncio.timeout(BOUND):
+        while not reader._fetcher._pending_tasks:  # noqa: ASYNC110 - the fetcher tells nobody
+            await asyncio.sleep(0)
+
+
+async def values(reader: Any) -> list[bytes]:
+    async with asyncio.timeout(BOUND):
+        while not (batches := await reader.fetch(max_records=10, timeout=0.5)):
+            pass
+    return [record.value for batch in batches for record in batch.records]
+
+
+async def test_a_fetch_that_fails_while_another_assignment_comes_does_not_end_fetching(
+    reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka's fetcher takes a cancelled fetch for its own end, without a word; a fetch that has failed and
+    waits before the next can be cancelled. A lane then stood open and read nothing any more.
+    """
+    failed = asyncio.Event()
+
+    async def fail(*_: object, **__: object) -> None:
+        failed.set()
+        raise KafkaConnectionError("the broker has gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(reader._consumer._client, "send", fail)
+        await reader.assign({tps.first: 0})
+        async with asyncio.timeout(BOUND):
+            await failed.wait()
+    await reader.assign({tps.second: 0})
+    assert await values(reader) == [b"second"]
+
+
+async def test_a_fetch_that_has_not_begun_when_another_assignment_comes_does_not_end_fetching(
+    reader: Any, tps: Topics
+) -> None:
+    await reader.assign({tps.first: 0})
+    await until_pending(reader)
+    await reader.assign({tps.second: 0})
+    assert await values(reader) == [b"second"]
+
+
+async def test_a_reader_that_has_stopped_fetching_says_so(reader: Any, tps: Topics) -> None:
+    await reader.assign({tps.first: 0})
+    reader._fetcher._fetch_task.cancel()
+    with pytest.raises(ClusterUnavailable, match="stopped fetching"):
+        await values(reader)
