@@ -26,7 +26,7 @@ class Copy:
     """One worker's copy of a lane.
 
     Attributes:
-        name: where it lies, from the workers' directory on.
+        name: where it lies, from the slot on.
         positions: the changelog positions that it says it was brought to.
         tables: its rows by local table and key.
     """
@@ -48,7 +48,7 @@ def read_copy(path: Path) -> Copy:
     Raises StoreBusy while a worker has it open, StoreBroken when it cannot be read.
     """
     lane = int(path.name.removeprefix("lane-"))
-    copy = Copy("/".join(path.parts[-4:]), lane)
+    copy = Copy("/".join(path.parts[-3:]), lane)
     _not_in_use(path)
     options = Options(raw_mode=True)
     try:
