@@ -7,7 +7,7 @@ Some cards are dealt in pairs, so that a worker dies while a broker is down, or 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -121,7 +121,7 @@ _TOGETHER = 0.55  # how often a card is dealt with another one beside it
 
 def schedule(seed: int, seconds: float) -> list[Planned]:
     """The faults of a run whose load lasts so many seconds; the same for the same seed and length."""
-    dealer = _Dealer(random.Random(seed))
+    dealer = _Dealer(random.Random(seed), _dealt_first(seed))
     at = FIRST_AFTER
     planned: list[Planned] = []
     while True:
@@ -132,11 +132,18 @@ def schedule(seed: int, seconds: float) -> list[Planned]:
         at += takes + dealer.chance.uniform(0.5, 2.0)
 
 
+def _dealt_first(seed: int) -> list[Kind]:
+    """Three kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
+    kinds = list(Kind)
+    return [kinds[(seed + step) % len(kinds)] for step in (0, 6, 12)]
+
+
 class _Dealer:
     """Deals scenes: a fault, or a fault and another one beside it. Knows which slots have a worker."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, first: Sequence[Kind]) -> None:
         self.chance = chance
+        self._first = list(first)
         self._slots = set(range(WORKERS))
         self._deployed = False
         self._points: list[str] = []
@@ -166,6 +173,11 @@ class _Dealer:
         more = [Kind.KILL_WORKER, Kind.KILL_WORKER, Kind.KILL_AT_POINT, Kind.KILL_AT_POINT]
         deck += more
         self.chance.shuffle(deck)
+        self.chance.shuffle(self._first)
+        for kind in self._first:
+            deck.remove(kind)
+            deck.insert(0, kind)
+        self._first.clear()
         self._deck += deck
         yield from list(self._deck)
 

@@ -1,0 +1,139 @@
+"""The schedule of a chaos run is repeatable, varied, and never asks for what cannot be survived."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.schedule import (
+    BROKERS,
+    FIRST_AFTER,
+    LAST_HEALS,
+    POINTS,
+    SLOTS,
+    WORKERS,
+    After,
+    Kind,
+    Planned,
+    schedule,
+)
+
+SHORT, LONG = 150.0, 1800.0
+OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
+seeds = st.integers(min_value=0, max_value=2**32)
+lengths = st.sampled_from([30.0, 90.0, SHORT, 400.0])
+
+
+def scenes(faults: list[Planned]) -> list[list[Planned]]:
+    """Each fault with those beside it."""
+    found: list[list[Planned]] = []
+    for fault in faults:
+        if fault.beside:
+            found[-1].append(fault)
+        else:
+            found.append([fault])
+    return found
+
+
+@given(seeds, lengths)
+def test_the_same_seed_gives_the_same_faults(seed: int, seconds: float) -> None:
+    assert schedule(seed, seconds) == schedule(seed, seconds)
+
+
+def test_another_seed_gives_other_faults() -> None:
+    assert len({tuple(schedule(seed, SHORT)) for seed in range(50)}) == 50
+
+
+@given(seeds, lengths)
+def test_faults_come_in_order_and_leave_time_before_and_after(seed: int, seconds: float) -> None:
+    faults = schedule(seed, seconds)
+    times = [fault.at for fault in faults]
+    assert faults
+    assert times == sorted(times)
+    assert times[0] >= FIRST_AFTER
+    assert len(scenes(faults)) == 1 or times[-1] < seconds - LAST_HEALS
+
+
+@given(seeds, lengths)
+def test_a_fault_hits_what_is_there(seed: int, seconds: float) -> None:
+    slots = set(range(WORKERS))
+    for fault in schedule(seed, seconds):
+        if fault.kind is Kind.ADD_WORKER:
+            assert fault.slot not in slots
+            assert fault.slot is not None
+            slots.add(fault.slot)
+            assert len(slots) <= SLOTS
+        elif fault.slot is not None:
+            assert fault.slot in slots
+        if fault.kind is Kind.REMOVE_WORKER or fault.after is After.NEVER:
+            slots.discard(fault.slot or 0)
+        assert len(slots) >= WORKERS - 1
+
+
+@given(seeds, lengths)
+def test_two_workers_are_soon_three_again(seed: int, seconds: float) -> None:
+    workers = WORKERS
+    for scene in scenes(schedule(seed, seconds)):
+        if workers < WORKERS:
+            assert scene[0].kind is Kind.ADD_WORKER
+        for fault in scene:
+            workers += fault.kind is Kind.ADD_WORKER
+            workers -= fault.kind is Kind.REMOVE_WORKER or fault.after is After.NEVER
+
+
+@given(seeds, lengths)
+def test_two_brokers_are_never_away_at_a_time(seed: int, seconds: float) -> None:
+    for scene in scenes(schedule(seed, seconds)):
+        assert sum(fault.kind in OF_BROKERS for fault in scene) <= 1
+        assert all(fault.broker in (None, *range(1, BROKERS + 1)) for fault in scene)
+
+
+@given(seeds, lengths)
+def test_two_faults_at_a_time_hit_different_workers_and_leave_one_whole(seed: int, seconds: float) -> None:
+    for scene in scenes(schedule(seed, seconds)):
+        assert len(scene) <= 2
+        hit = [fault.slot for fault in scene if fault.slot is not None and fault.kind is not Kind.ADD_WORKER]
+        assert len(hit) == len(set(hit)) < WORKERS
+
+
+@given(seeds, lengths)
+def test_a_gateway_is_never_away_for_longer_than_a_handler_is_patient(seed: int, seconds: float) -> None:
+    for fault in schedule(seed, seconds):
+        if fault.kind is Kind.GATEWAY_DOWN:
+            assert 0 < fault.seconds <= 8
+
+
+@given(seeds, lengths)
+def test_what_must_outlast_a_session_does(seed: int, seconds: float) -> None:
+    for fault in schedule(seed, seconds):
+        if fault.kind in (Kind.FREEZE_WORKER, Kind.FREEZE_AT_POINT, Kind.NETWORK_CUT):
+            assert 9 <= fault.seconds <= 12
+
+
+@given(seeds, lengths)
+def test_there_is_one_deploy_at_most(seed: int, seconds: float) -> None:
+    assert sum(fault.kind is Kind.ROLLING_DEPLOY for fault in schedule(seed, seconds)) <= 1
+
+
+@settings(max_examples=30)
+@given(st.integers(min_value=0, max_value=10**6))
+def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(first: int) -> None:
+    runs = [schedule(seed, SHORT) for seed in range(first, first + 10)]
+    times = Counter(fault.kind for run in runs for fault in run)
+    assert set(times) == set(Kind)
+    assert sum(times.values()) >= 4 * len(Kind)
+    assert all(len({fault.kind for fault in run}) >= 6 for run in runs)
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_a_long_run_has_every_kind_many_times_and_every_point(seed: int) -> None:
+    faults = schedule(seed, LONG)
+    times = Counter(fault.kind for fault in faults)
+    assert all(times[kind] >= 5 for kind in set(Kind) - {Kind.ROLLING_DEPLOY})
+    assert times[Kind.ROLLING_DEPLOY] == 1
+    assert {fault.point for fault in faults if fault.kind is Kind.KILL_AT_POINT} == set(POINTS)
+    assert {fault.after for fault in faults if fault.kind is Kind.KILL_WORKER} == set(After)
+    assert any(fault.beside for fault in faults)
