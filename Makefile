@@ -3,6 +3,7 @@
 #   make demo [ORDERS=n]   real orders through four services over real Kafka, then the independent check
 #   make test              lint, types, import contracts, then all tests
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
+#   make chaos [SEED=n] [LONG=1]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
 #   make requirements      pin the newest versions that pyproject.toml allows
 #   make clean             remove everything made here; fetched Java parts stay in the user's cache
@@ -15,7 +16,7 @@ RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CANDIDATES := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
 
-.PHONY: install demo test lint bench up down requirements clean
+.PHONY: install demo test lint bench chaos up down requirements clean
 
 install: $(INSTALLED)
 
@@ -33,6 +34,9 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks
+
+chaos: $(INSTALLED)
+	@$(BIN)/python -m chaos
 
 up down: $(INSTALLED)
 	@$(BIN)/steadfaust $@

@@ -24,12 +24,11 @@ _CHECK_WITHIN = 900.0
 
 
 def run_faults(plan: Plan, say: Say) -> Report:
-    """Run it; what it started has ended when it returns.
+    """Run it in its empty directory; what it started has ended when it returns.
 
     Raises ChaosFailed or StackError when there was nothing to check.
     """
     began = time.monotonic()
-    clear(plan.var)
     say(f"seed {plan.seed}: {len(plan.faults)} faults over {plan.seconds:.0f} s of load, in {plan.var}")
     with stack_of(plan, say) as stack:
         told = asyncio.run(Driver(plan, stack, say).run())
