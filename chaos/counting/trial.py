@@ -25,7 +25,7 @@ from streams.topics import TopicSpec
 #: A contestant of which nothing new has come for this long after the load is given up, in seconds.
 GIVEN_UP_AFTER = 60.0
 #: From the load's beginning, beside the load's own time: a run is given up in any case.
-_DRAINED_WITHIN = 150.0
+_DRAINED_WITHIN = 110.0
 _JOINED_WITHIN = 90.0
 #: For the transaction of a worker that was killed at the end to time out.
 _READ_WITHIN = 100.0

@@ -18,13 +18,13 @@ def _no_worker_outlives_its_test() -> None:
     """The world of the other scenarios is not needed: each control has one of its own."""
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "chaos.controls", "--var", str(tmp_path), "--json"],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=580,
     )
     assert ended.stdout, ended.stderr
     report = msgspec.json.decode(ended.stdout, type=Report)
