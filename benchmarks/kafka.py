@@ -84,12 +84,11 @@ async def watch_growth(
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
     await consumer.start()
     samples: list[Sample] = []
-    tps = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     try:
         async with asyncio.timeout(timeout):
             while not _complete(samples, events):
                 used = cpu()
-                end = sum((await consumer.end_offsets(tps)).values())
+                end = sum((await consumer.end_offsets(_partitions(topic))).values())
                 if end and (not samples or end != samples[-1].end):
                     samples.append(Sample(time.perf_counter(), end, used))
                 await asyncio.sleep(SAMPLE_INTERVAL)
@@ -116,10 +115,9 @@ async def check_each_once(bootstrap: str, topic: str, form: Format, events: int)
     )
     await consumer.start()
     try:
-        tps = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-        consumer.assign(tps)
-        await consumer.seek_to_beginning(*tps)
-        ends = await consumer.end_offsets(tps)
+        consumer.assign(_partitions(topic))
+        await consumer.seek_to_beginning()
+        ends = await _ends(bootstrap, topic)
         deadline = time.perf_counter() + COMMITTED_WITHIN
         while await _behind(consumer, ends) and time.perf_counter() < deadline:
             for records in (await consumer.getmany(timeout_ms=200)).values():
@@ -132,5 +130,20 @@ async def check_each_once(bootstrap: str, topic: str, form: Format, events: int)
         raise NotMeasured(f"of {events:,} events {missing:,} did not come out and {doubled:,} more than once")
 
 
+async def _ends(bootstrap: str, topic: str) -> Mapping[TopicPartition, int]:
+    """Where the topic ends, open transactions included: who reads committed is told of less."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+    await consumer.start()
+    try:
+        ends: Mapping[TopicPartition, int] = await consumer.end_offsets(_partitions(topic))
+    finally:
+        await consumer.stop()
+    return ends
+
+
 async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
     return any([await consumer.position(tp) < end for tp, end in ends.items()])
+
+
+def _partitions(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in range(PARTITIONS)]

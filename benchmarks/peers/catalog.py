@@ -77,7 +77,7 @@ def own_peers() -> list[Peer]:
 
 
 def _stock_faust() -> list[Peer]:
-    command = [*_faust("benchmarks.peers.stock_faust"), "-L", "uvloop"]
+    command = _faust("benchmarks.peers.stock_faust", "--loop", "uvloop")
     return [
         Peer(
             f"faust_{guarantee}",
@@ -91,5 +91,5 @@ def _stock_faust() -> list[Peer]:
     ]
 
 
-def _faust(module: str) -> list[str]:
-    return [sys.executable, "-m", "faust", "-A", module, "worker", "-l", "warn", "--without-web"]
+def _faust(module: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "faust", "-A", module, *options, "worker", "-l", "warn", "--without-web"]
