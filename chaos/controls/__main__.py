@@ -21,6 +21,7 @@ from chaos.controls.scenarios import SCENARIOS, Scenario
 from chaos.controls.trial import Trial, run
 from chaos.controls.verdict import Played, Report, judge
 from streams.errors import SteadfaustError
+from streams.logs import configure_logs
 
 REPORT = "controls.json"
 #: How many runs share the machine.
@@ -34,6 +35,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Take away one protection after the other, and see whether the checker notices."""
+    configure_logs()  # on standard error: the report may go to the other
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     chosen = [scenario for scenario in SCENARIOS if not only or scenario.control in only]

@@ -23,6 +23,7 @@ from chaos.counting.trial import Plan, Result, run
 from chaos.errors import ChaosFailed
 from streams.errors import SteadfaustError
 from streams.local import local_stack
+from streams.logs import configure_logs
 
 REPORT = "counting.json"
 _NAMES = ", ".join(contestant.name for contestant in CONTESTANTS)
@@ -38,6 +39,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Count the same events under the same faults, with each contestant in turn."""
+    configure_logs()  # on standard error: the report may go to the other
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     chosen = [each for each in CONTESTANTS if not only or each.name in only]
