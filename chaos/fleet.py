@@ -23,7 +23,7 @@ from streams.runtime.app import EXIT_HUNG
 WORKER = "chaos.worker"
 #: A worker that was told to end has so many seconds; its own watchdog says the same.
 ENDS_WITHIN = 30.0
-_SLOT_TAKEN_WITHIN = 30.0
+_SLOT_TAKEN_WITHIN = 60.0
 _GRACE = 5.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from chaos.check import Report as Checked
 from chaos.driver import Driver, Plan, Say, stack_of
@@ -29,6 +31,7 @@ def run_faults(plan: Plan, say: Say) -> Report:
     Raises ChaosFailed or StackError when there was nothing to check.
     """
     began = time.monotonic()
+    _log_to(plan.var / "log" / "driver.log")
     say(f"seed {plan.seed}: {len(plan.faults)} faults over {plan.seconds:.0f} s of load, in {plan.var}")
     with stack_of(plan, say) as stack:
         told = asyncio.run(Driver(plan, stack, say).run())
@@ -56,6 +59,21 @@ def clear(var: Path) -> None:
         shutil.rmtree(var)
     var.mkdir(parents=True, exist_ok=True)
     (var / _MARK).write_text("The next chaos run empties this directory.\n")
+
+
+def _log_to(path: Path) -> None:
+    """What clients of the driver say of brokers that are away belongs to no screen."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=path, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(path.open("a")),
+    )
 
 
 def _check(var: Path) -> Checked:

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     ADD_WORKER = "add_worker"
     REMOVE_WORKER = "remove_worker"
     NETWORK_CUT = "network_cut"
+    NETWORK_BLACKHOLE = "network_blackhole"
     NETWORK_DELAY = "network_delay"
     GATEWAY_DOWN = "gateway_down"
     GATEWAY_SLOW = "gateway_slow"
@@ -100,6 +101,7 @@ _TAKES = {
     Kind.ADD_WORKER: 6,
     Kind.REMOVE_WORKER: 10,
     Kind.NETWORK_CUT: 16,
+    Kind.NETWORK_BLACKHOLE: 16,
     Kind.NETWORK_DELAY: 9,
     Kind.GATEWAY_DOWN: 9,
     Kind.GATEWAY_SLOW: 9,
@@ -110,6 +112,7 @@ _LASTS: dict[Kind, tuple[float, float]] = {
     Kind.FREEZE_AT_POINT: (9.0, 12.0),
     Kind.PAUSE_BROKER: (20.0, 20.0),
     Kind.NETWORK_CUT: (9.0, 12.0),
+    Kind.NETWORK_BLACKHOLE: (9.0, 12.0),
     Kind.NETWORK_DELAY: (6.0, 10.0),
     Kind.GATEWAY_DOWN: (4.0, 8.0),
     Kind.GATEWAY_SLOW: (5.0, 8.0),

@@ -10,8 +10,8 @@ from chaos.faults.ground import HEALS_WITHIN, Ground, happened, lasting
 from chaos.records import Happened
 from chaos.schedule import Planned
 
-_REPLACED_WITHIN = 40.0
-_MOVED_WITHIN = 40.0
+_REPLACED_WITHIN = 90.0
+_MOVED_WITHIN = 90.0
 
 
 async def kill_broker(planned: Planned, ground: Ground) -> Happened:

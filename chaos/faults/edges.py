@@ -16,30 +16,15 @@ from chaos.waiting import until
 
 
 async def network_cut(planned: Planned, ground: Ground) -> Happened:
-    """One worker is cut off from all brokers for longer than its session."""
-    worker = None if planned.slot is None else ground.fleet.in_slot(planned.slot)
-    if worker is None:
-        raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
-    lanes = worker.lanes
-    mark = worker.log.mark()
-    began = time.time()
-    with ground.network.cut(worker.name) as injected:
-        async with lasting(planned.seconds):
-            heirs = await ground.until_taken_over(lanes, worker)
-    seconds = time.time() - began
-    if not injected.count:
-        raise ChaosFailed(f"no connection of {worker.name} was cut")
-    await until(
-        lambda: worker.log.events("lanes_assigned", mark),
-        f"{worker.name} is a member again: see {worker.log.path}",
-        within=OPEN_WITHIN,
-    )
-    await ground.until_open(worker)
-    confirmed = (
-        f"{injected.count} connections cut or refused in {seconds:.1f} s; {named(lanes)} taken over by"
-        f" {', '.join(heirs)}; then a member again"
-    )
-    return happened(planned, worker.name, began, confirmed)
+    """One worker's connections to all brokers are closed, for longer than its session."""
+    fault = ground.network.cut(ground.worker(planned).name)
+    return await _cut_off(planned, ground, fault, "connections cut or refused")
+
+
+async def network_blackhole(planned: Planned, ground: Ground) -> Happened:
+    """Nothing passes between one worker and the brokers for as long, and no connection is closed."""
+    fault = ground.network.blackhole(ground.worker(planned).name)
+    return await _cut_off(planned, ground, fault, "chunks held back")
 
 
 async def network_delay(planned: Planned, ground: Ground) -> Happened:
@@ -65,6 +50,33 @@ async def gateway_slow(planned: Planned, ground: Ground) -> Happened:
 async def gateway_loses_answers(planned: Planned, ground: Ground) -> Happened:
     """The gateway charges, and its answer is lost."""
     return await _for_a_while(planned, ground.network.gateway_loses_answers(), "gateway", "answers lost")
+
+
+async def _cut_off(
+    planned: Planned, ground: Ground, fault: AbstractContextManager[Injected], what: str
+) -> Happened:
+    """Until others own the worker's lanes; then wait until it is a member again."""
+    worker = ground.worker(planned)
+    lanes = worker.lanes
+    mark = worker.log.mark()
+    began = time.time()
+    with fault as injected:
+        async with lasting(planned.seconds):
+            heirs = await ground.until_taken_over(lanes, worker)
+    seconds = time.time() - began
+    if not injected.count:
+        raise ChaosFailed(f"{planned.kind} of {worker.name} met nothing: no {what}")
+    await until(
+        lambda: worker.log.events("lanes_assigned", mark),
+        f"{worker.name} is a member again: see {worker.log.path}",
+        within=OPEN_WITHIN,
+    )
+    await ground.until_open(worker)
+    confirmed = (
+        f"{injected.count} {what} in {seconds:.1f} s; {named(lanes)} taken over by {', '.join(heirs)};"
+        " then a member again"
+    )
+    return happened(planned, worker.name, began, confirmed)
 
 
 async def _for_a_while(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.brokers import Brokers
+from chaos.errors import ChaosFailed
 from chaos.fleet import Fleet, Worker
 from chaos.network import Network
 from chaos.records import Happened
@@ -18,8 +19,8 @@ from chaos.waiting import until
 from streams.layout import Layout
 
 #: Bounds, in seconds. They tell a hang from slowness, no more: the checker judges stalls.
-OPEN_WITHIN = 60.0
-HEALS_WITHIN = 90.0
+OPEN_WITHIN = 120.0
+HEALS_WITHIN = 180.0
 
 
 @dataclass
@@ -32,6 +33,13 @@ class Ground:
     brokers: Brokers
     network: Network
     begin_notes: Callable[[], None]
+
+    def worker(self, planned: Planned) -> Worker:
+        """The worker that it hits. Raises ChaosFailed when nobody lives there."""
+        found = None if planned.slot is None else self.fleet.in_slot(planned.slot)
+        if found is None:
+            raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
+        return found
 
     async def calm(self) -> None:
         """Wait until nothing of an earlier fault is left. Raises ChaosFailed."""

@@ -23,6 +23,7 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.ADD_WORKER: workers.add_worker,
     Kind.REMOVE_WORKER: workers.remove_worker,
     Kind.NETWORK_CUT: edges.network_cut,
+    Kind.NETWORK_BLACKHOLE: edges.network_blackhole,
     Kind.NETWORK_DELAY: edges.network_delay,
     Kind.GATEWAY_DOWN: edges.gateway_down,
     Kind.GATEWAY_SLOW: edges.gateway_slow,

@@ -19,7 +19,7 @@ _HANDLED_WITHIN = 60.0
 
 async def kill_worker(planned: Planned, ground: Ground) -> Happened:
     """SIGKILL; started again on the same directory, on an emptied one, or never."""
-    worker = _worker(planned, ground)
+    worker = ground.worker(planned)
     lanes = worker.open_lanes
     began = time.time()
     worker.kill(planned.kind)
@@ -47,7 +47,7 @@ async def kill_at_point(planned: Planned, ground: Ground) -> Happened:
 
 async def freeze_worker(planned: Planned, ground: Ground) -> Happened:
     """SIGSTOP for longer than the session: another takes its lanes, and it wakes as a zombie."""
-    worker = _worker(planned, ground)
+    worker = ground.worker(planned)
     began = time.time()
     worker.freeze()
     return await _zombie(planned, ground, worker, began, "frozen by SIGSTOP")
@@ -98,7 +98,7 @@ async def add_worker(planned: Planned, ground: Ground) -> Happened:
 
 async def remove_worker(planned: Planned, ground: Ground) -> Happened:
     """One ends in order and does not come back: others take its lanes when its session is over."""
-    worker = _worker(planned, ground)
+    worker = ground.worker(planned)
     lanes = worker.lanes
     began = time.time()
     await _stop(worker, planned.kind)
@@ -138,7 +138,7 @@ async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float
 
 async def _arm(planned: Planned, ground: Ground, action: str) -> Worker:
     """Restart the worker with a script; the faults' log tells when it has acted."""
-    worker = _worker(planned, ground)
+    worker = ground.worker(planned)
     await _stop(worker, f"armed with {planned.kind}")
     if planned.point == "recovering":  # there must be something to recover
         ground.fleet.wipe(worker.slot)
@@ -174,13 +174,6 @@ def _died(worker: Worker) -> str:
     if worker.exit_code != -signal.SIGKILL:
         raise ChaosFailed(f"{worker.name} ended with {worker.exit_code}, not killed: see {worker.log.path}")
     return f"pid {worker.pid} ended by SIGKILL"
-
-
-def _worker(planned: Planned, ground: Ground) -> Worker:
-    worker = None if planned.slot is None else ground.fleet.in_slot(planned.slot)
-    if worker is None:
-        raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
-    return worker
 
 
 def _taken(heirs: list[str]) -> str:

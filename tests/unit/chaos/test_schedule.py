@@ -108,7 +108,7 @@ def test_a_gateway_is_never_away_for_longer_than_a_handler_is_patient(seed: int,
 @given(seeds, lengths)
 def test_what_must_outlast_a_session_does(seed: int, seconds: float) -> None:
     for fault in schedule(seed, seconds):
-        if fault.kind in (Kind.FREEZE_WORKER, Kind.FREEZE_AT_POINT, Kind.NETWORK_CUT):
+        if fault.kind in (Kind.FREEZE_WORKER, Kind.FREEZE_AT_POINT, Kind.NETWORK_CUT, Kind.NETWORK_BLACKHOLE):
             assert 9 <= fault.seconds <= 12
 
 

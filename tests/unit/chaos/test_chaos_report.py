@@ -1,0 +1,69 @@
+"""A run's report says what happened, and passes only when nothing was found wrong by anybody."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from chaos.check import Report as Checked
+from chaos.records import Happened, Run
+from chaos.report import Report, encode, markdown
+from chaos.stalls import Stall
+from demo.verdict import Finding
+
+KILL = Happened(kind="kill_worker", target="worker-1", began=1010.0, ended=1016.5, confirmed="pid 7 ended")
+NEVER = Happened(kind="remove_worker", target="worker-2", began=1030.0, ended=None, confirmed="")
+RUN = Run(
+    seed=7,
+    app_id="chaos",
+    bootstrap="",
+    gateway="",
+    partitions=12,
+    lanes=6,
+    session_timeout=6.0,
+    orders=100,
+    load=(1000.0, 1060.0),
+    faults=[KILL, NEVER],
+    workers=[],
+)
+GREEN = Finding(name="every order settled exactly once", passed=True, says="100 orders")
+RED = Finding(name="no dead letters", passed=False, says="3 in a topic")
+STALL = Stall("kill_worker", alone=True, lane=2, began=1010.0, seconds=6.3, limit=10.0)
+
+
+def report(*findings: Finding, problems: list[str] | None = None) -> Report:
+    checked = Checked(all(each.passed for each in findings), list(findings), [STALL], 1.0)
+    return Report(problems=problems or [], seconds=200.0, sent=120, again=3, run=RUN, checked=checked)
+
+
+def test_it_passes_when_neither_the_driver_nor_the_checker_found_anything() -> None:
+    assert report(GREEN).passed
+    assert "passed: seed 7" in markdown(report(GREEN))
+
+
+@pytest.mark.parametrize(
+    "red",
+    [
+        report(GREEN, RED),
+        report(GREEN, problems=["worker-1 hung"]),
+        msgspec.structs.replace(report(GREEN), checked=None),
+    ],
+    ids=["checker", "driver", "nothing checked"],
+)
+def test_it_fails_otherwise_and_tells_how_to_repeat_it(red: Report) -> None:
+    assert not red.passed
+    assert json.loads(encode(red))["passed"] is False
+    assert "FAILED: seed 7" in markdown(red)
+    assert "SEED=7 repeats it" in markdown(red)
+
+
+def test_the_document_has_every_fault_finding_problem_and_stall() -> None:
+    text = markdown(report(GREEN, RED, problems=["worker-1 hung at the end"]))
+    assert "| 10 s | kill_worker | worker-1 | 6.5 s | pid 7 ended |" in text
+    assert "| 30 s | remove_worker | worker-2 | never | NOT CONFIRMED |" in text
+    assert "- **pass: every order settled exactly once.** 100 orders" in text
+    assert "- **FAIL: no dead letters.** 3 in a topic" in text
+    assert "- **FAIL:** worker-1 hung at the end" in text
+    assert "| `kill_worker` | 2 | 6.3 | yes |" in text
