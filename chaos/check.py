@@ -56,7 +56,7 @@ def command(
     try:
         report = asyncio.run(check(var))
     except (SteadfaustError, KafkaError, aiohttp.ClientError, msgspec.MsgspecError, OSError) as error:
-        sys.stderr.write(f"error: the check cannot look: {error!r}\n")
+        sys.stderr.write(f"error: the check cannot look: {type(error).__name__}: {error}\n")
         raise typer.Exit(2) from error
     if as_json:
         print(msgspec.json.encode(report).decode())

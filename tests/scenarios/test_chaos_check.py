@@ -1,0 +1,266 @@
+"""The chaos checker on a real run: green as it is, and red after each way of tampering with it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from agents.messages import OrderConfirmed, OrderPlaced
+from chaos.check import Report, check
+from chaos.commits import CommitWatch
+from chaos.evidence import gather
+from chaos.findings import findings
+from chaos.records import COMMITS, RUN, Commits, Ended, Run
+from demo.evidence import quiet
+from demo.load import place_orders, receive_stock
+from demo.purchases import purchases
+from demo.workers import PROJECT
+from streams.local import declared, local_stack
+from streams.ports import TP, Outgoing, Write
+from streams.runtime.client import TopicReader
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.store import RocksStores
+from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, World
+
+ORDERS = 200
+CHANGELOG = f"{APP}-stock-changelog"
+ONCE = "every message there once"
+LED = "every message led to what it calls for, once"
+SETTLED = "every order settled exactly once"
+TABLES = "every table as its changelog has it"
+MONEY = "captured - refunded = value of confirmed orders"
+STOCK = "received = on hand + shipped"
+POSITIONS = "no position above an unhandled message"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Without any stock: what comes in is the demo's."""
+    var = tmp_path_factory.mktemp("checked")
+    with local_stack(var, processes=declared(PROJECT / "pyproject.toml")) as stack:
+        world = World(stack.bootstrap, stack.url("gateway"), var)
+        try:
+            yield world
+        finally:
+            world.stop()
+
+
+@pytest.fixture(scope="module")
+def run(world: World) -> Run:
+    """Orders through one worker that has ended, recorded as a driver records it."""
+    worker = world.start_worker()
+    world.until_shared([worker])
+    load, commits = asyncio.run(_load(world.bootstrap))
+    ended = Ended(worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), told=True, hung=False)
+    run = Run(
+        seed=0,
+        app_id=APP,
+        bootstrap=world.bootstrap,
+        gateway=world.gateway,
+        partitions=PARTITIONS,
+        lanes=LANES,
+        session_timeout=SESSION_TIMEOUT,
+        orders=ORDERS,
+        load=load,
+        faults=[],
+        workers=[ended],
+    )
+    (world.var / RUN).write_bytes(msgspec.json.encode(run))
+    (world.var / COMMITS).write_bytes(msgspec.json.encode(commits))
+    return run
+
+
+async def _load(bootstrap: str) -> tuple[tuple[float, float], Commits]:
+    watch = CommitWatch(bootstrap, APP, PARTITIONS, LANES)
+    watching = asyncio.create_task(watch.run())
+    try:
+        await receive_stock(bootstrap, APP)
+        began = time.time()
+        await place_orders(bootstrap, purchases(ORDERS), lambda: None)
+        assert await quiet(bootstrap, APP, within=60) == {}
+        return (began, time.time()), watch.commits()
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+def red(report: Report) -> set[str]:
+    return {finding.name for finding in report.findings if not finding.passed}
+
+
+def looked_at(var: Path) -> set[str]:
+    """What is red there now."""
+    return red(asyncio.run(check(var)))
+
+
+def by_command(var: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "chaos.check", "--var", str(var), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_run_in_which_all_went_well_is_green(world: World, run: Run) -> None:
+    ended = by_command(world.var)
+    assert ended.returncode == 0, ended
+    report = msgspec.json.decode(ended.stdout, type=Report)
+    assert report.passed
+    assert red(report) == set()
+    assert [finding.name for finding in report.findings if "0 copies" in finding.says] == []
+
+
+def test_where_there_was_no_run_it_cannot_look(tmp_path: Path) -> None:
+    ended = by_command(tmp_path)
+    assert ended.returncode == 2
+    assert "cannot look" in ended.stderr
+    assert "run.json" in ended.stderr
+
+
+# -- disks ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disks(world: World, run: Run, tmp_path: Path) -> Path:
+    """A copy of what the run left on disks, to be tampered with."""
+    del run
+    shutil.copytree(world.var / "workers", tmp_path / "workers")
+    for name in (RUN, COMMITS):
+        shutil.copy(world.var / name, tmp_path / name)
+    return tmp_path
+
+
+def stores_in(disks: Path) -> RocksStores:
+    (lanes,) = disks.glob("workers/*/slot-*/*-lanes")
+    return RocksStores(lanes)
+
+
+def lane_with_stock(stores: RocksStores) -> tuple[int, bytes, bytes]:
+    """A lane, and a row of its stock."""
+    for lane in range(LANES):
+        store = stores.open(lane)
+        row = next(store.scan("stock"), None)
+        store.close()
+        if row is not None:
+            return lane, *row
+    raise AssertionError("no lane has any stock")
+
+
+def test_a_row_altered_on_a_disk_is_found(disks: Path) -> None:
+    stores = stores_in(disks)
+    lane, key, value = lane_with_stock(stores)
+    store = stores.open(lane)
+    store.apply([Write("stock", key, value + b"\0")], {})
+    store.close()
+    assert looked_at(disks) == {TABLES}
+
+
+def test_a_copy_ahead_of_its_changelog_is_found(disks: Path) -> None:
+    stores = stores_in(disks)
+    lane, key, _ = lane_with_stock(stores)
+    store = stores.open(lane)
+    tp = TP(CHANGELOG, int.from_bytes(key[:2], "big"))
+    store.apply([], {tp: store.position(tp) + 100})
+    store.close()
+    assert looked_at(disks) == {TABLES}
+
+
+def test_a_lane_without_a_copy_is_found(disks: Path) -> None:
+    stores = stores_in(disks)
+    stores.destroy(1)
+    assert looked_at(disks) == {TABLES}
+
+
+# -- topics: what is added there stays, so each test looks for what comes with it -------------------------
+
+
+def records(bootstrap: str, topic: str) -> list[Any]:
+    async def read() -> list[Any]:
+        async with TopicReader(bootstrap, [topic]) as reader:
+            return [record async for record in reader.to_end()]
+
+    return asyncio.run(read())
+
+
+def append(bootstrap: str, record: Any, **changes: Any) -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            fields = {"key": record.key, "value": record.value, "headers": list(record.headers), **changes}
+            await producer.send_and_wait(record.topic, partition=record.partition, **fields)
+
+    asyncio.run(send())
+
+
+def test_a_position_committed_too_far_is_found(world: World, run: Run) -> None:
+    tp = TopicPartition(OrderPlaced.TOPIC, 0)
+
+    async def moved(consumer: Any, by: int) -> bool:
+        """Refused while the group still believes in the worker that has ended."""
+        try:
+            await consumer.commit({tp: await consumer.committed(tp) + by})
+        except KafkaError:
+            return False
+        return True
+
+    async def move(by: int) -> None:
+        consumer = AIOKafkaConsumer(bootstrap_servers=run.bootstrap, group_id=APP, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            consumer.assign([tp])
+            async with asyncio.timeout(60):
+                while not await moved(consumer, by):
+                    pass
+        finally:
+            await consumer.stop()
+
+    asyncio.run(move(+1000))
+    assert looked_at(world.var) == {POSITIONS}
+    asyncio.run(move(-1000))
+    assert looked_at(world.var) == set()
+
+
+def test_a_transaction_that_was_left_open_is_found(world: World, run: Run) -> None:
+    async def look_while_open() -> set[str]:
+        cluster = KafkaCluster(run.bootstrap)
+        left = cluster.transactions("left-open")
+        heir = cluster.transactions("left-open")
+        try:
+            await left.start()
+            await left.begin()
+            await left.send({TP(CHANGELOG, 0): [Outgoing(b"k", b"v", [])]})
+            evidence = await gather(world.var, ended_within=0.5)
+            await heir.start()  # ends it, as the next owner of a lane does
+        finally:
+            await left.discard()
+            await heir.discard()
+            await cluster.close()
+        return {each.name for each in findings(purchases(ORDERS), evidence) if not each.passed}
+
+    assert asyncio.run(look_while_open()) == {"no transaction open", "all else"}
+    assert looked_at(world.var) == set(), "what was aborted does not count"
+
+
+def test_a_settlement_sent_twice_is_found(world: World, run: Run) -> None:
+    before = looked_at(world.var)
+    append(run.bootstrap, records(run.bootstrap, OrderConfirmed.TOPIC)[0])
+    assert looked_at(world.var) - before == {SETTLED, MONEY, ONCE, LED}
+
+
+def test_a_record_appended_to_a_changelog_is_found(world: World, run: Run) -> None:
+    before = looked_at(world.var)
+    append(run.bootstrap, records(run.bootstrap, CHANGELOG)[0], value=None)
+    assert looked_at(world.var) - before == {TABLES, STOCK}
