@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from chaos.brokers import Brokers
 from chaos.commits import CommitWatch
 from chaos.errors import ChaosFailed
 from chaos.faults.ground import Ground
-from chaos.faults.perform import perform
 from chaos.fleet import Fleet, worker_name
+from chaos.injection import Injection, Say
 from chaos.load import Load
 from chaos.network import Network
 from chaos.notes import NoteMade
@@ -27,7 +27,6 @@ from demo.evidence import SOURCES, quiet
 from demo.load import receive_stock
 from demo.purchases import ROWS
 from demo.workers import PROJECT
-from streams.errors import SteadfaustError
 from streams.layout import Layout
 from streams.local import Stack, declared, local_stack
 
@@ -43,8 +42,6 @@ _STILL_FOR = 60.0
 _QUIET_WITHIN = 900.0
 _QUIET_STEP = 5.0
 _HEALED_BEFORE_END = 3.0
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,16 @@ class Told:
     again: int = 0
 
 
-@contextmanager
-def stack_of(plan: Plan, say: Say) -> Iterator[Stack]:
+def stack_of(plan: Plan, say: Say) -> local_stack:
     """Three brokers and the gateway, with a listener of every broker for each worker."""
-    processes = declared(PROJECT / "pyproject.toml")
-    with local_stack(
+    return local_stack(
         plan.var,
         brokers=BROKERS,
-        processes=processes,
+        processes=declared(PROJECT / "pyproject.toml"),
         revive_after=_REVIVE_AFTER,
         listeners=_NAMES,
         say=say,
-    ) as stack:
-        yield stack
+    )
 
 
 class Driver:
@@ -91,7 +85,6 @@ class Driver:
         self._say = say
         self._happened: list[Happened] = []
         self._problems: list[str] = []
-        self._began = 0.0
         rate = min(RATE, ROWS / (plan.seconds * _SPARE))
         self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS)
 
@@ -140,9 +133,9 @@ class Driver:
     # -- load and faults ------------------------------------------------------------------------------
 
     async def _under_load(self, ground: Ground) -> None:
-        self._began = time.time()
+        injection = Injection(self._plan.faults, ground, self._say)
         load = asyncio.create_task(self._load.run())
-        faults = asyncio.create_task(self._inject_all(ground))
+        faults = asyncio.create_task(self._inject(injection))
         deaths = asyncio.create_task(self._watch_over(ground.fleet))
         try:
             await asyncio.wait((load, faults, deaths), return_when=asyncio.FIRST_COMPLETED)
@@ -157,62 +150,22 @@ class Driver:
                 task.cancel()
             await asyncio.gather(faults, deaths, return_exceptions=True)
             self._load.end()
+            self._happened = sorted(injection.happened, key=lambda each: each.began)
+            self._problems += injection.problems
         await load
         self._say(f"{self._load.placed:,} orders placed; waiting until all is handled")
 
-    async def _inject_all(self, ground: Ground) -> None:
+    async def _inject(self, injection: Injection) -> None:
         """Every fault in its turn, then what is left of the time."""
-        under_way: list[asyncio.Task[bool]] = []
-        offset = 0.0
-        try:
-            for planned in self._plan.faults:
-                if not planned.beside:
-                    if not all(await asyncio.gather(*under_way)):
-                        return
-                    under_way = []
-                    await ground.calm()
-                    await self._until(planned.at)
-                    offset = self._elapsed() - planned.at
-                else:
-                    await self._until(planned.at + offset)
-                under_way.append(asyncio.create_task(self._inject(planned, ground)))
-            if all(await asyncio.gather(*under_way)):
-                await ground.calm()
-                await self._until(max(self._plan.seconds, self._elapsed() + _HEALED_BEFORE_END))
-        except ChaosFailed as error:
-            self._problems.append(f"after {self._elapsed():.0f} s: {error}")
-        finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
-
-    async def _inject(self, planned: Planned, ground: Ground) -> bool:
-        began = time.time()
-        try:
-            done = await perform(planned, ground)
-        except SteadfaustError as error:
-            self._problems.append(f"{planned.kind} at {began - self._began:.0f} s: {error}")
-            target = _target(planned)
-            self._happened.append(
-                Happened(kind=planned.kind, target=target, began=began, ended=None, confirmed="")
-            )
-            self._say(f"{self._elapsed():5.0f} s  {planned.kind} {target}: NOT CONFIRMED: {error}")
-            return False
-        self._happened.append(done)
-        self._say(f"{self._elapsed():5.0f} s  {done.kind} {done.target}: {done.confirmed}")
-        return True
+        await injection.run()
+        if not injection.problems:
+            await asyncio.sleep(max(_HEALED_BEFORE_END, self._plan.seconds - injection.elapsed))
 
     async def _watch_over(self, fleet: Fleet) -> None:
         """Returns when a worker has ended by itself."""
         while not fleet.unexpected():
             await asyncio.sleep(0.2)
             _ = self._stack.state  # raises when the stack has gone down
-
-    def _elapsed(self) -> float:
-        return time.time() - self._began
-
-    async def _until(self, elapsed: float) -> None:
-        await asyncio.sleep(max(0.0, elapsed - self._elapsed()))
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -250,7 +203,7 @@ class Driver:
             session_timeout=SESSION_TIMEOUT,
             orders=self._load.placed,
             load=self._load.span,
-            faults=sorted(self._happened, key=lambda each: each.began),
+            faults=self._happened,
             workers=[worker.ended() for worker in fleet.workers],
             notes=self._load.notes,
         )
@@ -266,9 +219,3 @@ def _ways(network: Network) -> dict[int, dict[str, str]]:
         }
         for slot, name in enumerate(_NAMES)
     }
-
-
-def _target(planned: Planned) -> str:
-    if planned.slot is not None:
-        return worker_name(planned.slot)
-    return f"broker {planned.broker}" if planned.broker is not None else ""

@@ -15,8 +15,9 @@ import msgspec
 import structlog
 
 from chaos.check import Report as Checked
-from chaos.driver import Driver, Plan, Say, stack_of
+from chaos.driver import Driver, Plan, stack_of
 from chaos.errors import ChaosFailed
+from chaos.injection import Say
 from chaos.report import Report, encode
 from demo.workers import PROJECT, held_slots
 
