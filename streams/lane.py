@@ -146,16 +146,17 @@ class Lane:
         self._pipeline = None
         self._in_commit = 0
         async with AsyncExitStack() as opened:
-            if self._may_open is not None:
-                await self._unless_stopped(self._may_open.wait())
-            if self._stopping.is_set():
-                return
-            producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
-            opened.push_async_callback(producer.discard)
             reader = await self._unless_stopped(self._cluster.reader())
             if reader is None:
                 return
             opened.push_async_callback(reader.close)
+            # A loop: membership may have become unsure again before this lane had its turn.
+            while self._may_open is not None and not self._may_open.is_set():
+                await self._unless_stopped(self._may_open.wait())
+                if self._stopping.is_set():
+                    return
+            producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
+            opened.push_async_callback(producer.discard)
             pipeline = await self._unless_stopped(self._open(producer, reader))
             if pipeline is not None:
                 self._pipeline = pipeline

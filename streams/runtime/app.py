@@ -271,12 +271,18 @@ class LaneApp(faust.App):
     async def _on_partitions_assigned(self, assigned: set[Any], generation_id: int = 0) -> None:
         """Bring the lanes to what the group's leader has decided."""
         given = self.assignor.assigned
-        log.info("lanes_assigned", generation=generation_id, active=given.active, standby=given.standby)
+        log.info(
+            "lanes_assigned",
+            generation=generation_id,
+            active=given.active,
+            standby=given.standby,
+            topics=len(given.topics),
+        )
         del assigned
         if given.error:
             self.on_fatal(LayoutMismatch(given.error))
         elif self.host is not None and not self.should_stop:
-            await self.host.assign(given.active, given.standby, given.topics)
+            self.host.assign(given.active, given.standby, given.topics)
 
     def on_rebalance_start(self) -> None:
         """Called from the consumer's thread, before anything else of a rebalance."""

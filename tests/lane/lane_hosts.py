@@ -11,10 +11,12 @@ from streams.lane_host import LaneHost
 from streams.testing.faults import NoFaults
 
 
-def host_of(world: World, fatal: list[BaseException], faults: Any = None, stores: Any = None) -> LaneHost:
+def host_of(
+    world: World, fatal: list[BaseException], faults: Any = None, stores: Any = None, cluster: Any = None
+) -> LaneHost:
     host = LaneHost(
         world.app,
-        cluster=world.cluster,
+        cluster=cluster or world.cluster,
         stores=stores or world.machine,
         clock=world.clock,
         faults=faults or NoFaults(),
@@ -22,6 +24,21 @@ def host_of(world: World, fatal: list[BaseException], faults: Any = None, stores
     )
     world.at_end.append(host.stop)
     return host
+
+
+class Starts:
+    """The cluster as one worker sees it: notes every lane that begins to open."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+        self.started = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def transactions(self, transactional_id: str) -> Any:
+        self.started += 1
+        return self._cluster.transactions(transactional_id)
 
 
 async def opened(world: World, host: LaneHost) -> None:

@@ -54,7 +54,7 @@ async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others
     )
     world.at_end.append(host.stop)
     await world.post(*events)
-    await host.assign({0, 1}, set(), world.app.sources)
+    host.assign({0, 1}, set(), world.app.sources)
     await world.until(lambda: host.lanes[0].state == "quarantined")
     assert cluster.refused > 5
     assert host.stuck() == [host.lanes[0]]
@@ -69,7 +69,7 @@ async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others
     assert fatal == []
     await check(world, work, good, settled=False)
     mended = host_of(world, fatal)
-    await mended.assign({0, 1}, set(), world.app.sources)
+    mended.assign({0, 1}, set(), world.app.sources)
     await world.settled(work.source)
     await mended.stop()
     await check(world, work, events + more)
@@ -114,7 +114,7 @@ async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
     await fake.post(*events)
     outage = Always("sent", lambda: error("the network is down"))
     host = host_of(fake, fatal, outage)
-    await host.assign({0}, set(), fake.app.sources)
+    host.assign({0}, set(), fake.app.sources)
     start = fake.clock.now()
     await fake.until(lambda: fake.clock.now() - start > STUCK_AFTER + 10 and outage.times > 10)
     assert host.stuck() == [host.lanes[0]]
@@ -137,7 +137,7 @@ async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
     work = asking(fake.name, ask)
     await fake.start(work)
     host = host_of(fake, fatal)
-    await host.assign({0}, set(), fake.app.sources)
+    host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)
     await fake.clock.advance(3 * STUCK_AFTER)
     assert host.stuck() == []

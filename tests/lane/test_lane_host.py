@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lane_checker import check, check_store, counts
-from lane_hosts import host_of, of_lane, opened, some
+from lane_hosts import Starts, host_of, of_lane, opened, some
 from lane_workloads import counting
 from lane_worlds import FakeWorld, World
 
@@ -17,7 +17,7 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
     work = counting(world.name)
     await world.start(work, partitions=4, lanes=4)
     one, other = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
-    await one.assign({0, 1, 2, 3}, set(), world.app.sources)
+    one.assign({0, 1, 2, 3}, set(), world.app.sources)
     await opened(world, one)
     events = some(world, work, range(3))
     await world.post(*events)
@@ -25,8 +25,9 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
     staying = {number: one.lanes[number] for number in (0, 1)}
     one.membership_unsure()
     await world.post(*some(world, work, range(3, 5)))
-    await one.assign({0, 1}, {2, 3}, world.app.sources)
-    await other.assign({2, 3}, {0, 1}, world.app.sources)
+    one.assign({0, 1}, {2, 3}, world.app.sources)
+    other.assign({2, 3}, {0, 1}, world.app.sources)
+    await one.settled()
     assert {number: one.lanes[number] for number in (0, 1)} == staying
     assert set(one.lanes) == {0, 1}
     assert set(one.standbys) == {2, 3}
@@ -47,14 +48,15 @@ async def test_a_standby_that_is_promoted_hands_over_its_store(
     work = counting(world.name)
     await world.start(work)
     owner, follower = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
-    await owner.assign({0}, set(), world.app.sources)
-    await follower.assign(set(), {0}, world.app.sources)
+    owner.assign({0}, set(), world.app.sources)
+    follower.assign(set(), {0}, world.app.sources)
     events = some(world, work, range(3))
     await world.post(*events)
     await opened(world, owner)
     await world.settled(work.source)
-    await owner.assign(set(), {0}, world.app.sources)
-    await follower.assign({0}, set(), world.app.sources)
+    owner.assign(set(), {0}, world.app.sources)
+    await owner.settled()
+    follower.assign({0}, set(), world.app.sources)
     await opened(world, follower)
     more = some(world, work, range(3, 4))
     await world.post(*more)
@@ -71,12 +73,13 @@ async def test_a_lane_is_made_anew_when_its_topics_change(
     work = counting(fake.name, settled=True)
     await fake.start(work)
     host = host_of(fake, fatal)
-    await host.assign({0}, set(), [work.source])
+    host.assign({0}, set(), [work.source])
     await opened(fake, host)
     before = host.lanes[0]
-    await host.assign({0}, set(), list(reversed([work.source])))
+    host.assign({0}, set(), list(reversed([work.source])))
     assert host.lanes[0] is before
-    await host.assign({0}, set(), fake.app.sources)
+    host.assign({0}, set(), fake.app.sources)
+    await host.settled()
     assert host.lanes[0] is not before
     await opened(fake, host)
     await fake.post(*some(fake, work, range(1)))
@@ -89,7 +92,7 @@ async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: 
     faults = fake.faults
     faults.raise_at("sent", error=OutcomeUnknown("lost"))
     host = host_of(fake, fatal, faults)
-    await host.assign({0}, set(), fake.app.sources)
+    host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)
     lane = host.lanes[0]
     host.membership_unsure()
@@ -100,11 +103,27 @@ async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: 
     new = await fake.open(stores=fake.stores())
     await fake.settled(work.source)
     await new.stop()
-    await host.assign({0}, set(), fake.app.sources)
+    host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)
     assert host.lanes[0] is lane
     assert lane.fenced == 0
     assert new.lane.fenced == 0
+
+
+async def test_a_lane_that_may_open_and_then_may_not_any_more_does_not(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    await fake.start(counting(fake.name))
+    for turns in range(12):  # until a rebalance begins again
+        cluster = Starts(fake.cluster)
+        host = host_of(fake, fatal, cluster=cluster)
+        host.assign({0}, set(), fake.app.sources)
+        await fake.turns(turns)
+        host.membership_unsure()
+        started = cluster.started
+        await fake.turns()
+        assert cluster.started == started, turns
+        await host.stop()
 
 
 async def test_stopping_is_quick_while_membership_is_unsure(
@@ -114,7 +133,7 @@ async def test_stopping_is_quick_while_membership_is_unsure(
     await fake.start(work)
     fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
     host = host_of(fake, fatal, fake.faults)
-    await host.assign({0}, set(), fake.app.sources)
+    host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)
     host.membership_unsure()
     await fake.post(*some(fake, work, range(1)))
@@ -133,7 +152,7 @@ async def test_a_failed_handler_is_fatal_to_the_worker(world: World, fatal: list
 
     work.hooks.before = fail
     host = host_of(world, fatal)
-    await host.assign({0}, set(), world.app.sources)
+    host.assign({0}, set(), world.app.sources)
     await world.post(world.event(work, "a", 1))
     await world.until(lambda: fatal)
     assert isinstance(fatal[0], HandlerFailed)
@@ -150,13 +169,14 @@ async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_agai
     events = some(world, work, range(2))
     await world.post(*events)
     host = host_of(world, fatal)
-    await host.assign({0, 1}, set(), world.app.sources)
+    host.assign({0, 1}, set(), world.app.sources)
     await opened(world, host)
     await world.settled(work.source)
-    await host.assign({1}, set(), world.app.sources)
+    host.assign({1}, set(), world.app.sources)
+    await host.settled()
     right = (await world.cluster.committed(world.name, [TP(work.source, 0)]))[TP(work.source, 0)]
     await world.set_group({TP(work.source, 0): 0})
-    await host.assign({0, 1}, set(), world.app.sources)
+    host.assign({0, 1}, set(), world.app.sources)
     await world.until(lambda: host.lanes[0].state == "closed")
     assert host.stuck() == [host.lanes[0]]
     assert "Someone has reset one of them" in str(host.lanes[0].error)
@@ -165,8 +185,9 @@ async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_agai
     await world.until(lambda: host.lanes[1].counters.handled >= len(of_lane(world, events + more, 1)))
     assert fatal == []
     await world.set_group({TP(work.source, 0): right})
-    await host.assign({1}, set(), world.app.sources)
-    await host.assign({0, 1}, set(), world.app.sources)
+    host.assign({1}, set(), world.app.sources)
+    await host.settled()
+    host.assign({0, 1}, set(), world.app.sources)
     await opened(world, host)
     await world.post(*of_lane(world, more, 0))
     await world.settled(work.source)
@@ -174,22 +195,66 @@ async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_agai
     await check(world, work, events + more)
 
 
-async def test_an_assignment_that_is_interrupted_leaves_a_host_that_can_be_stopped(
+async def test_a_hand_over_takes_its_time_in_the_background_and_nothing_else_waits_for_it(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=3, lanes=3)
+    pause = fake.faults.pause_at("sent")
+    host = host_of(fake, fatal, fake.faults)
+    host.assign({0, 1}, set(), fake.app.sources)
+    await opened(fake, host)
+    await fake.post(*of_lane(fake, some(fake, work, range(1)), 0))
+    await pause.reached()
+    leaving = host.lanes[0]
+    host.assign({1, 2}, {0}, fake.app.sources)  # in a callback during which no heartbeat is sent
+    await fake.until(lambda: host.lanes[2].state == "open")
+    assert host.lanes[0] is leaving
+    assert host.standbys == {}
+    pause.resume()
+    await fake.until(lambda: 0 in host.standbys)
+    assert set(host.lanes) == {1, 2}
+    assert leaving.commits == 1
+    await host.stop()
+    assert fatal == []
+
+
+async def test_a_lane_that_comes_back_before_it_has_ended_is_made_anew_when_it_has(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
     work = counting(fake.name)
     await fake.start(work)
     pause = fake.faults.pause_at("sent")
     host = host_of(fake, fatal, fake.faults)
-    await host.assign({0}, set(), fake.app.sources)
-    await fake.post(*some(fake, work, range(1)))
+    host.assign({0}, set(), fake.app.sources)
+    events = some(fake, work, range(1))
+    await fake.post(*events)
     await pause.reached()
-    interrupted = asyncio.create_task(host.assign(set(), set(), fake.app.sources))
-    await fake.turns()
-    interrupted.cancel()
-    await asyncio.gather(interrupted, return_exceptions=True)
+    ending = host.lanes[0]
+    host.assign(set(), {0}, fake.app.sources)
+    host.membership_unsure()
+    host.assign({0}, set(), fake.app.sources)
+    host.membership_unsure()
     pause.resume()
+    await host.settled()
+    assert host.lanes[0] is not ending
+    assert host.standbys == {}
+    await fake.clock.advance(60)
+    assert host.lanes[0].state == "opening", "the latest assignment has not been heard"
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    await fake.settled(work.source)
     await host.stop()
+    await check(fake, work, events)
+
+
+async def test_what_is_assigned_after_the_stop_does_not_start(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    await fake.start(counting(fake.name))
+    host = host_of(fake, fatal)
+    await host.stop()
+    host.assign({0}, set(), fake.app.sources)
     assert host.lanes == {}
     store = fake.machine.open(0)
     store.close()
