@@ -1,0 +1,55 @@
+"""Whatever message is lost or doubled, of whatever kind of order, its consequences do not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from good_run import BOUGHT, good
+
+from chaos.consequences import Consequences, Sent, consequences
+from demo.purchases import Outcome, order, outcome
+
+SKUS = {each.order_id: {line.sku for line in each.lines} for each in map(order, BOUGHT)}
+MESSAGES = good().messages
+
+
+def messages_of(wanted: Outcome) -> list[Sent]:
+    """All that came of the largest order with this outcome."""
+    purchase = max((p for p in BOUGHT if outcome(p) is wanted), key=lambda p: len(SKUS[p.order_id]))
+    found: list[Sent] = []
+    ids = {f"placed-{purchase.order_id}"}
+    for each in MESSAGES:  # causes come before what they cause
+        if each.message_id in ids or each.cause in ids:
+            ids.add(each.message_id)
+            found.append(each)
+    return found
+
+
+def is_green(messages: Sequence[Sent]) -> bool:
+    found: Consequences = consequences(messages, SKUS)
+    return not (found.lacking or found.too_many or found.without_cause)
+
+
+@pytest.mark.parametrize("wanted", Outcome)
+def test_an_order_is_green_and_red_without_any_of_its_messages(wanted: Outcome) -> None:
+    messages = messages_of(wanted)
+    assert is_green(messages)
+    for lost in messages:
+        assert not is_green([each for each in messages if each is not lost]), lost
+
+
+@pytest.mark.parametrize("wanted", Outcome)
+def test_an_order_is_red_with_any_of_its_messages_once_more(wanted: Outcome) -> None:
+    placed, *messages = messages_of(wanted)
+    for doubled in messages:
+        again = doubled._replace(message_id="again", offset=9_999)
+        assert not is_green([placed, *messages, doubled]), doubled
+        assert not is_green([placed, *messages, again]), doubled
+
+
+@pytest.mark.parametrize("wanted", Outcome)
+def test_in_whatever_order_they_are_read(wanted: Outcome) -> None:
+    messages = messages_of(wanted)
+    assert is_green([*reversed(messages)])
+    assert is_green([*messages, messages[0]]), "a client may place an order again"

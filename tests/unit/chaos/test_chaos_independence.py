@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = "import sys, chaos.check; print(*(n for n in sys.modules if n.startswith(('agents.', 'chaos.'))))"
+
+
+def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
+    """It must not come to its expectation by asking those whom it judges."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert set(loaded) == {
+        "agents.gateway",
+        "agents.gateway.cards",
+        "agents.gateway.wire",
+        "agents.messages",
+        "chaos.check",
+        "chaos.consequences",
+        "chaos.evidence",
+        "chaos.findings",
+        "chaos.noted",
+        "chaos.rebuilt",
+        "chaos.records",
+        "chaos.stalls",
+        "chaos.stores",
+    }
+
+
+def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
+    """It states names of its own; a handler or topic that is renamed must not leave it looking at nothing."""
+    from agents.choreographies import stock_first
+    from chaos.consequences import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
+    from chaos.findings import HANDLERS
+    from chaos.noted import TABLE
+    from chaos.notes import NOTES, NoteMade, with_notes
+
+    assert {kind.TOPIC for kind in MESSAGES} == set(stock_first.messages())
+    covered = {topic: route for topic, route in with_notes.routes.items() if with_notes.uses_inbox(topic)}
+    named = {topic: tuple(handler.name for handler in route.handlers) for topic, route in covered.items()}
+    assert named == dict(HANDLERS)
+    assert set(named) == OUTSIDE_TOPICS
+    assert (NoteMade.TOPIC, NOTES.name) == (NOTES_TOPIC, TABLE)
