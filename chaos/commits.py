@@ -23,8 +23,7 @@ log = structlog.get_logger(__name__)
 RESOLUTION = 0.05
 _PAUSE = 0.2
 _FETCH_RECORDS = 5000
-#: Short: a frozen broker must not blind the watch for longer than it takes the others to elect.
-_OPTIONS = KafkaOptions(fetch_wait=0.2, request_timeout=3.0, metadata_timeout=5.0)
+_OPTIONS = KafkaOptions(fetch_wait=0.2)
 
 
 class CommitWatch:

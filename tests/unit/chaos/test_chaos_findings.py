@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from good_run import BEGAN, BOUGHT, LANES, PARTITIONS, Written, good, remember
+from good_run import BEGAN, BOUGHT, LANES, PARTITIONS, Written, good
 
 from agents.messages import (
     LineRefused,
@@ -25,17 +25,14 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from chaos.consequences import NOTES_TOPIC, Sent
+from chaos.consequences import Sent
 from chaos.evidence import Evidence
 from chaos.findings import findings
 from chaos.rebuilt import Compared, Place
 from chaos.records import Ended
 from demo.purchases import Outcome, outcome
-from streams.codecs import AvroCodec, Schemas, encode_row
-from streams.layout import partition_of
-from streams.message import Message, Row
+from streams.message import Message
 from streams.ports import TP
-from streams.table import row_key
 
 IDS = "every message there once"
 LED = "every message led to what it calls for, once"
@@ -46,7 +43,6 @@ OPEN = "no transaction open"
 WORKERS = "no worker hung or died by itself"
 FAULTS = "every fault happened"
 STALLS = "no stall over its limit"
-NOTES = "every note counted once"
 NOT_LOOKED_AT = "all else"
 
 OUT_OF_STOCK = next(p.order_id for p in BOUGHT if outcome(p) is Outcome.OUT_OF_STOCK)
@@ -179,28 +175,6 @@ def stand_still(evidence: Evidence) -> None:
     evidence.commits.seen[1] = [time for time in evidence.commits.seen[1] if not 30 < time - BEGAN < 41]
 
 
-class Notes(Row, frozen=True, kw_only=True):
-    count: int
-
-
-def note(*ids: str, made: int, counted: int) -> Spoil:
-    """Notes about one order, in their topic and in their table."""
-    schema = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'
-    codec = AvroCodec(Notes, schema, Schemas())
-
-    def spoil(evidence: Evidence) -> None:
-        home = partition_of(b"order", PARTITIONS)
-        for offset, name in enumerate(ids):
-            sent = Sent(NOTES_TOPIC, home, offset, "order", name, "demo", "")
-            evidence.messages.append(sent)
-            remember(evidence, sent, "notes.count")
-        row = encode_row(codec, Notes(count=counted))
-        evidence.rebuilt.add("notes", Written("app-notes-changelog", home, 0, row_key(b"order"), row))
-        evidence.run = msgspec.structs.replace(evidence.run, notes=made)
-
-    return spoil
-
-
 def test_it_passes_when_all_is_right() -> None:
     assert {outcome(purchase) for purchase in BOUGHT} == set(Outcome)
     assert red(good()) == set()
@@ -255,9 +229,6 @@ def test_it_passes_when_all_is_right() -> None:
         pytest.param(ended(exit_code=1), {WORKERS}, id="a worker ended with an error"),
         pytest.param(unconfirmed, {FAULTS}, id="a fault that was not seen"),
         pytest.param(stand_still, {STALLS}, id="a stall"),
-        pytest.param(note("n-0", "n-1", made=2, counted=3), {NOTES}, id="a note counted twice"),
-        pytest.param(note("n-0", "n-1", made=2, counted=1), {NOTES}, id="a note not counted"),
-        pytest.param(note("n-0", made=2, counted=1), {NOTES}, id="a note not in its topic"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
@@ -274,7 +245,6 @@ def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
             with_copies(Compared("x", 0, Place.AT_END), Compared("y", 0, Place.BEHIND)), id="a copy behind"
         ),
         pytest.param(ended(exit_code=-9), id="a worker was killed"),
-        pytest.param(note("n-0", "n-1", "n-0", made=2, counted=2), id="a note sent twice"),
     ],
 )
 def test_it_stays_green(change: Spoil) -> None:
