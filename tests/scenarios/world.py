@@ -88,6 +88,11 @@ class Worker:
         assigned = self.events("lanes_assigned")
         return set(assigned[-1]["active"]) if assigned else set()
 
+    def generation(self) -> int:
+        """The group's generation when it was last assigned lanes."""
+        generation: int = self.events("lanes_assigned")[-1]["generation"]
+        return generation
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; SIGKILL is waited for."""
         self.process.send_signal(number)
@@ -118,10 +123,11 @@ class World:
 
     # -- workers --------------------------------------------------------------------------------------
 
-    def start_worker(self, **environment: str) -> Worker:
-        """Start a worker; it is up once `until_open` returns."""
+    def start_worker(self, module: str = "", **environment: str) -> Worker:
+        """Start a worker; it is up once `until_shared` returns."""
         log = self.var / f"worker-{len(self.workers)}.log"
-        module = "tests.scenarios.faulty_worker" if "STEADFAUST_FAULTS" in environment else "agents.worker"
+        faulty = "STEADFAUST_FAULTS" in environment
+        module = module or ("tests.scenarios.faulty_worker" if faulty else "agents.worker")
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [str(Path(sys.executable).parent / "faust"), "-A", module, "worker", "-l", "warn"],
@@ -150,7 +156,7 @@ class World:
         """Workers that have not ended."""
         return [worker for worker in self.workers if worker.process.poll() is None]
 
-    def until_shared(self, workers: Sequence[Worker], timeout: float = 40.0) -> None:
+    def until_shared(self, workers: Sequence[Worker], timeout: float = 120.0) -> None:
         """Wait until these workers own every lane, each some, and have opened them."""
 
         def shared() -> bool:

@@ -1,0 +1,81 @@
+"""A rolling deploy that adds a topic: consumed by all lanes once every worker knows it, by none before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+from chaos.notes import NOTES, NOTES_EACH, VERSION, Notes, note, note_id, schema, with_notes
+from streams.codecs import AvroCodec, Schemas, avro, decode_row
+from streams.runtime.client import Producer
+from streams.table import split_row_key
+from tests.scenarios.steady import SteadyLoad, longest_stalls
+from tests.scenarios.world import APP, LANES, Worker, World, eventually
+
+#: Long, so that no session ends while a worker restarts: nothing but what a member asks for makes the group
+#: decide anew.
+LONG_SESSION = {"STEADFAUST_SESSION_TIMEOUT": "45"}
+#: On a quiet machine a restart takes its lanes 3 to 4 s; on one that many share, several times that.
+LONGEST_STALL = 30.0
+NOTED = 100
+
+
+def make_notes(world: World, numbers: range, orders: list[str]) -> None:
+    async def produce() -> None:
+        async with Producer(world.bootstrap, avro(schema, Schemas()), source="shop") as shop:
+            for number in numbers:
+                await shop.send(note(number, orders), message_id=note_id(number))
+
+    asyncio.run(produce())
+
+
+def counted(world: World) -> Counter[str]:
+    """The notes about each order, by the table's changelog."""
+    codec = AvroCodec(Notes, schema(NOTES.name), Schemas())
+    counts: Counter[str] = Counter()
+    for record in world.read(f"{APP}-{NOTES.name}-changelog"):
+        counts[split_row_key(record.key)[0].decode()] = decode_row(codec, record.value).count
+    return counts
+
+
+def replace(world: World, worker: Worker, others: list[Worker]) -> Worker:
+    """Stop a worker and start version 2 in its slot."""
+    lanes = worker.lanes()
+    assert worker.stop() == 0
+    new = world.start_worker("chaos.worker", **LONG_SESSION, **{VERSION: "2"})
+    world.until_shared([*others, new], timeout=120)
+    assert new.lanes() == lanes, "a session has ended: the group has decided by itself"
+    return new
+
+
+def consumes_notes(worker: Worker) -> bool:
+    topics: int = worker.events("lanes_assigned")[-1]["topics"]
+    return topics == len(with_notes.routes)
+
+
+def test_a_topic_that_a_rolling_deploy_adds_is_consumed_once_all_workers_know_it(world: World) -> None:
+    workers = [world.start_worker(**LONG_SESSION) for _ in range(3)]
+    world.until_shared(workers, timeout=120)
+    noted = [f"noted-{number}" for number in range(NOTED)]
+    half = NOTED * NOTES_EACH // 2
+    with SteadyLoad(world, "deploy") as load:
+        eventually(lambda: len(load.ids) > 20, "the load flows")
+        began = time.time()
+        workers = [*workers[1:], replace(world, workers[0], workers[1:])]
+        make_notes(world, range(half), noted)
+        workers = [*workers[1:], replace(world, workers[0], workers[1:])]
+        assert not any(consumes_notes(worker) for worker in workers), "one worker does not know the topic"
+        assert counted(world) == {}
+        workers = [*workers[1:], replace(world, workers[0], workers[1:])]
+        eventually(lambda: all(consumes_notes(worker) for worker in workers), "all lanes have the topic")
+        world.until_shared(workers, timeout=60)
+        make_notes(world, range(half, NOTED * NOTES_EACH), noted)
+        eventually(lambda: counted(world).total() >= NOTED * NOTES_EACH, "every note counted")
+        stalls = longest_stalls(world, began, time.time())
+    assert counted(world) == dict.fromkeys(noted, NOTES_EACH)
+    assert max(stalls.values()) < LONGEST_STALL, stalls
+    world.until_settled(load.ids, timeout=120)
+    world.check()
+    assert sorted(n for worker in workers for n in worker.lanes()) == list(range(LANES))
+    assert [worker for worker in workers if worker.events("lane_error")] == []
