@@ -1,7 +1,7 @@
 """What every lane's local store must hold, rebuilt from the changelogs alone, and how a copy differs from it.
 
 The form of local rows is stated here a second time, on purpose: a mistake in how lanes write them would
-otherwise be made on both sides of the comparison.
+otherwise be made on both sides of the comparison. Nothing has expired in either: ids are kept for days.
 """
 
 from __future__ import annotations
