@@ -64,14 +64,12 @@ async def _play_all(scenarios: Sequence[Scenario], var: Path) -> list[Played]:
             return await run(scenario, var / name, crippled=crippled)
 
     async def played(scenario: Scenario) -> Played:
-        async with asyncio.TaskGroup() as group:
-            intact = group.create_task(trial(scenario, crippled=False))
-            crippled = group.create_task(trial(scenario, crippled=True))
-        return judge(scenario, intact.result(), crippled.result())
+        intact, crippled = await asyncio.gather(
+            trial(scenario, crippled=False), trial(scenario, crippled=True)
+        )
+        return judge(scenario, intact, crippled)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(played(scenario)) for scenario in scenarios]
-    return [task.result() for task in tasks]
+    return await asyncio.gather(*map(played, scenarios))
 
 
 def _show(scenario: Scenario, played: Played) -> None:

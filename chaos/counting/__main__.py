@@ -33,7 +33,7 @@ def command(
     var: Annotated[Path, typer.Option(help="An empty directory for the stack, the stores and the logs.")],
     seed: Annotated[int, typer.Option(help="Of the schedule.")] = 1,
     seconds: Annotated[float, typer.Option(min=SHORTEST, help="How long each is under load.")] = 60.0,
-    events: Annotated[int, typer.Option(min=1)] = 60_000,
+    events: Annotated[int, typer.Option(min=1000)] = 45_000,
     only: Annotated[list[str] | None, typer.Option(help=f"Some of {_NAMES}.")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

@@ -98,7 +98,8 @@ def longest_stall(
     waiting = set(unfinished)
     longest = Stall(began, 0.0)
     for partition in arrivals.keys() | waiting:
-        times = [began, *arrivals.get(partition, ()), *([ended] if partition in waiting else ())]
+        seen = [time for time in arrivals.get(partition, ()) if time > began]
+        times = [began, *seen, *([ended] if partition in waiting else ())]
         for earlier, later in pairwise(times):
             if later - earlier > longest.seconds:
                 longest = Stall(earlier, later - earlier)

@@ -23,15 +23,15 @@ from streams.runtime.client import TopicReader
 _TICK = 0.02
 
 
-async def load(bootstrap: str, topic: str, events: int, seconds: float) -> None:
-    """Produce so many events at a steady rate."""
+async def load(bootstrap: str, topic: str, numbers: range, seconds: float) -> None:
+    """Produce the events of these numbers at a steady rate."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5)
     await producer.start()
     try:
         began, sent = time.monotonic(), 0
-        while sent < events:
-            due = min(events, int((time.monotonic() - began) / seconds * events) + 1)
-            for number in range(sent, due):
+        while sent < len(numbers):
+            due = min(len(numbers), int((time.monotonic() - began) / seconds * len(numbers)) + 1)
+            for number in numbers[sent:due]:
                 made = event(number)
                 headers = [("ce_id", b"%d" % number), ("ce_source", b"counting")]
                 await producer.send(topic, msgspec.json.encode(made), key=made.k.encode(), headers=headers)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from aiokafka.admin import AIOKafkaAdminClient
@@ -25,11 +25,13 @@ from streams.topics import TopicSpec
 #: A contestant of which nothing new has come for this long after the load is given up, in seconds.
 GIVEN_UP_AFTER = 60.0
 #: From the load's beginning, beside the load's own time: a run is given up in any case.
-_DRAINED_WITHIN = 110.0
+_DRAINED_WITHIN = 90.0
 _JOINED_WITHIN = 90.0
 #: For the transaction of a worker that was killed at the end to time out.
 _READ_WITHIN = 100.0
 _LOOK_EVERY = 0.2
+#: Events that are not part of the steady load, but are counted as all others.
+_WARM_UP = 200
 
 Say = Callable[[str], None]
 
@@ -73,22 +75,25 @@ async def run(contestant: Contestant, plan: Plan, bootstrap: str, var: Path, say
         await topics.create([TopicSpec(name, PARTITIONS, 1) for name in (topic, output_topic(topic))])
     workers = Supervised(contestant, app_id, topic, bootstrap, var)
     watch = OutputWatch(bootstrap, topic, plan.events)
+    aside: list[asyncio.Task[NoReturn]] = []
     try:
         workers.start()
         await _joined(workers, bootstrap, app_id, var)
+        aside += map(asyncio.create_task, (workers.keep_running(), watch.run()))
+        await _warm_up(bootstrap, topic, watch, aside)
         began = time.time()
-        faults = await _under_load(plan, bootstrap, topic, workers, watch, say)
+        faults = await _under_load(plan, bootstrap, topic, workers, watch, aside, say)
         ended = time.time()
+        await _cancel(aside)
         await workers.stop()
     finally:
+        await _cancel(aside)
         workers.kill()
     try:
         async with asyncio.timeout(_READ_WITHIN):
             found = await evidence(bootstrap, app_id, topic, contestant.read_row)
     except TimeoutError:
-        raise ChaosFailed(
-            f"{contestant.name}: its topics could not be read within {_READ_WITHIN:.0f} s"
-        ) from None
+        raise ChaosFailed(f"{app_id}: its topics could not be read within {_READ_WITHIN:.0f} s") from None
     stall = longest_stall(watch.arrivals, watch.unfinished, began=began, ended=ended)
     return Result(
         name=contestant.name,
@@ -117,32 +122,57 @@ async def _joined(workers: Supervised, bootstrap: str, group: str, var: Path) ->
         raise ChaosFailed(f"{group}: a worker did not start, see {var / 'log'}")
 
 
+async def _warm_up(
+    bootstrap: str, topic: str, watch: OutputWatch, aside: Sequence[asyncio.Task[NoReturn]]
+) -> None:
+    """Until something has come out of every partition: how long a start takes is not compared."""
+    await load(bootstrap, topic, range(_WARM_UP), 1.0)
+    deadline = time.monotonic() + _JOINED_WITHIN
+    while len(watch.arrivals) < PARTITIONS:
+        if time.monotonic() > deadline:
+            raise ChaosFailed(f"{topic}: not all of it was counted within {_JOINED_WITHIN:.0f} s")
+        await _look(aside)
+
+
 async def _under_load(
-    plan: Plan, bootstrap: str, topic: str, workers: Supervised, watch: OutputWatch, say: Say
+    plan: Plan,
+    bootstrap: str,
+    topic: str,
+    workers: Supervised,
+    watch: OutputWatch,
+    aside: Sequence[asyncio.Task[NoReturn]],
+    say: Say,
 ) -> list[Happened]:
     """Until everything has come out, or nothing does any more."""
     began = time.time()
     faults: list[Happened] = []
-    loading = asyncio.create_task(load(bootstrap, topic, plan.events, plan.seconds))
-    hitting = asyncio.create_task(_hit(plan.faults, workers, faults, say))
-    aside = [asyncio.create_task(each) for each in _aside(workers, watch)]
+    numbers = range(_WARM_UP, plan.events)
+    driving = (
+        asyncio.create_task(load(bootstrap, topic, numbers, plan.seconds)),
+        asyncio.create_task(_hit(plan.faults, workers, faults, say)),
+    )
     try:
-        while True:
-            await asyncio.wait(aside, timeout=_LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
-            for task in (loading, hitting, *aside):
-                if task.done():
-                    task.result()  # an error of any ends the run
-            if loading.done() and hitting.done() and (not watch.unfinished or _hopeless(watch, began, plan)):
-                return faults
+        while not all(task.done() for task in driving) or (
+            watch.unfinished and not _hopeless(watch, began, plan)
+        ):
+            await _look(aside)
+        await asyncio.gather(*driving)  # an error of either ends the run
+        return faults
     finally:
-        tasks = (loading, hitting, *aside)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(driving)
 
 
-def _aside(workers: Supervised, watch: OutputWatch) -> tuple[Coroutine[Any, Any, None], ...]:
-    return workers.keep_running(), watch.run()
+async def _look(aside: Sequence[asyncio.Task[NoReturn]]) -> None:
+    """Wait a moment, or less: an error of what runs aside ends the run."""
+    ended, _ = await asyncio.wait(aside, timeout=_LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.result()
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _hopeless(watch: OutputWatch, began: float, plan: Plan) -> bool:

@@ -131,3 +131,7 @@ def test_a_partition_that_was_given_up_stands_still_until_then() -> None:
 
 def test_a_partition_that_has_finished_does_not_stand_still() -> None:
     assert longest_stall({0: [1.0], 1: [1.0, 2.0]}, [], began=0.0, ended=30.0) == Stall(0.0, 1.0)
+
+
+def test_what_arrived_before_the_load_began_is_no_stall() -> None:
+    assert longest_stall({0: [1.0, 20.5, 21.0]}, (), began=20.0, ended=30.0) == Stall(20.0, 0.5)
