@@ -9,24 +9,16 @@ import shutil
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DbClosedError,
-    DBCompressionType,
-    Options,
-    Rdict,
-    ReadOptions,
-    WriteBatch,
-)
+from rocksdict import Cache, DbClosedError, Options, Rdict, ReadOptions, WriteBatch
 
 from streams.errors import StoreBroken, StoreBusy
 from streams.ports import TP, Write
+from streams.runtime.store_options import MIB, table_options
 
-_MIB = 1 << 20
 _META = "default"  # RocksDB's own column family: positions and the time of the last apply
 _UPDATED_AT = b"updated-at"
 _POSITION = b"position:"
@@ -44,11 +36,11 @@ class RocksStores:
     """
 
     def __init__(
-        self, directory: Path | str, *, cache_bytes: int = 64 * _MIB, write_buffer_bytes: int = 8 * _MIB
+        self, directory: Path | str, *, cache_bytes: int = 64 * MIB, write_buffer_bytes: int = 8 * MIB
     ) -> None:
         self._directory = Path(directory)
-        self._write_buffer_bytes = write_buffer_bytes
         self._cache = Cache(cache_bytes)
+        self._options = partial(table_options, self._cache, write_buffer_bytes)
 
     def path(self, lane: int) -> Path:
         """The directory of a lane's database."""
@@ -65,33 +57,6 @@ class RocksStores:
     def destroy(self, lane: int) -> None:
         """Remove a lane's files, broken ones too. Raises StoreBusy while the lane is open."""
         _destroy(self.path(lane))
-
-    def _options(self) -> Options:
-        table = BlockBasedOptions()
-        table.set_block_cache(self._cache)
-        table.set_cache_index_and_filter_blocks(True)
-        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        table.set_bloom_filter(10, False)
-        table.set_format_version(5)
-        options = Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.create_missing_column_families(True)
-        options.set_block_based_table_factory(table)
-        options.set_write_buffer_size(self._write_buffer_bytes)
-        # For all tables of a lane together, each of which may otherwise fill two buffers. Not one bound for
-        # all lanes: a lane flushes only its own tables, over and over when others hold what is allowed.
-        options.set_db_write_buffer_size(self._write_buffer_bytes)
-        # The default, an eighth of the write buffer, is taken by every table that was written to once.
-        options.set_arena_block_size(64 * 1024)
-        options.set_compression_type(DBCompressionType.lz4())
-        # A table that is seldom written would otherwise keep every older log file alive.
-        options.set_max_total_wal_size(64 * _MIB)
-        options.set_max_open_files(256)
-        options.set_max_background_jobs(2)
-        options.set_stats_dump_period_sec(0)
-        options.set_keep_log_file_num(2)
-        options.set_max_log_file_size(_MIB)
-        return options
 
 
 class RocksStore:

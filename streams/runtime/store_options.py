@@ -1,0 +1,44 @@
+"""How RocksDB is set up for lanes: memory that stays bounded while tables grow."""
+
+from __future__ import annotations
+
+from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options
+
+MIB = 1 << 20
+_METADATA_BLOCK = 16 * 1024
+
+
+def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
+    """Options of a lane's database and of each of its tables; `cache` is shared by all of the process."""
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_bloom_filter(10, False)
+    # Indexes and filters are cut into small blocks, which come and go like those of rows. In one piece a
+    # file of a million rows has a filter larger than a shard of the cache: it would be read from the
+    # file again for each row that is looked up.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_metadata_block_size(_METADATA_BLOCK)
+    table.set_pin_top_level_index_and_filter(True)
+    table.set_format_version(5)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(write_buffer_bytes)
+    # For all tables of a lane together, each of which may otherwise fill two buffers. Not one bound for
+    # all lanes: a lane flushes only its own tables, over and over when others hold what is allowed.
+    options.set_db_write_buffer_size(write_buffer_bytes)
+    # The default, an eighth of the write buffer, is taken by every table that was written to once.
+    options.set_arena_block_size(64 * 1024)
+    options.set_compression_type(DBCompressionType.lz4())
+    # A table that is seldom written would otherwise keep every older log file alive.
+    options.set_max_total_wal_size(64 * MIB)
+    options.set_max_open_files(256)
+    options.set_max_background_jobs(2)
+    options.set_stats_dump_period_sec(0)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(MIB)
+    return options
