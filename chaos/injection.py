@@ -52,7 +52,7 @@ class Injection:
                     under_way.clear()
                     if self.problems:
                         return
-                    await self._until(planned.at)
+                    await self._until(max(planned.at, self.elapsed + planned.calm))
                     late = self.elapsed - planned.at
                 else:
                     await self._until(planned.at + late)

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
+from chaos.stalls import AFTER
+
 WORKERS = 3
 #: Slots that the schedule uses: a fourth worker may be added.
 SLOTS = 4
@@ -59,6 +61,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at: seconds after the load has begun, at the earliest: a fault that does not stand `beside` the one
             before waits until that one has healed.
+        calm: how long nothing happens before it, in seconds, so that the fault before can be judged alone.
         beside: it begins while the fault before is under way.
         slot: the worker it hits or makes.
         broker: the broker it hits.
@@ -71,6 +74,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     kind: Kind
+    calm: float = 0.0
     beside: bool = False
     slot: int | None = None
     broker: int | None = None
@@ -119,20 +123,25 @@ _LASTS: dict[Kind, tuple[float, float]] = {
     Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
 }
 _DELAYS = {Kind.NETWORK_DELAY: (0.05, 0.2), Kind.GATEWAY_SLOW: (0.2, 0.6)}
+#: How long lanes stand still after these, alone, is judged: what is laid to a fault ends this long after it.
+_TIMED = {Kind.KILL_WORKER, Kind.ROLLING_RESTART}
+_CALM_AFTER_TIMED = AFTER + 1.0
 _TOGETHER = 0.55  # how often a card is dealt with another one beside it
 
 
 def schedule(seed: int, seconds: float) -> list[Planned]:
     """The faults of a run whose load lasts so many seconds; the same for the same seed and length."""
     dealer = _Dealer(random.Random(seed), _dealt_first(seed))
-    at = FIRST_AFTER
+    at, calm = FIRST_AFTER, 0.0
     planned: list[Planned] = []
     while True:
-        scene, takes = dealer.scene(at)
+        scene, takes = dealer.scene(at, calm)
         if at + takes > seconds - LAST_HEALS and planned:
             return planned
         planned += scene
-        at += takes + dealer.chance.uniform(0.5, 2.0)
+        timed = len(scene) == 1 and scene[0].kind in _TIMED
+        calm = _CALM_AFTER_TIMED if timed else dealer.chance.uniform(1.5, 2.5)
+        at += takes + calm
 
 
 def _dealt_first(seed: int) -> list[Kind]:
@@ -153,9 +162,9 @@ class _Dealer:
         self._afters: list[After] = []
         self._deck: list[Kind] = []
 
-    def scene(self, at: float) -> tuple[list[Planned], float]:
+    def scene(self, at: float, calm: float) -> tuple[list[Planned], float]:
         """What is dealt next, and about how long it takes."""
-        first = self._plan(at, self._next())
+        first = self._plan(at, self._next(), calm=calm)
         if self.chance.random() > _TOGETHER:
             return [first], _TAKES[first.kind]
         second = self._companion(first)
@@ -200,7 +209,7 @@ class _Dealer:
         kinds = [kind for kind in self._deck if self._possible(kind) and _go_together(first, kind)]
         return self._take(self.chance.choice(kinds)) if kinds else None
 
-    def _plan(self, at: float, kind: Kind, beside: Planned | None = None) -> Planned:
+    def _plan(self, at: float, kind: Kind, *, calm: float = 0.0, beside: Planned | None = None) -> Planned:
         low, high = _LASTS.get(kind, (0.0, 0.0))
         slower, slowest = _DELAYS.get(kind, (0.0, 0.0))
         point = self._point(kind)
@@ -210,6 +219,7 @@ class _Dealer:
         return Planned(
             at=round(at, 1),
             kind=kind,
+            calm=round(calm, 1),
             beside=beside is not None,
             slot=self._slot(kind, after, beside),
             broker=self.chance.randint(1, BROKERS) if kind in _OF_BROKERS - {Kind.KILL_COORDINATOR} else None,

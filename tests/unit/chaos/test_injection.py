@@ -93,6 +93,12 @@ async def test_a_fault_is_not_injected_before_its_time(stage: Stage) -> None:
     assert injection.elapsed >= 0.2
 
 
+async def test_the_calm_before_a_fault_lasts_as_long_as_planned(stage: Stage) -> None:
+    began = time.monotonic()
+    await stage.play(Planned(at=0.0, calm=0.3, kind=Kind.KILL_WORKER, slot=1))
+    assert time.monotonic() - began >= 0.3
+
+
 async def test_a_fault_that_was_not_seen_is_recorded_so_named_and_the_last(stage: Stage) -> None:
     stage.fails.add(Kind.PAUSE_BROKER)
     injection = await stage.play(PAUSE, KILL)

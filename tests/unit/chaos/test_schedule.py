@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from chaos.schedule import (
     Planned,
     schedule,
 )
+from chaos.stalls import AFTER, BEFORE
 
 SHORT, LONG = 150.0, 1800.0
 OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
@@ -110,6 +112,15 @@ def test_what_must_outlast_a_session_does(seed: int, seconds: float) -> None:
     for fault in schedule(seed, seconds):
         if fault.kind in (Kind.FREEZE_WORKER, Kind.FREEZE_AT_POINT, Kind.NETWORK_CUT, Kind.NETWORK_BLACKHOLE):
             assert 9 <= fault.seconds <= 12
+
+
+@given(seeds, lengths)
+def test_after_a_kill_alone_there_is_calm_for_long_enough_to_judge_it(seed: int, seconds: float) -> None:
+    found = scenes(schedule(seed, seconds))
+    for scene, following in pairwise(found):
+        if len(scene) == 1 and scene[0].kind in (Kind.KILL_WORKER, Kind.ROLLING_RESTART):
+            assert following[0].calm > AFTER
+        assert following[0].calm > BEFORE
 
 
 @given(seeds, lengths)

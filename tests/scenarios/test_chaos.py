@@ -1,0 +1,60 @@
+"""`python -m chaos` itself: a short run of a seed that is known, and one that is interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streams.local import running
+from tests.scenarios.world import eventually
+
+PROJECT = Path(__file__).parents[2]
+SEED, SECONDS = 5, 90
+
+
+def command(var: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "chaos", "--only", "faults", "--var", str(var), *options]
+
+
+@pytest.mark.timeout(900)
+def test_every_order_cent_and_unit_survives_ninety_seconds_of_faults(tmp_path: Path) -> None:
+    options = ["--seed", str(SEED), "--seconds", str(SECONDS), "--json"]
+    ended = subprocess.run(
+        command(tmp_path, *options), cwd=PROJECT, capture_output=True, text=True, timeout=890, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)["faults"]
+    assert len({fault["kind"] for fault in report["run"]["faults"]}) >= 5
+    assert all(fault["confirmed"] for fault in report["run"]["faults"])
+    assert report["run"]["orders"] > 1000
+
+
+def workers_in(var: Path) -> list[psutil.Process]:
+    """Processes that were started to work in this directory."""
+    found = []
+    for lock in var.glob("faults/workers/*/slot-*/lock"):
+        text = lock.read_text()
+        if text and psutil.pid_exists(int(text)):
+            found.append(psutil.Process(int(text)))
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command(tmp_path), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as chaos:
+        eventually(lambda: len(workers_in(tmp_path)) == 3, "three workers", timeout=150)
+        started = [chaos, *workers_in(tmp_path), *psutil.Process(chaos.pid).children(recursive=True)]
+        chaos.send_signal(signal.SIGINT)
+        _, said = chaos.communicate(timeout=60)
+    assert chaos.returncode == 130
+    assert said.endswith("interrupted: all that was started has ended\n")
+    assert running(tmp_path / "faults") is None
+    assert [process for process in started if psutil.pid_exists(process.pid)] == []
