@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -33,13 +34,12 @@ async def create(bootstrap: str, topic: str) -> None:
         await topics.create([TopicSpec(topic, PARTITIONS, 1, {})])
 
 
-async def delete_all_but(bootstrap: str, kept: Sequence[str]) -> None:
-    """Delete the topics of a run, whatever its program has called them."""
+async def delete_topics_of(bootstrap: str, run: str) -> None:
+    """Delete a run's topics: every peer's program puts its name into those that it makes."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        names = [name for name in await admin.list_topics() if name not in kept and not name.startswith("__")]
-        await admin.delete_topics(names)
+        await admin.delete_topics([name for name in await admin.list_topics() if run in name])
     finally:
         await admin.close()
 
@@ -81,11 +81,9 @@ async def watch_growth(
     `cpu` tells the processor time that the program has used, and raises when it has ended. Raises
     NotMeasured when the topic is not complete after `timeout` seconds.
     """
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
-    await consumer.start()
     samples: list[Sample] = []
     try:
-        async with asyncio.timeout(timeout):
+        async with _consumer(bootstrap) as consumer, asyncio.timeout(timeout):
             while not _complete(samples, events):
                 used = cpu()
                 end = sum((await consumer.end_offsets(_partitions(topic))).values())
@@ -95,8 +93,6 @@ async def watch_growth(
     except TimeoutError:
         end = samples[-1].end if samples else 0
         raise NotMeasured(f"{end:,} of {events:,} events came out within {timeout:.0f} s") from None
-    finally:
-        await consumer.stop()
     return samples
 
 
@@ -110,35 +106,31 @@ async def check_each_once(bootstrap: str, topic: str, form: Format, events: int)
     """Read what is committed: every event must be there, and none twice. Raises NotMeasured."""
     decode = decoder(form, COUNTED)
     seen = bytearray(events)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", max_partition_fetch_bytes=4 << 20
-    )
-    await consumer.start()
-    try:
+    async with _consumer(bootstrap) as plain:  # one that reads committed is not told of open transactions
+        ends = await plain.end_offsets(_partitions(topic))
+    async with _consumer(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(_partitions(topic))
         await consumer.seek_to_beginning()
-        ends = await _ends(bootstrap, topic)
         deadline = time.perf_counter() + COMMITTED_WITHIN
         while await _behind(consumer, ends) and time.perf_counter() < deadline:
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 for record in records:
                     seen[decode(record.value)["i"]] += 1
-    finally:
-        await consumer.stop()
     missing, doubled = seen.count(0), sum(1 for times in seen if times > 1)
     if missing or doubled:
         raise NotMeasured(f"of {events:,} events {missing:,} did not come out and {doubled:,} more than once")
 
 
-async def _ends(bootstrap: str, topic: str) -> Mapping[TopicPartition, int]:
-    """Where the topic ends, open transactions included: who reads committed is told of less."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+@asynccontextmanager
+async def _consumer(bootstrap: str, **options: Any) -> AsyncIterator[Any]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **options)
     await consumer.start()
+    # Its tasks begin now: stopping one that has not begun ends whoever stops it with a CancelledError.
+    await asyncio.sleep(0)
     try:
-        ends: Mapping[TopicPartition, int] = await consumer.end_offsets(_partitions(topic))
+        yield consumer
     finally:
         await consumer.stop()
-    return ends
 
 
 async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:

@@ -18,7 +18,7 @@ from statistics import median
 
 import psutil
 
-from benchmarks.kafka import check_each_once, create, delete_all_but, preload, watch_growth
+from benchmarks.kafka import check_each_once, create, delete_topics_of, preload, watch_growth
 from benchmarks.peers.catalog import LANE, Peer, catalog
 from benchmarks.peers.workload import KEYS, PARTITIONS, Format, Run
 from benchmarks.rate import WARM_UP, Rate, rate_of
@@ -92,7 +92,7 @@ def alternate(
                 form=form,
             )
             rate = asyncio.run(run_once(ground, peer, run, events))
-            asyncio.run(delete_all_but(ground.bootstrap, list(sources.values())))
+            asyncio.run(delete_topics_of(ground.bootstrap, name))
             says = f"{rate.per_second:>10,.0f} events/s {rate.cpu:6.1f} s CPU"
             ground.say(f"  {form} run {number + 1}  {peer.name:22}{says}")
             rates[peer.name].append(rate)
