@@ -9,10 +9,9 @@ Longer than other modules: opening, reading, committing and reopening are one li
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
-from typing import Any, TypeVar
 
 import structlog
 
@@ -34,12 +33,11 @@ from streams.recovery import (
 )
 from streams.reopening import Reopen, Reopening, is_expected
 from streams.staging import writes_of
+from streams.stopping import unless
 from streams.timers import due_timers
 from streams.transactions import commit
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 #: How long a full lane waits for room before it looks again, in seconds.
 FULL_PAUSE = 0.2
@@ -146,36 +144,23 @@ class Lane:
         self._pipeline = None
         self._in_commit = 0
         async with AsyncExitStack() as opened:
-            reader = await self._unless_stopped(self._cluster.reader())
+            reader = await unless(self._stopping, self._cluster.reader())
             if reader is None:
                 return
             opened.push_async_callback(reader.close)
             # A loop: membership may have become unsure again before this lane had its turn.
             while self._may_open is not None and not self._may_open.is_set():
-                await self._unless_stopped(self._may_open.wait())
+                await unless(self._stopping, self._may_open.wait())
                 if self._stopping.is_set():
                     return
             producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
             opened.push_async_callback(producer.discard)
-            pipeline = await self._unless_stopped(self._open(producer, reader))
+            pipeline = await unless(self._stopping, self._open(producer, reader))
             if pipeline is not None:
                 self._pipeline = pipeline
                 opened.push_async_callback(pipeline.close)
                 self.state = LaneState.OPEN
                 await self._work(pipeline, producer, reader)
-
-    async def _unless_stopped(self, opening: Coroutine[Any, Any, T]) -> T | None:
-        """Opening can take long; a lane that is told to stop meanwhile gives up at once, with None."""
-        task = asyncio.ensure_future(opening)
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            if not task.done():
-                task.cancel()
-            await asyncio.gather(task, stopping, return_exceptions=True)
-        return None if task.cancelled() else task.result()
 
     async def _open(self, producer: Transactions, reader: Reader) -> Pipeline:
         """In this order: fence the old owner, recover, learn the positions, go (design rule 3)."""
@@ -223,7 +208,7 @@ class Lane:
         if not is_expected(error):
             log.error("lane_error", lane=self.number, exc_info=error)
         if isinstance(verdict, Reopen):
-            await self._unless_stopped(self._clock.sleep(verdict.after))
+            await unless(self._stopping, self._clock.sleep(verdict.after))
         else:
             self.state = LaneState.QUARANTINED
             log.critical(

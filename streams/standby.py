@@ -11,6 +11,7 @@ from streams.changes import Writes
 from streams.inbox import bucket_length
 from streams.ports import Clock, Cluster, Stores
 from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions, touch
+from streams.stopping import unless
 
 log = structlog.get_logger(__name__)
 
@@ -41,10 +42,10 @@ class Standby:
         """Follow until stopped; after an error, begin again where the store stands."""
         while not self._stopping.is_set():
             try:
-                await self._follow()
+                await unless(self._stopping, self._follow())
             except Exception:
                 log.exception("standby_restarts", lane=self.number)
-                await self._clock.sleep(RETRY_DELAY)
+                await unless(self._stopping, self._clock.sleep(RETRY_DELAY))
 
     async def _follow(self) -> None:
         tables = changelog_partitions(self._app, self.number)
@@ -61,7 +62,7 @@ class Standby:
                 )
                 await reader.assign(positions)
                 touched = self._clock.now()
-                while not self._stopping.is_set():
+                while True:
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
                     self.records += restore(store, self._writes, tables, batches)
                     if not batches and self._clock.now() - touched > TOUCH_INTERVAL:

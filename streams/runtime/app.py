@@ -44,6 +44,8 @@ S = TypeVar("S", bound=Settings)
 
 #: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
 SHUTDOWN_LIMIT = 30.0
+#: For what is still to be done when all services have ended, in seconds.
+LAST_TURNS = 0.05
 EXIT_HUNG = 70
 EXIT_FAILED = 1
 
@@ -66,6 +68,10 @@ class _Worker(FaustWorker):
     def give_up(self) -> None:
         """Stop as on a signal; the exit code will tell that something was wrong."""
         self._schedule_shutdown(SIGTERM)
+
+    async def _sentinel_task(self) -> None:
+        """Let closed connections go. Faust takes a second for it, in which this worker's lanes rest."""
+        await asyncio.sleep(LAST_TURNS)
 
     def stop_and_shutdown(self) -> None:
         """End with code 1, and without Faust's traceback, when an error that was logged is the reason."""

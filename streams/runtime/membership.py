@@ -6,6 +6,7 @@ buffers, acks and seeks stands between the broker and the lane.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,8 @@ log = structlog.get_logger(__name__)
 #: aiokafka compares it with the time since the last poll, and tells no broker: 2**31 would be 25 days.
 NEVER_MS = 2**62
 WATCH_INTERVAL = 1.0
+#: Until a member that asks for a decision joins again, in seconds: longer than its lanes take to open.
+REJOIN_AFTER = 3.0
 
 
 class _Listener(ConsumerRebalanceListener):
@@ -99,8 +102,11 @@ class Membership(FaustConsumer):
         """Nothing to seek."""
 
     def request_rebalance(self) -> None:
-        """Join again; called in the consumer's thread."""
-        self._thread._ensure_consumer()._coordinator.request_rejoin()
+        """Join again, soon; called in the consumer's thread. Not at once: no lane opens in a rebalance, and a
+        worker that was restarted would have its lanes wait until every other member has joined.
+        """
+        coordinator = self._thread._ensure_consumer()._coordinator
+        asyncio.get_running_loop().call_later(REJOIN_AFTER, coordinator.request_rejoin)
 
     def generation(self) -> int:
         """The group generation that this worker is a member of."""
