@@ -1,0 +1,194 @@
+"""One application of the growth workload on a broker: its topics, what fills them, how far it has come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks.growth.packing import Packed, Packing, fill, packer
+from benchmarks.growth.process import WorkerProcess
+from benchmarks.growth.workload import COUNTS, Count, application, events_topic
+from benchmarks.rate import Rate, Sample, rate_of
+from benchmarks.sections import NotMeasured
+from streams.changes import INBOX, Writes
+from streams.codecs import encode_row
+from streams.envelope import ID, SOURCE
+from streams.inbox import Inbox, bucket_length
+from streams.layout import murmur2
+from streams.ports import TP
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.topics import ensure_topics
+from streams.settings import Settings
+from streams.table import row_key
+from streams.testing.store import MemoryStores
+
+_MODULE = "benchmarks.growth.worker"
+_CLIENT = b"growth"
+_LOOK_EVERY = 0.02
+_HANDLED_WITHIN = 300.0
+#: Records packed at once before they are sent, which bounds what lies here in memory.
+_AT_ONCE = 250_000
+
+
+class Ground:
+    """An application with a name of its own; use it `async with`. Its workers' files lie in `var`."""
+
+    def __init__(
+        self, bootstrap: str, var: Path, name: str, *, partitions: int = 4, lanes: int = 4, **more: str
+    ) -> None:
+        """`more` are further settings of its workers, by their names without the prefix, in capitals."""
+        self.bootstrap = bootstrap
+        self.var = var
+        self.name = name
+        self._environment = {
+            "STEADFAUST_APP_ID": name,
+            "STEADFAUST_BOOTSTRAP": bootstrap,
+            "STEADFAUST_PARTITIONS": str(partitions),
+            "STEADFAUST_LANES": str(lanes),
+            "STEADFAUST_REPLICATION": "1",
+            "STEADFAUST_STANDBYS": "0",
+            "STEADFAUST_WEB_PORT": "0",
+            **{f"STEADFAUST_{setting}": value for setting, value in more.items()},
+        }
+        settings = Settings(
+            app_id=name,
+            partitions=partitions,
+            lanes=lanes,
+            max_message_bytes=int(more.get("MAX_MESSAGE_BYTES", 1_000_000)),
+        )
+        self.layout = settings.layout()
+        self.app = application(self.layout, settings.delivery())
+        self.topic = events_topic(name)
+        self.sources = [TP(self.topic, number) for number in range(partitions)]
+        self._cluster = KafkaCluster(bootstrap)
+        self._workers = 0
+        self._events = 0
+
+    async def __aenter__(self) -> Self:
+        await ensure_topics(self.app, self.bootstrap, replication=1)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._cluster.close()
+
+    def worker(self, *, machine: str = "") -> WorkerProcess:
+        """A worker process, not started; on another `machine` it finds no store of an earlier one."""
+        self._workers += 1
+        var = self.var / machine if machine else self.var
+        log = self.var / "log" / f"{self.name}-{self._workers}.log"
+        return WorkerProcess(_MODULE, {**self._environment, "STEADFAUST_VAR": str(var)}, log)
+
+    # -- what is there before --------------------------------------------------------------------------
+
+    async def preload_rows(self, number: int) -> None:
+        """So many rows in the table's changelog, as if as many keys had had an event each."""
+        topic = self.app.tables[COUNTS.name].changelog
+        await fill(self.bootstrap, topic, self._rows(number), at_once=_AT_ONCE)
+
+    def _rows(self, number: int) -> Iterator[Packed]:
+        value = encode_row(self.app.tables[COUNTS.name].codec, Count(n=1))
+        stride = _coprime(number)
+        for i in range(number):  # in no order, as changelogs are
+            key = b"k%d" % (i * stride % number)
+            yield self._partition_of(key), row_key(key), value, []
+
+    def _partition_of(self, key: bytes) -> int:
+        # Not the layout's, which remembers what it has hashed: millions of keys come once each.
+        return (murmur2(key) & 0x7FFFFFFF) % self.layout.partitions
+
+    async def preload_ids(self, number: int) -> None:
+        """So many ids in the inbox's changelog, none of which an event will have."""
+        await fill(self.bootstrap, self.layout.changelog(INBOX), self._ids(number), at_once=_AT_ONCE)
+
+    def _ids(self, number: int) -> Iterator[Packed]:
+        (handler,) = self.app.routes[self.topic].handlers
+        retention = self.app.delivery.inbox_retention
+        inbox = Inbox(MemoryStores().open(0), Writes(bucket_length(retention)), retention)
+        value = inbox.entry(b"", int(time.time() * 1000), b"").value or b""
+        for i in range(number):
+            yield (
+                i % self.layout.partitions,
+                inbox.key(handler.name_bytes, _CLIENT, b"before-%d" % i),
+                value,
+                [],
+            )
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def events(self, number: int, *, keys: int, size: int = 0) -> Iterator[Packed]:
+        """Events with new ids, in strides over all keys; each is padded by `size` bytes."""
+        stride = _coprime(keys)
+        pad = b"x" * size
+        for i in range(self._events, self._events + number):
+            key = b"k%d" % (i * stride % keys)
+            value = b'{"k":"%s","i":%d,"pad":"%s"}' % (key, i, pad)
+            yield self._partition_of(key), key, value, [(ID, b"%d" % i), (SOURCE, _CLIENT)]
+        self._events += number
+
+    async def send(self, events: Iterable[Packed]) -> int:
+        """Put events into the topic; returns how many."""
+        return await fill(self.bootstrap, self.topic, events, at_once=_AT_ONCE)
+
+    async def burst(self, events: Iterable[Packed], *workers: WorkerProcess) -> Rate:
+        """What workers make of events that all come at once. Raises NotMeasured when not all are handled, or
+        in too few steps to tell.
+        """
+        async with packer(self.bootstrap) as producer:
+            packing = Packing(self.topic)
+            packing.add(producer, events)
+            before = await self.handled()
+            watching = asyncio.create_task(self.watch(before + packing.records, *workers))
+            await packing.send(producer)
+            samples = await watching
+        try:
+            return rate_of([replace(sample, end=sample.end - before) for sample in samples], packing.records)
+        except ValueError as error:
+            raise NotMeasured(f"{self.name}: {error}") from error
+
+    async def watch(self, target: int, *workers: WorkerProcess) -> list[Sample]:
+        """Samples of how many events are handled, from the first growth until `target` are."""
+        samples = [Sample(time.perf_counter(), await self.handled(), _cpu(workers))]
+        deadline = time.monotonic() + _HANDLED_WITHIN
+        while samples[-1].end < target:
+            handled = await self.handled()
+            if handled > samples[-1].end:
+                samples.append(Sample(time.perf_counter(), handled, _cpu(workers)))
+            for worker in workers:
+                worker.must_run(f"{target:,} events are handled")
+            if time.monotonic() > deadline:
+                raise NotMeasured(
+                    f"{samples[-1].end:,} of {target:,} events were handled within {_HANDLED_WITHIN:g} s:"
+                    f" see {', '.join(str(worker.log) for worker in workers)}"
+                )
+            await asyncio.sleep(_LOOK_EVERY)
+        return samples
+
+    async def first_handled(self, worker: WorkerProcess) -> float:
+        """Wait until the next event is handled; returns when, on the clock of `time.time`."""
+        before = await self.handled()
+        await self.watch(before + 1, worker)
+        return time.time()
+
+    async def handled(self) -> int:
+        """Events of which the handling is committed: clients' topics are dense, so positions count them."""
+        return sum((await self.positions(self.sources)).values())
+
+    async def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """Where the group stands; partitions of which nothing is handled are left out."""
+        return await self._cluster.committed(self.name, tps)
+
+
+def _cpu(workers: Iterable[WorkerProcess]) -> float:
+    return sum(worker.cpu_seconds for worker in workers)
+
+
+def _coprime(keys: int) -> int:
+    """A stride that comes to every key before it comes to one again."""
+    return next(stride for stride in (7919, 7927, 1) if keys % stride)

@@ -1,0 +1,110 @@
+"""What the parts of the growth section have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.growth.ground import Ground
+from benchmarks.growth.process import WorkerProcess
+from benchmarks.rate import Rate
+from benchmarks.sections import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where and how much to measure; `quick` takes less of everything."""
+
+    bootstrap: str
+    var: Path
+    runs: int
+    quick: bool
+    say: Callable[[str], None]
+
+    def sized(self, whole: int, quick: int) -> int:
+        """The number that this run takes."""
+        return quick if self.quick else whole
+
+    def ground(self, name: str, **choices: Any) -> Ground:
+        """An application of this name."""
+        return Ground(self.bootstrap, self.var, f"growth-{name}", **choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a part found: its table, its numbers by name, sentences about them."""
+
+    table: Table
+    numbers: Mapping[str, Any]
+    notes: Sequence[str] = ()
+
+
+Part = Callable[[Plan], Coroutine[Any, Any, Found]]
+
+
+class Bursts:
+    """Bursts of one setting, over its runs."""
+
+    def __init__(self) -> None:
+        self._bursts: list[Rate] = []
+        self._peak = 0
+
+    async def take(
+        self, ground: Ground, *workers: WorkerProcess, events: int, keys: int, size: int = 0
+    ) -> str:
+        """Measure one; returns what to say of it."""
+        burst = await ground.burst(ground.events(events, keys=keys, size=size), *workers)
+        self._bursts.append(burst)
+        self._peak = max(self._peak, *(worker.peak for worker in workers))
+        return f"{burst.per_second:,.0f} events/s, {burst.cpu:.1f} s of CPU for 100,000"
+
+    @property
+    def rate(self) -> float:
+        """Events a second, the median."""
+        return median(burst.per_second for burst in self._bursts)
+
+    @property
+    def cpu(self) -> float:
+        """Processor time of the workers for 100,000 events, in seconds, the median."""
+        return median(burst.cpu for burst in self._bursts)
+
+    @property
+    def peak(self) -> int:
+        """The most memory that one worker took, in bytes."""
+        return self._peak
+
+    def numbers(self) -> dict[str, float]:
+        """As the report has them."""
+        return {
+            "events_per_second": round(self.rate),
+            "cpu_seconds_per_100000": round(self.cpu, 1),
+            "peak_mb": round(self.peak / 1e6),
+        }
+
+    def cells(self) -> list[str]:
+        """As a table has them: events/s, CPU, memory."""
+        return [f"{self.rate:,.0f}", f"{self.cpu:.1f}", f"{self.peak / 1e6:,.0f}"]
+
+
+BURST_COLUMNS = ("events/s", "CPU s / 100,000", "peak MB")
+
+
+def ratio(of: float, to: float) -> str:
+    """How it is printed."""
+    return f"{of / to:.2f}"
+
+
+def short(number: int) -> str:
+    """10 thousand, 5 million."""
+    for size, name in ((1_000_000, "million"), (1000, "thousand")):
+        if number >= size and number % size == 0:
+            return f"{number // size} {name}"
+    return f"{number:,}"
+
+
+def bursts_by(settings: Iterable[Any]) -> dict[Any, Bursts]:
+    """Empty bursts for each setting."""
+    return {setting: Bursts() for setting in settings}

@@ -1,0 +1,33 @@
+"""From the start of a worker's process to its first message handled and committed."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benchmarks.growth.part import Found, Plan
+from benchmarks.sections import Table
+
+_CUTS = ((16, 8), (64, 4), (64, 64))
+
+
+async def measure(plan: Plan) -> Found:
+    """With nothing to recover, at the default cut and at larger ones; the application's first start apart."""
+    rows, numbers = [], {}
+    for partitions, lanes in _CUTS:
+        cut = f"{partitions} / {lanes}"
+        async with plan.ground(f"start-{partitions}-{lanes}", partitions=partitions, lanes=lanes) as ground:
+            taken = []
+            for _ in range(plan.runs + 1):
+                await ground.send(ground.events(1000, keys=1000))
+                with ground.worker() as worker:
+                    taken.append(await ground.first_handled(worker) - worker.started)
+            plan.say(f"  {cut}: {', '.join(f'{seconds:.2f}' for seconds in taken)} s")
+        again = median(taken[1:])
+        rows.append([cut, f"{taken[0]:.2f}", f"{again:.2f}"])
+        numbers[f"{partitions}x{lanes}"] = {"first": round(taken[0], 2), "again": round(again, 2)}
+    table = Table(
+        "From the start of a worker to its first message, in seconds",
+        ("partitions / lanes", "first start ever", "later ones"),
+        rows,
+    )
+    return Found(table, {"start": numbers})

@@ -1,0 +1,75 @@
+"""What a growing worker does: count events by key, remember their ids, pass each one on.
+
+Each application has topics of its own, so that several can lie on one broker.
+"""
+
+# Annotations are evaluated here, not kept as text: they name classes that are made for each application.
+
+from typing import ClassVar
+
+from streams.application import Application, Delivery
+from streams.choreography import Choreography, choreography, on
+from streams.codecs import json_without_schema
+from streams.handlers import Service
+from streams.layout import Layout
+from streams.message import Message, Row
+from streams.outcome import Outcome, outcome
+from streams.table import Table
+
+
+class Count(Row, frozen=True):
+    """How many events a key has had."""
+
+    n: int
+
+
+COUNTS = Table("counts", Count)
+
+
+def events_topic(app_id: str) -> str:
+    """Where an application's events come from."""
+    return f"{app_id}.event.made.v1"
+
+
+def wiring(app_id: str) -> Choreography:
+    """The workload on the topics of an application."""
+
+    class EventMade(Message, frozen=True):
+        """An event; `pad` makes it as large as wanted."""
+
+        TOPIC: ClassVar[str] = events_topic(app_id)
+        k: str
+        i: int
+        pad: str = ""
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    class EventCounted(Message, frozen=True):
+        """The event passed on, with all that it carries."""
+
+        TOPIC: ClassVar[str] = f"{app_id}.event.counted.v1"
+        k: str
+        i: int
+        n: int
+        pad: str = ""
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    service = Service("growth")
+
+    @service.handler(sends=(EventCounted,), count=COUNTS)
+    def count(event: EventMade, count: Count | None) -> Outcome:
+        """Count and pass on."""
+        n = 1 if count is None else count.n + 1
+        return outcome(count=Count(n=n), send=[EventCounted(k=event.k, i=event.i, n=n, pad=event.pad)])
+
+    return choreography(on(EventMade, count))
+
+
+def application(layout: Layout, delivery: Delivery) -> Application:
+    """The workload, bound."""
+    return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
