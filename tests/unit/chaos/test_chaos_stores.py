@@ -55,9 +55,10 @@ class Lane:
 
     def log(self, *changes: Change) -> None:
         """As committed records, each transaction with its marker."""
-        for table, key, value, _ in changes:
-            tp = TP(f"app-{table}-changelog", PARTITION)
-            self.rebuilt.add(table, Written(*tp, self.ends.get(tp, 0), key, value))
+        for change in changes:
+            tp = TP(f"app-{change.table}-changelog", PARTITION)
+            record = Written(*tp, self.ends.get(tp, 0), change.key, change.value)
+            self.rebuilt.add(change.table, record)
             self.ends[tp] = self.ends.get(tp, 0) + 2
 
     def write(self, *changes: Change, behind: Mapping[str, int] | None = None) -> None:
