@@ -1,0 +1,1 @@
+"""The lane's protocol as a model, explored exhaustively: `python -m chaos.model`."""

@@ -1,0 +1,251 @@
+"""A worker's side of the model: the life of its lane, and its standby when it has not got the lane.
+
+A frozen worker is one that takes no step for a while: in every state it may stand still, for as long as the
+others like, and wake up. So neither freezing nor the session timeout has a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from chaos.model import kafka as broker
+from chaos.model.kafka import Ids, Kafka, Staged, Transaction, stable
+from chaos.model.spec import Opening, Spec
+from chaos.model.store import Store, applied, copies, cut_short
+
+
+class Phase(IntEnum):
+    """Where a lane stands. What is between two of these has no effect that anybody else could see."""
+
+    IDLE = 0  # without the lane, perhaps as its standby; a dead worker is one that stays so
+    OPENING = 1
+    READY = 2
+    SENDING = 3
+    ENDING = 4
+    STOPPED = 5  # by PositionLost
+
+
+class Worker(NamedTuple):
+    """A worker, `told` or not that the lane is its own. `opened` counts the steps of opening that are done,
+    `ends` is up to where it recovers or has written the changelogs, `at` its position in the source, `batch`
+    how many messages are staged, `disagreed` the two positions that did so when it last opened.
+    """
+
+    phase: Phase = Phase.IDLE
+    told: bool = False
+    store: Store = Store()
+    opened: int = 0
+    ends: tuple[int, int] | None = None
+    at: int = 0
+    batch: int = 0
+    disagreed: tuple[int, int] | None = None
+
+    def closed(self, phase: Phase) -> Worker:
+        """Without all that a session has in memory; what it has seen disagree is kept for the next one."""
+        return Worker(phase, self.told, self.store, disagreed=self.disagreed)
+
+
+class Move(NamedTuple):
+    """What a worker may do next, and what that makes of it and of Kafka."""
+
+    label: str
+    worker: Worker
+    kafka: Kafka
+    is_fault: bool = False
+
+
+class Moves:
+    """What one worker may do."""
+
+    def __init__(self, spec: Spec, number: int) -> None:
+        self._spec = spec
+        self._number = number
+        self._id = 0 if spec.fixed_id else number
+        self._phases: dict[Phase, Callable[[Worker, Kafka], Iterator[Move]]] = {
+            Phase.IDLE: self._follow,
+            Phase.OPENING: self._open,
+            Phase.READY: self._stage,
+            Phase.SENDING: self._finish_sending,
+            Phase.ENDING: self._finish_commit,
+        }
+
+    def can_commit(self, worker: Worker, kafka: Kafka) -> bool:
+        """Whether Kafka would take a commit from it: it is open, and nobody has fenced it."""
+        is_open = worker.phase in (Phase.READY, Phase.SENDING, Phase.ENDING)
+        return is_open and kafka.ids[self._id].holder == self._number
+
+    def of(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        """Everything that it may do in a state."""
+        yield from self._faults(worker, kafka)
+        yield from self._membership(worker, kafka)
+        if act := self._phases.get(worker.phase):
+            yield from act(worker, kafka)
+
+    # -- faults and membership --------------------------------------------------------------------------
+
+    def _faults(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        store = worker.store
+        after = broker.let_go(kafka, self._id, self._number)
+        dead = Worker(Phase.IDLE, store=store)
+        if worker != dead:
+            yield Move("is killed", dead, after, is_fault=True)
+        if store != Store():
+            yield Move("is killed and loses its disk", dead._replace(store=Store()), after, is_fault=True)
+        for what, older in cut_short(store, kafka):
+            label = f"loses power, and with it the last write of {what}"
+            yield Move(label, dead._replace(store=older), after, is_fault=True)
+        if worker.phase in (Phase.OPENING, Phase.READY, Phase.SENDING, Phase.ENDING):
+            yield self._in_doubt(worker, kafka, after)
+
+    def _in_doubt(self, worker: Worker, kafka: Kafka, after: Kafka) -> Move:
+        """An answer that does not come in time, or any other error."""
+        if self._spec.reopens_after_doubt or worker.phase is not Phase.ENDING:
+            label = "has an error or no answer: discards its producer, is to open again"
+            return Move(label, worker.closed(Phase.OPENING), after, is_fault=True)
+        label = "gets no answer: takes the transaction for aborted and goes on with the same producer"
+        if kafka.ids[self._id].transaction is Transaction.ONGOING:
+            after = after.with_id(self._id, transaction=Transaction.PREPARE_ABORT, ending=False)
+        again = worker._replace(phase=Phase.READY, ends=None, batch=0)
+        return Move(label, again, after, is_fault=True)
+
+    def _membership(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        assigned = kafka.assigned == self._number
+        if assigned and not worker.told:
+            phase = Phase.OPENING if worker.phase is Phase.IDLE else worker.phase
+            yield Move("is told that the lane is its own", worker._replace(told=True, phase=phase), kafka)
+        in_commit = worker.phase in (Phase.SENDING, Phase.ENDING)
+        if not assigned and worker.told:
+            left = worker._replace(told=False) if in_commit else Worker(store=worker.store)
+            yield Move("is told that it has lost the lane", left, kafka)
+        if not worker.told and worker.phase is not Phase.IDLE:
+            after = broker.let_go(kafka, self._id, self._number)
+            label = "gives up the commit in flight and closes the lane" if in_commit else "closes the lane"
+            yield Move(label, Worker(store=worker.store), after)
+
+    # -- opening ----------------------------------------------------------------------------------------
+
+    def _follow(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        if self._spec.standby and not worker.told:
+            ends = (len(kafka.rows), len(kafka.marks))
+            for what, store in copies(worker.store, kafka, ends):
+                yield Move(f"follows as a standby, {what}", worker._replace(store=store), kafka)
+
+    def _open(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        if worker.told:
+            step = self._spec.opening[worker.opened]
+            if step is Opening.FENCE:
+                yield from self._fence(worker, kafka)
+            elif step is Opening.POSITIONS:
+                yield self._next(worker._replace(at=kafka.offset), kafka, f"reads position {kafka.offset}")
+            else:
+                yield from self._recover(worker, kafka, to_stable=step is Opening.RECOVER_TO_STABLE)
+
+    def _fence(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        initialised = broker.initialise(kafka, self._id, self._number)
+        if initialised is None:
+            return
+        kafka, done = initialised
+        if done:
+            yield self._next(worker, kafka, "initialises its id: other producers of it are fenced")
+        else:
+            yield Move("initialises its id: the transaction left open is to be aborted", worker, kafka)
+
+    def _recover(self, worker: Worker, kafka: Kafka, *, to_stable: bool) -> Iterator[Move]:
+        if worker.ends is None:
+            logs = (kafka.rows, kafka.marks)
+            rows, marks = (stable(log) if to_stable else len(log) for log in logs)
+            which = "last stable offsets" if to_stable else "high watermarks"
+            label = f"asks for the {which} of its changelogs, {rows} and {marks}"
+            yield self._recovered(worker._replace(ends=(rows, marks)), kafka, label)
+        elif _has_recovered(worker, kafka):
+            yield self._recovered(worker, kafka, "passes over what was aborted")
+        else:
+            for what, store in copies(worker.store, kafka, worker.ends):
+                yield self._recovered(worker._replace(store=store), kafka, f"recovers, {what}")
+
+    def _recovered(self, worker: Worker, kafka: Kafka, label: str) -> Move:
+        if _has_recovered(worker, kafka):
+            return self._next(worker._replace(ends=None), kafka, f"{label}: there is no more")
+        return Move(label, worker, kafka)
+
+    def _next(self, worker: Worker, kafka: Kafka, label: str) -> Move:
+        """The next step of opening; after the last, the positions are compared and the lane is open."""
+        worker = worker._replace(opened=worker.opened + 1)
+        if worker.opened < len(self._spec.opening):
+            return Move(label, worker, kafka)
+        disagreement = (worker.at, worker.store.position)
+        if worker.at == worker.store.position or not self._spec.compares_positions:
+            opened = Worker(Phase.READY, worker.told, worker.store, at=worker.at)
+            return Move(f"{label}; the lane is open", opened, kafka)
+        told = f"{label}; the changelog says {worker.store.position}"
+        if self._spec.asks_again and worker.disagreed != disagreement:
+            again = worker.closed(Phase.OPENING)._replace(disagreed=disagreement)
+            return Move(f"{told}: is to open again", again, broker.let_go(kafka, self._id, self._number))
+        stopped = worker.closed(Phase.STOPPED)._replace(disagreed=None)
+        return Move(f"{told}: stops with PositionLost", stopped, kafka)
+
+    # -- committing -------------------------------------------------------------------------------------
+
+    def staged(self, worker: Worker, count: int) -> Staged:
+        """What the next messages do, over the store."""
+        store = worker.store
+        ids: Ids = ()
+        for message in self._spec.messages[worker.at : worker.at + count]:
+            if not self._spec.inbox or message not in (*store.inbox, *ids):
+                ids = (*ids, message)
+        return Staged(ids, (*store.row, *ids), worker.at + count)
+
+    def _fenced(self, worker: Worker, kafka: Kafka, doing: str) -> Move:
+        after = broker.let_go(kafka, self._id, self._number)
+        return Move(f"{doing}: is fenced, is to open again", worker.closed(Phase.OPENING), after)
+
+    def _stage(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        each = kafka.ids[self._id]
+        left = len(self._spec.messages) - worker.at
+        if not worker.told or not left:
+            return
+        if each.holder != self._number:
+            yield self._fenced(worker, kafka, "begins and sends")
+        elif each.transaction is Transaction.EMPTY:  # else the coordinator has it ask again
+            for count in range(1, min(left, self._spec.max_batch) + 1):
+                staged = self.staged(worker, count)
+                label = f"stages messages {worker.at} to {worker.at + count - 1}, begins and sends"
+                sending = worker._replace(phase=Phase.SENDING, batch=count)
+                yield Move(label, sending, broker.add(kafka, self._id, staged))
+
+    def _finish_sending(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        each = kafka.ids[self._id]
+        if each.holder != self._number:
+            yield self._fenced(worker, kafka, "sends")
+            return
+        staged = self.staged(worker, worker.batch)
+        if self._spec.awaits_sends and each.written < len(staged.parts):
+            return
+        ends = (len(kafka.rows), len(kafka.marks))
+        ending = worker._replace(phase=Phase.ENDING, ends=ends)
+        label = "has all answers, sends EndTxn" if self._spec.awaits_sends else "sends EndTxn"
+        if not self._spec.store_after_commit:
+            ending = ending._replace(store=applied(worker.store, staged, ends))
+            label = f"writes RocksDB, then {label}"
+        yield Move(label, ending, broker.end(kafka, self._id))
+
+    def _finish_commit(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+        if self._number in kafka.answers:
+            store = worker.store
+            if self._spec.store_after_commit:
+                assert worker.ends is not None
+                store = applied(store, self.staged(worker, worker.batch), worker.ends)
+            ready = Worker(Phase.READY, worker.told, store, at=worker.at + worker.batch)
+            after = broker.let_go(kafka, self._id, self._number)
+            yield Move("hears that it has committed, writes RocksDB", ready, after)
+        elif kafka.ids[self._id].holder != self._number:
+            yield self._fenced(worker, kafka, "commits")
+
+
+def _has_recovered(worker: Worker, kafka: Kafka) -> bool:
+    """Whether both changelogs were read to their ends; over what was aborted meanwhile a reader passes."""
+    assert worker.ends is not None
+    rows, marks = min(worker.ends[0], len(kafka.rows)), min(worker.ends[1], len(kafka.marks))
+    return worker.store.rows_at >= rows and worker.store.marks_at >= marks

@@ -1,0 +1,48 @@
+"""Two workers open one lane at the same time: one fences the other before that one has got to its positions.
+
+Found by the model of the protocol (`chaos/model`). The lane that was overtaken compared the group's position
+of after the other's commit with a changelog read before it, and stopped for good with PositionLost.
+"""
+
+from __future__ import annotations
+
+import pytest
+from lane_checker import check, check_store
+from lane_workloads import counting
+from lane_worlds import World
+
+from streams.errors import PositionLost
+from streams.testing.faults import ScriptedFaults
+
+
+@pytest.mark.xfail(raises=PositionLost, strict=True, reason="Lane.run stops at the first disagreement")
+async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    events = [world.event(work, key, i) for i in range(2) for key in "abcd"]
+    await world.post(*events)
+    first = await world.open()
+    await world.settled(work.source)
+    await first.stop()
+
+    faults = ScriptedFaults()
+    pause = faults.pause_at("recovering")
+    elsewhere = world.stores()
+    owner = world.lane(stores=elsewhere, faults=faults)
+    await pause.reached()
+    # A worker that has not heard yet that it lost the lane: it fences the owner, and commits.
+    late = await world.open()
+    more = [world.event(work, key, i) for i in range(2, 4) for key in "abcd"]
+    await world.post(*more)
+    await world.settled(work.source)
+    await late.stop()
+    pause.resume()
+    await world.until(lambda: owner.lane.state == "open")
+
+    last = [world.event(work, key, 4) for key in "abcd"]
+    await world.post(*last)
+    await world.settled(work.source)
+    await owner.stop()
+    assert faults.pending == []
+    await check(world, work, events + more + last)
+    await check_store(world, stores=elsewhere)
