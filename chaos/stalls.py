@@ -56,12 +56,15 @@ def stalls(run: Run, commits: Commits) -> list[Stall]:
     near = [_near(fault, run) for fault in run.faults]
     found = []
     for number, fault in enumerate(run.faults):
-        begins, ends = near[number]
-        longest = max((gap for gap in gaps if begins <= gap.began <= ends), key=_seconds, default=None)
+        longest = max(
+            (part for gap in gaps for part in _part(gap, *near[number])), key=_seconds, default=None
+        )
         if longest is not None:
-            active = (_active(other, run) for other in run.faults if other is not fault)
-            alone = not any(_overlap(begins, longest.began + longest.seconds, *other) for other in active)
-            found.append(_stall(fault.kind, longest, alone=alone, limit=_limit(fault.kind, run)))
+            limit = _limit(fault.kind, run)
+            alone = not any(
+                _excuses(other, longest, limit, run) for other in run.faults if other is not fault
+            )
+            found.append(_stall(fault.kind, longest, alone=alone, limit=limit))
     quiet = (gap for gap in gaps if not any(_overlap(gap.began, gap.began + gap.seconds, *w) for w in near))
     if (longest := max(quiet, key=_seconds, default=None)) is not None:
         found.append(_stall("", longest, alone=True, limit=None))
@@ -87,18 +90,32 @@ def _limit(kind: str, run: Run) -> float | None:
     return limits.get(kind)
 
 
+def _healed(fault: Happened, run: Run) -> float:
+    """When it was over: what never comes back is taken over by others."""
+    return fault.ended if fault.ended is not None else fault.began + run.session_timeout + TAKING_OVER
+
+
 def _near(fault: Happened, run: Run) -> tuple[float, float]:
-    """When a stall may begin that is due to a fault: until a while after it, or until the next one."""
-    noticed = fault.began + run.session_timeout  # by the group, when nobody came back before
-    healed = fault.ended if fault.ended is not None else noticed
-    later = [other.began for other in run.faults if other is not fault and other.began >= healed]
-    return fault.began - BEFORE, min([max(noticed, healed) + AFTER, *later])
+    """When a stall may begin that is due to a fault: after the one before, and before the next one."""
+    healed = _healed(fault, run)
+    others = [other for other in run.faults if other is not fault]
+    before = [over for other in others if (over := _healed(other, run)) <= fault.began]
+    after = [other.began for other in others if other.began >= healed]
+    noticed = fault.began + run.session_timeout  # by the group, when nobody came back sooner
+    return max([fault.began - BEFORE, *before]), min([max(noticed, healed) + AFTER, *after])
 
 
-def _active(fault: Happened, run: Run) -> tuple[float, float]:
-    """When a fault may be the reason for a stall that is laid to another one."""
-    over = fault.began + run.session_timeout + TAKING_OVER
-    return fault.began, over if fault.ended is None else fault.ended
+def _part(gap: _Gap, begins: float, ends: float) -> Iterator[_Gap]:
+    """What of a gap counts for a fault: a lane that stood still before does so from now on for its sake."""
+    began = max(gap.began, begins)
+    if began <= ends and began < gap.began + gap.seconds:
+        yield _Gap(gap.lane, began, gap.began + gap.seconds - began)
+
+
+def _excuses(other: Happened, gap: _Gap, limit: float | None, run: Run) -> bool:
+    """Whether another fault may be why a stall is too long: not one that came when it was so already."""
+    too_long = gap.began + min(gap.seconds, gap.seconds if limit is None else limit)
+    return other.began < too_long and gap.began < _healed(other, run)
 
 
 def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Iterator[_Gap]:

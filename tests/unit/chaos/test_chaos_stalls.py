@@ -90,6 +90,26 @@ def test_a_fault_that_has_passed_before_and_one_that_comes_after_do_not_excuse_a
     assert not passes(run, lane)
 
 
+def test_faults_that_follow_each_other_closely_are_each_judged() -> None:
+    """As a driver does it: the next one comes as soon as the last one has healed."""
+    kills = [fault("kill_worker", 5 + 12 * n, 5 + 12 * n + 11.5) for n in range(4)]
+    lane = steady_but(*((5 + 12 * n, 5 + 12 * n + 11) for n in range(4)))
+    judged = [stall for stall in stalls(run_with(*kills), Commits(seen={0: lane})) if stall.kind]
+    assert [stall.too_long for stall in judged] == [True] * 4
+
+
+def test_a_fault_that_comes_when_a_stall_is_too_long_already_is_no_excuse() -> None:
+    run = run_with(fault("kill_worker", 20, None), fault("add_worker", 31, 36))
+    assert not passes(run, steady_but((20, 33)))
+
+
+def test_a_stall_that_goes_on_from_the_fault_before_counts_from_when_that_one_had_healed() -> None:
+    run = run_with(fault("kill_broker", 10, 20), fault("kill_worker", 20.4, 25))
+    assert found(run, steady_but((15, 29)))["kill_worker"].seconds == pytest.approx(9, abs=0.3)
+    assert passes(run, steady_but((15, 29)))
+    assert not passes(run, steady_but((15, 31)))
+
+
 def test_what_begins_with_the_next_fault_is_not_laid_to_the_last() -> None:
     run = run_with(fault("kill_worker", 20, 23), fault("kill_broker", 25, 40))
     lane = steady_but((26, 39))
