@@ -138,8 +138,8 @@ def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_
             committed_since(watch, time.time())
             eventually(lambda: time.time() > began + CUT_OFF_FOR, "longer than its session")
             assert happened.count > 0
+        eventually(lambda: behind.generation() > member_since, "it is a member again", MOVED_WITHIN)
         world.until_shared([keeper, behind], MOVED_WITHIN)
-        assert behind.generation() > member_since
         committed_since(watch, time.time())
     world.until_settled(ids)
     assert watch.longest_stall() <= LONGEST_STALL
