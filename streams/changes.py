@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from streams.ports import Write
 
@@ -25,7 +27,7 @@ TIMERS = "_timers"
 TIMERS_BY_DUE = "_timers_by_due"
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True):
     """One changelog record to be: `value` None deletes. `row` is the decoded value, kept for later reads."""
 
     table: str

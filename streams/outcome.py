@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from streams.message import Message, Row
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(msgspec.Struct, frozen=True):
     """A message to be sent when its time has come, unless it is cancelled by name before.
 
     It belongs to the handler and key that set it; setting the same name again moves it.
@@ -22,8 +22,7 @@ class Timer:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """All that one message changes; committed as a whole or not at all.
 
     `rows` is keyed by the handler's parameter names; None deletes, a name left out stays as it is.
