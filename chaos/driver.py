@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -34,7 +34,8 @@ LAYOUT = Layout("chaos", partitions=12, lanes=6)
 SESSION_TIMEOUT = 6.0
 #: Messages a second; less in a run that is so long that the purchases would not last.
 RATE = 40.0
-_SPARE = 1.3  # faults may take so much longer than planned
+_SPARE = 1.05  # each purchase makes 1.15 messages, and faults may take a little longer than planned
+_LONGEST_SCENE = 60.0
 _NAMES = [worker_name(slot) for slot in range(SLOTS)]
 _REVIVE_AFTER = 3.0
 _OPEN_WITHIN = 120.0
@@ -56,12 +57,13 @@ class Plan:
 
 @dataclass
 class Told:
-    """What the driver itself saw, beside the records for the checker. `problems` must stay empty."""
+    """What the driver itself saw, beside the records for the checker: see `chaos.report.Report`."""
 
     run: Run
-    problems: list[str] = field(default_factory=list)
-    sent: int = 0
-    again: int = 0
+    problems: list[str]
+    left_out: int
+    sent: int
+    again: int
 
 
 def stack_of(plan: Plan, say: Say) -> local_stack:
@@ -85,6 +87,7 @@ class Driver:
         self._say = say
         self._happened: list[Happened] = []
         self._problems: list[str] = []
+        self._left_out = 0
         rate = min(RATE, ROWS / (plan.seconds * _SPARE))
         self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS)
 
@@ -133,7 +136,9 @@ class Driver:
     # -- load and faults ------------------------------------------------------------------------------
 
     async def _under_load(self, ground: Ground) -> None:
-        injection = Injection(self._plan.faults, ground, self._say)
+        injection = Injection(
+            self._plan.faults, ground, self._say, lasts=lambda: self._load.lasts(_LONGEST_SCENE)
+        )
         load = asyncio.create_task(self._load.run())
         faults = asyncio.create_task(self._inject(injection))
         deaths = asyncio.create_task(self._watch_over(ground.fleet))
@@ -152,6 +157,7 @@ class Driver:
             self._load.end()
             self._happened = sorted(injection.happened, key=lambda each: each.began)
             self._problems += injection.problems
+            self._left_out = injection.left_out
         await load
         self._say(f"{self._load.placed:,} orders placed; waiting until all is handled")
 
@@ -207,7 +213,7 @@ class Driver:
             workers=[worker.ended() for worker in fleet.workers],
             notes=self._load.notes,
         )
-        return Told(run, self._problems, self._load.sent, self._load.again)
+        return Told(run, self._problems, self._left_out, self._load.sent, self._load.again)
 
 
 def _ways(network: Network) -> dict[int, dict[str, str]]:

@@ -22,12 +22,22 @@ class Injection:
 
     Attributes:
         happened: every fault that began, in the order in which they healed; unconfirmed ones say so.
-        problems: why there were no more faults; empty when all were performed.
+        problems: why there were no more faults; empty when all is well.
+        left_out: how many faults were planned for which the load did not last, on a slow machine.
     """
 
     def __init__(
-        self, planned: Sequence[Planned], ground: Ground, say: Say, *, perform: Perform = perform
+        self,
+        planned: Sequence[Planned],
+        ground: Ground,
+        say: Say,
+        *,
+        lasts: Callable[[], bool],
+        perform: Perform = perform,
     ) -> None:
+        """`lasts` tells whether there is load for another scene."""
+        self.left_out = 0
+        self._lasts = lasts
         self.happened: list[Happened] = []
         self.problems: list[str] = []
         self._planned = planned
@@ -46,11 +56,14 @@ class Injection:
         under_way: list[asyncio.Task[None]] = []
         late = 0.0  # how long the scene had to wait for the one before
         try:
-            for planned in self._planned:
+            for number, planned in enumerate(self._planned):
                 if not planned.beside:
                     await self._healed(under_way)
                     under_way.clear()
                     if self.problems:
+                        return
+                    if not self._lasts():
+                        self.left_out = len(self._planned) - number
                         return
                     await self._until(max(planned.at, self.elapsed + planned.calm))
                     late = self.elapsed - planned.at

@@ -43,7 +43,7 @@ class Load:
     """
 
     def __init__(self, bootstrap: str, *, seed: int, rate: float, most: int) -> None:
-        """`rate` in orders a second, `most` orders in all."""
+        """`rate` in messages a second, repetitions included; `most` orders in all."""
         self.placed = 0
         self.sent = 0
         self.again = 0
@@ -61,6 +61,10 @@ class Load:
         self._refused: list[_Sent] = []
         self._make_codec = avro(schema, Schemas())
         self._codecs: dict[type[Message], Codec[Any]] = {}
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether there are purchases for so much longer."""
+        return len(self._purchases) - self.placed > seconds * self._rate
 
     def begin_notes(self) -> None:
         """Their topic is there: make notes from now on."""

@@ -19,12 +19,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problems: what the driver itself found wrong; empty when nothing.
+        left_out: faults for which there was no load left, because earlier ones took long.
         seconds: how long everything took.
         sent: messages that the client sent; `again`, of those, because the cluster had not taken them.
         checked: what the checker says; None when there was nothing to look at.
     """
 
     problems: list[str]
+    left_out: int
     seconds: float
     sent: int
     again: int
@@ -111,10 +113,11 @@ def _rows(run: Run) -> Iterator[tuple[str, ...]]:
 def _load(report: Report) -> str:
     run = report.run
     span = run.load[1] - run.load[0]
+    left_out = f" ({report.left_out} more were planned)" if report.left_out else ""
     return (
         f"{run.orders:,} orders and {run.notes:,} notes in {span:.0f} s; {report.sent:,} messages sent,"
         f" {report.again:,} of them because the cluster had not taken them; {len(run.faults)} faults of"
-        f" {len(_kinds(run))} kinds; {len(run.workers)} worker processes on 3 brokers"
+        f" {len(_kinds(run))} kinds{left_out}; {len(run.workers)} worker processes on 3 brokers"
     )
 
 

@@ -40,6 +40,7 @@ def run_faults(plan: Plan, say: Say) -> Report:
         checked = _check(plan.var)
     report = Report(
         problems=told.problems,
+        left_out=told.left_out,
         seconds=round(time.monotonic() - began, 1),
         sent=told.sent,
         again=told.again,

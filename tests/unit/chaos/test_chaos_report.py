@@ -35,7 +35,9 @@ STALL = Stall("kill_worker", alone=True, lane=2, began=1010.0, seconds=6.3, limi
 
 def report(*findings: Finding, problems: list[str] | None = None) -> Report:
     checked = Checked(all(each.passed for each in findings), list(findings), [STALL], 1.0)
-    return Report(problems=problems or [], seconds=200.0, sent=120, again=3, run=RUN, checked=checked)
+    return Report(
+        problems=problems or [], left_out=2, seconds=200.0, sent=120, again=3, run=RUN, checked=checked
+    )
 
 
 def test_it_passes_when_neither_the_driver_nor_the_checker_found_anything() -> None:
@@ -67,3 +69,4 @@ def test_the_document_has_every_fault_finding_problem_and_stall() -> None:
     assert "- **FAIL: no dead letters.** 3 in a topic" in text
     assert "- **FAIL:** worker-1 hung at the end" in text
     assert "| `kill_worker` | 2 | 6.3 | yes |" in text
+    assert "2 faults of 2 kinds (2 more were planned)" in text
