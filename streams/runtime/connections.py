@@ -76,9 +76,14 @@ class Connection(AIOKafkaConnection):
         return opened
 
     def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as overridden
-        """Send a request; returns the wait for its answer."""
+        """Send a request; returns the wait for its answer. Raises KafkaConnectionError when it is broken."""
         if not self._requests:
             self._heard = self._loop.time()
+        if self._writer is not None and self._writer.is_closing():
+            # It was reset a moment ago. uvloop would raise a RuntimeError, which aiokafka does not expect
+            # (aiokafka #1038): the membership would end of it, and with it the worker.
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise KafkaConnectionError(f"the connection to {self.host}:{self.port} is broken")
         answer = super().send(request, expect_response)
         if self._doubt is None:
             self._doubt = self._loop.call_later(PATIENCE, self._look)

@@ -14,6 +14,9 @@ from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Batch
 from streams.runtime.clients import KafkaOptions, require_partitions
 
+#: Between attempts to cancel what swallows a cancellation, in seconds.
+_CANCEL_AGAIN = 0.2
+
 LogRange = Callable[[TP], Awaitable[tuple[int, int]]]
 
 
@@ -155,4 +158,20 @@ class KafkaReader:
 
     async def close(self) -> None:
         """Let go of the connections."""
+        if self._fetcher is not None:
+            await self._end_fetching()
         await self._consumer.stop()
+
+    async def _end_fetching(self) -> None:
+        """Not in aiokafka's way, which awaits what it has cancelled: a fetch that waits after an error would
+        end whoever closes this reader with a CancelledError (aiokafka #647).
+        """
+        fetching, self._consumer._fetcher = self._fetcher._fetch_task, None
+        while not fetching.done():
+            fetching.cancel()  # it may swallow one (aiokafka #983)
+            await asyncio.wait([fetching], timeout=_CANCEL_AGAIN)
+        pending = self._fetcher._pending_tasks
+        for task in pending:
+            task.cancel()
+        # What they died of was told by `fetch`, or is of no more interest.
+        await asyncio.gather(fetching, *pending, return_exceptions=True)

@@ -92,6 +92,61 @@ async def test_a_fetch_that_has_not_begun_when_another_assignment_comes_does_not
     assert await values(reader) == [b"second"]
 
 
+@pytest.mark.parametrize("error", [KafkaConnectionError("gone"), RuntimeError("closed")])
+async def test_a_reader_whose_fetch_fails_is_closed(
+    reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """aiokafka's `stop` awaits what it has cancelled, so that a fetch ended whoever stopped its consumer
+    (https://github.com/aio-libs/aiokafka/issues/647): a lane that met an error while it was cut off from the
+    brokers ended for good and without a word, as if somebody had cancelled it.
+    """
+    failed = asyncio.Event()
+
+    async def fail(*_: object, **__: object) -> None:
+        failed.set()
+        raise error
+
+    monkeypatch.setattr(reader._consumer._client, "send", fail)
+    await reader.assign({tps.first: 0})
+    async with asyncio.timeout(BOUND):
+        await failed.wait()
+        await reader.close()
+
+
+async def test_a_reader_whose_fetch_has_not_begun_is_closed(reader: Any, tps: Topics) -> None:
+    await reader.assign({tps.first: 0})
+    await until_pending(reader)
+    await reader.close()
+
+
+async def test_a_reader_that_is_closed_while_a_fetch_ends_does_not_wait_for_ever(
+    reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fetcher swallows a cancellation that comes while it waits for fetches that it has cancelled itself
+    (https://github.com/aio-libs/aiokafka/issues/983).
+    """
+    fetching, ending = asyncio.Event(), asyncio.Event()
+
+    async def end_slowly(*_: object, **__: object) -> None:
+        fetching.set()
+        try:
+            await asyncio.sleep(BOUND * 2)
+        finally:
+            ending.set()
+            await asyncio.sleep(0.1)
+
+    monkeypatch.setattr(reader._consumer._client, "send", end_slowly)
+    await reader.assign({tps.first: 0})
+    async with asyncio.timeout(BOUND):
+        await fetching.wait()
+        reader._consumer._subscription.unsubscribe()
+        await ending.wait()
+    # Not under a timeout: what swallows a cancellation would swallow that one too.
+    closing = asyncio.create_task(reader.close())
+    closed, _ = await asyncio.wait([closing], timeout=BOUND)
+    assert closed
+
+
 async def test_a_reader_that_has_stopped_fetching_says_so(reader: Any, tps: Topics) -> None:
     await reader.assign({tps.first: 0})
     reader._fetcher._fetch_task.cancel()

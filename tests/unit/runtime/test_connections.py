@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import uvloop
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
@@ -130,6 +131,25 @@ async def test_a_broker_that_hangs_is_tried_now_and_then_until_it_answers(broker
     at_once = await opened(port)
     connection.close()
     at_once.close()
+
+
+def test_a_connection_that_was_reset_is_an_error_of_the_connection_under_uvloop() -> None:
+    """https://github.com/aio-libs/aiokafka/issues/1038: a RuntimeError, which nobody took for what it was."""
+
+    async def send_on_what_was_reset() -> None:
+        broker = Broker()
+        connection = await opened(await broker.start())
+        try:
+            connection._writer.transport.abort()
+            await asyncio.sleep(0)  # uvloop knows, aiokafka is told in its next turn
+            with pytest.raises(KafkaConnectionError, match="is broken"):
+                connection.send(MetadataRequest([]))
+            assert not connection.connected()
+        finally:
+            await broker.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(send_on_what_was_reset())
 
 
 async def test_a_broker_that_is_down_is_told_at_once(broker: tuple[Broker, int]) -> None:
