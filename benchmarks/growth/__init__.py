@@ -23,9 +23,8 @@ _PARTS: dict[str, Part] = {
     "start": start.measure,
 }
 _NOTE = (
-    "Events come in one burst, of which the first 30 % are not counted; the handler counts them by key,"
-    " remembers their ids and passes each on. CPU is the workers' own, background threads of RocksDB included."
-    " Peak MB is resident memory, sampled every 50 ms from the start of the process. Ratios are to the first"
+    "Events come in one burst, after a smaller one to warm up; the handler counts them by key, remembers"
+    " their ids and passes each on. CPU is the workers', RocksDB's threads included. Peak MB is resident memory, sampled every 50 ms from the start of the process. Ratios are to the first"
     " line of the table, or to 4 partitions as 4 lanes; above 1 is better."
 )
 

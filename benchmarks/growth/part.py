@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.growth.ground import Ground
-from benchmarks.growth.process import WorkerProcess
 from benchmarks.rate import Rate
 from benchmarks.sections import Table
+from benchmarks.worker_process import WorkerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class Bursts:
     async def take(
         self, ground: Ground, *workers: WorkerProcess, events: int, keys: int, size: int = 0
     ) -> str:
-        """Measure one; returns what to say of it."""
+        """Measure one, after a tenth of it to warm up; returns what to say of it."""
+        await ground.burst(ground.events(events // 10, keys=keys, size=size), *workers)
         burst = await ground.burst(ground.events(events, keys=keys, size=size), *workers)
         self._bursts.append(burst)
         self._peak = max(self._peak, *(worker.peak for worker in workers))

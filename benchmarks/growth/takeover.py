@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from benchmarks.growth.ground import Ground
 from benchmarks.growth.part import Found, Plan, short
-from benchmarks.growth.process import WorkerProcess
 from benchmarks.sections import NotMeasured, Table
+from benchmarks.worker_process import WorkerProcess
 from streams.ports import TP
 
 _LANES = 4

@@ -1,0 +1,189 @@
+"""Orders through the whole choreography: two workers, and the payment gateway over HTTP, as in the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from statistics import median
+from types import TracebackType
+from typing import Self
+
+from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced
+from agents.settings import OrderSettings
+from benchmarks.latency import Latency, Schedule, latency_of
+from benchmarks.sections import Context, NotMeasured, Section, Table
+from benchmarks.worker_process import WorkerProcess
+from demo.evidence import make_codec
+from demo.load import SOURCE, place_orders, receive_stock
+from demo.purchases import Purchase, order, purchases
+from demo.workers import PROJECT
+from streams.local import Stack, declared, local_stack
+from streams.runtime.client import Producer, TopicReader
+
+SECTION = "choreography"
+
+_MODULE = "agents.worker"
+_WORKERS = 2
+_PER_SECOND = 200
+_OPEN_WITHIN = 90.0
+_SETTLED_WITHIN = 300.0
+_LOOK_EVERY = 0.05
+#: From making the schedule to its first order, in seconds.
+_LEAD = 0.2
+_NOTE = (
+    "Orders are those of the demo, 94 % of which are confirmed; throughput counts all that were settled,"
+    " latency the confirmed. Latency begins when an order was due by the schedule, whatever held its sender"
+    " up, and ends when a reader of committed records has its confirmation. Sender, reader, gateway, broker"
+    " and both workers share the machine's cores."
+)
+
+
+def measure(context: Context) -> Section:
+    """Throughput first, then latency at a steady rate, by the same workers."""
+    settings = OrderSettings(var=context.var)
+    with (
+        local_stack(
+            context.var, tiered=True, processes=declared(PROJECT / "pyproject.toml"), say=context.say
+        ) as stack,
+        ExitStack() as started,
+    ):
+        environment = {"STEADFAUST_VAR": str(context.var), "STEADFAUST_WEB_PORT": "0"}
+        workers = [
+            started.enter_context(
+                WorkerProcess(_MODULE, environment, context.var / "log" / f"worker-{number}.log")
+            )
+            for number in range(_WORKERS)
+        ]
+        return asyncio.run(_measure(context, stack, settings, workers))
+
+
+async def _measure(
+    context: Context, stack: Stack, settings: OrderSettings, workers: Sequence[WorkerProcess]
+) -> Section:
+    burst, seconds = (2000, 8) if context.quick else (12_000, 30)
+    for worker in workers:
+        await worker.owns(settings.lanes // _WORKERS, within=_OPEN_WITHIN)
+    await receive_stock(stack.bootstrap, settings.app_id)
+    bought = purchases(context.runs * burst + _PER_SECOND * seconds)
+    rates, cpus = [], []
+    async with Settlements(stack.bootstrap) as settlements:
+        for run in range(context.runs):
+            before = _cpu(workers)
+            rates.append(await _rate(stack, settlements, bought[run * burst :][:burst], workers))
+            cpus.append((_cpu(workers) - before) / burst * 1000)
+            context.say(f"  {rates[-1]:,.0f} orders/s, {cpus[-1]:.2f} ms of CPU each")
+        latency = await _latency(stack, settlements, bought[context.runs * burst :], workers)
+    return _section(median(rates), median(cpus), latency, [worker.peak for worker in workers])
+
+
+class Settlements:
+    """Sees orders come to an end, as a reader of what is committed does; use it `async with`.
+
+    Attributes:
+        confirmed: order id -> when its OrderConfirmed was read, on the clock of `time.monotonic`.
+        cancelled: the same of OrderCancelled.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.confirmed: dict[str, float] = {}
+        self.cancelled: dict[str, float] = {}
+        self._reader = TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC])
+
+    async def __aenter__(self) -> Self:
+        await self._reader.__aenter__()
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._reader.__aexit__(kind, error, trace)
+
+    async def _read(self) -> None:
+        while True:
+            for record in await self._reader.fetch():
+                seen = self.confirmed if record.topic == OrderConfirmed.TOPIC else self.cancelled
+                seen.setdefault((record.key or b"").decode(), time.monotonic())
+
+    async def of(self, orders: Collection[str], workers: Sequence[WorkerProcess]) -> float:
+        """Wait until all of these have come to an end; returns when the last one had.
+
+        Raises:
+            NotMeasured: they did not in time, or a worker has ended.
+        """
+        deadline = time.monotonic() + _SETTLED_WITHIN
+        while left := [each for each in orders if each not in self.confirmed and each not in self.cancelled]:
+            if self._reading.done():
+                self._reading.result()
+            for worker in workers:
+                worker.must_run("all orders were settled")
+            if time.monotonic() > deadline:
+                raise NotMeasured(
+                    f"{len(left):,} of {len(orders):,} orders were not settled within {_SETTLED_WITHIN:g} s:"
+                    f" see {workers[0].log.parent}"
+                )
+            await asyncio.sleep(_LOOK_EVERY)
+        return max(self.confirmed.get(each) or self.cancelled[each] for each in orders)
+
+
+async def _rate(
+    stack: Stack, settlements: Settlements, bought: Sequence[Purchase], workers: Sequence[WorkerProcess]
+) -> float:
+    """Orders settled in a second, from the first placed to the last settled."""
+    began = time.monotonic()
+    await place_orders(stack.bootstrap, bought, lambda: None)
+    ended = await settlements.of([each.order_id for each in bought], workers)
+    return len(bought) / (ended - began)
+
+
+async def _latency(
+    stack: Stack, settlements: Settlements, bought: Sequence[Purchase], workers: Sequence[WorkerProcess]
+) -> Latency:
+    """From when an order was due to be placed to when its confirmation was read."""
+    messages = [OrderPlaced(order=order(each)) for each in bought]
+    due: dict[str, float] = {}
+    async with Producer(stack.bootstrap, make_codec, source=SOURCE) as producer:
+        schedule = Schedule(time.monotonic() + _LEAD, _PER_SECOND)
+        async for number, moment in schedule.moments(len(messages)):
+            message = messages[number]
+            due[message.key] = moment
+            await producer.send(message, message_id=f"placed-{message.key}")
+    await settlements.of(due, workers)
+    return latency_of(due, settlements.confirmed)
+
+
+def _cpu(workers: Sequence[WorkerProcess]) -> float:
+    return sum(worker.cpu_seconds for worker in workers)
+
+
+def _section(rate: float, cpu: float, latency: Latency, peaks: Sequence[int]) -> Section:
+    milliseconds = {name: round(value * 1000, 1) for name, value in latency.seconds().items()}
+    peak = max(peaks) / 1e6
+    tables = [
+        Table(
+            "Orders through the whole choreography, two workers",
+            ("", "orders/s", "CPU ms of the workers, each order", "peak MB of a worker"),
+            [["as many as there are", f"{rate:,.0f}", f"{cpu:.2f}", f"{peak:,.0f}"]],
+        ),
+        Table(
+            f"From OrderPlaced to OrderConfirmed at {_PER_SECOND} orders/s, in ms",
+            ("", *milliseconds),
+            [
+                [
+                    f"{latency.messages:,} confirmed orders",
+                    *(f"{value:,.0f}" for value in milliseconds.values()),
+                ]
+            ],
+        ),
+    ]
+    numbers = {
+        "orders_per_second": round(rate),
+        "cpu_ms_per_order": round(cpu, 2),
+        "worker_peak_mb": round(peak),
+        "latency_ms_at_200": {"orders": latency.messages, **milliseconds},
+    }
+    return Section("Choreography", tables, {SECTION: numbers}, [_NOTE])

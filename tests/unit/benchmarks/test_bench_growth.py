@@ -1,0 +1,73 @@
+"""What the growth section puts into topics is what a lane would find there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.growth.ground import Ground
+from benchmarks.growth.part import ratio, short
+from benchmarks.growth.workload import COUNTS, Count
+from streams.changes import INBOX, Writes
+from streams.codecs import decode_row
+from streams.inbox import Inbox, bucket_length
+from streams.layout import partition_of
+from streams.table import split_row_key
+from streams.testing.store import MemoryStores
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground("nowhere:1", tmp_path, "growth-test", partitions=PARTITIONS)
+
+
+def test_preloaded_rows_are_those_of_different_keys_each_in_its_partition(ground: Ground) -> None:
+    rows = list(ground._rows(1000))
+    keys = {split_row_key(key)[0] for _, key, _, _ in rows}
+    assert keys == {b"k%d" % i for i in range(1000)}
+    codec = ground.app.tables[COUNTS.name].codec
+    for partition, key, value, _ in rows:
+        assert partition == partition_of(split_row_key(key)[0], PARTITIONS)
+        assert decode_row(codec, value) == Count(n=1)
+
+
+@pytest.mark.parametrize("keys", [1, 10, 10_000, 7919])
+def test_events_come_to_every_key_before_they_come_to_one_again(ground: Ground, keys: int) -> None:
+    assert {key for _, key, _, _ in ground.events(keys, keys=keys)} == {b"k%d" % i for i in range(keys)}
+
+
+def test_each_event_has_an_id_of_its_own_and_can_be_decoded(ground: Ground) -> None:
+    events = [*ground.events(50, keys=7, size=100), *ground.events(50, keys=7)]
+    assert len({dict(headers)["ce_id"] for _, _, _, headers in events}) == 100
+    codec = ground.app.routes[ground.topic].codec
+    for partition, key, value, _ in events:
+        assert codec.decode(value, None).key.encode() == key
+        assert partition == partition_of(key, PARTITIONS)
+    assert len(events[0][2]) >= 100 > len(events[-1][2])
+
+
+def test_preloaded_ids_are_what_the_inbox_looks_for(ground: Ground) -> None:
+    retention = ground.app.delivery.inbox_retention
+    writes = Writes(bucket_length(retention))
+    store = MemoryStores().open(0)
+    entries = [(key, value) for _, key, value, _ in ground._ids(10)]
+    store.apply(writes.local(INBOX, entries), {})
+    (handler,) = ground.app.routes[ground.topic].handlers
+    inbox = Inbox(store, writes, retention)
+    now = int.from_bytes(entries[0][1][:8], "big") / 1000
+    keys = [inbox.key(handler.name_bytes, b"growth", b"before-%d" % i) for i in (0, 9, 10)]
+    assert inbox.seen(keys, now) == [True, True, False]
+
+
+def test_figures_are_printed_as_people_say_them() -> None:
+    assert [short(n) for n in (0, 999, 10_000, 250_000, 5_000_000)] == [
+        "0",
+        "999",
+        "10 thousand",
+        "250 thousand",
+        "5 million",
+    ]
+    assert ratio(30_000, 40_000) == "0.75"

@@ -1,0 +1,60 @@
+"""Latency by schedule: percentiles by rank, and a sender that is held up hides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.latency import Schedule, latency_of, percentile
+from benchmarks.sections import NotMeasured
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.0, 1), (0.5, 50), (0.501, 51), (0.99, 99), (0.991, 100), (0.999, 100), (1.0, 100)],
+)
+def test_a_percentile_is_a_value_that_was_seen(share: float, expected: int) -> None:
+    assert percentile(range(1, 101), share) == expected
+
+
+@given(st.lists(st.floats(0, 60), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 0.999]))
+def test_at_least_the_share_is_not_over_the_percentile_and_any_less_would_not_do(
+    values: list[float], share: float
+) -> None:
+    ordered = sorted(values)
+    found = percentile(ordered, share)
+    assert sum(value <= found for value in ordered) >= share * len(ordered)
+    assert sum(value < found for value in ordered) < share * len(ordered)
+
+
+def test_latency_begins_when_a_message_was_due() -> None:
+    schedule = Schedule(began=100.0, per_second=200)
+    due = {"first": schedule.due(0), "second": schedule.due(1), "late": schedule.due(200)}
+    found = latency_of(due, {"first": 100.5, "second": 100.505, "late": 103.0})
+    assert (found.p50, found.p99, found.most) == pytest.approx((0.5, 2.0, 2.0))
+
+
+def test_only_what_was_due_and_seen_counts() -> None:
+    found = latency_of({"a": 1.0, "never seen": 2.0}, {"a": 1.25, "of another run": 50.0})
+    assert found.messages == 1
+    assert found.most == pytest.approx(0.25)
+
+
+def test_nothing_seen_is_no_latency() -> None:
+    with pytest.raises(NotMeasured, match="none"):
+        latency_of({"a": 1.0}, {})
+
+
+async def test_no_message_goes_early_and_each_has_its_own_moment_however_late_it_goes() -> None:
+    schedule = Schedule(time.monotonic(), per_second=500)
+    moments = []
+    async for number, due in schedule.moments(20):
+        assert time.monotonic() >= due
+        moments.append(due)
+        if number == 5:
+            await asyncio.sleep(0.05)  # held up: those that follow go at once, and their time runs already
+    assert moments == [schedule.due(number) for number in range(20)]
