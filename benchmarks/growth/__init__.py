@@ -24,8 +24,9 @@ _PARTS: dict[str, Part] = {
 }
 _NOTE = (
     "Events come in one burst, after a smaller one to warm up; the handler counts them by key, remembers"
-    " their ids and passes each on. CPU is the workers', RocksDB's threads included. Peak MB is resident memory, sampled every 50 ms from the start of the process. Ratios are to the first"
-    " line of the table, or to 4 partitions as 4 lanes; above 1 is better."
+    " their ids and passes each on. CPU is the workers', RocksDB's threads included. Peak MB is resident"
+    " memory, sampled every 50 ms from the start of the process. Ratios are to the first line of the table,"
+    " or to 4 partitions as 4 lanes; above 1 is better."
 )
 
 
