@@ -152,7 +152,12 @@ class LaneHost:
         task.add_done_callback(lambda done: self._ended(runner, done))
 
     def _ended(self, runner: Lane | Standby, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or (error := task.exception()) is None:
+        if task.cancelled() and not task.cancelling():
+            # Something that it awaited was: it must not end unheard.
+            error: BaseException | None = SteadfaustError(f"{task.get_name()} was cancelled by nobody")
+        else:
+            error = None if task.cancelled() else task.exception()
+        if error is None:
             return
         log.critical("lane_stopped", lane=runner.number, error=str(error), exc_info=error)
         if isinstance(runner, Lane) and isinstance(error, PositionLost):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from lane_checker import check, check_store, counts
 from lane_hosts import Starts, host_of, of_lane, opened, some
 from lane_workloads import counting
@@ -11,6 +12,7 @@ from lane_worlds import FakeWorld, World
 
 from streams.errors import HandlerFailed, OutcomeUnknown
 from streams.ports import TP
+from streams.testing.clients import FakeReader
 
 
 async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: list[BaseException]) -> None:
@@ -159,6 +161,37 @@ async def test_a_failed_handler_is_fatal_to_the_worker(world: World, fatal: list
     await host.stop()
     assert host.lanes == {}
     assert await counts(world) == {}
+
+
+async def test_a_lane_that_ends_as_if_it_was_cancelled_is_fatal_to_the_worker(
+    fake: FakeWorld, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a client library awaits a task that it has cancelled: the lane ended without a word."""
+    work = counting(fake.name)
+    await fake.start(work)
+
+    async def cancelled(_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(FakeReader, "close", cancelled)
+    fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
+    host = host_of(fake, fatal, fake.faults)
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    await fake.post(*some(fake, work, range(1)))
+    await fake.until(lambda: fatal)
+    assert str(fatal[0]) == "lane-0 was cancelled by nobody"
+
+
+async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal: list[BaseException]) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    host._tasks[host.lanes[0]].cancel()
+    await host.stop()
+    assert fatal == []
 
 
 async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_again(
