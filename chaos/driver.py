@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.arming import ARMED, script_of
 from chaos.brokers import Brokers
 from chaos.commits import CommitWatch
 from chaos.errors import ChaosFailed
@@ -99,7 +100,7 @@ class Driver:
         bootstrap = self._stack.bootstrap
         with (
             Network(self._stack, names=_NAMES) as network,
-            Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=_ways(network)) as fleet,
+            Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=self._by_slot(network)) as fleet,
         ):
             brokers = Brokers(self._stack, LAYOUT)
             ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._load.begin_notes)
@@ -131,6 +132,17 @@ class Driver:
             "STEADFAUST_HEARTBEAT": "1",
             # A handler whose gateway stays away for longer ends its worker: there are no retries yet.
             "STEADFAUST_GATEWAY_PATIENCE": "60",
+        }
+
+    def _by_slot(self, network: Network) -> dict[int, dict[str, str]]:
+        """Each worker reaches brokers and gateway through the proxy, and is armed, by ways of its own."""
+        return {
+            slot: {
+                "STEADFAUST_BOOTSTRAP": network.bootstrap(name),
+                "STEADFAUST_GATEWAY_URL": network.gateway(name),
+                ARMED: str(script_of(self._plan.var, name)),
+            }
+            for slot, name in enumerate(_NAMES)
         }
 
     # -- load and faults ------------------------------------------------------------------------------
@@ -214,14 +226,3 @@ class Driver:
             notes=self._load.notes,
         )
         return Told(run, self._problems, self._left_out, self._load.sent, self._load.again)
-
-
-def _ways(network: Network) -> dict[int, dict[str, str]]:
-    """Each worker reaches brokers and gateway through the proxy, by ways of its own."""
-    return {
-        slot: {
-            "STEADFAUST_BOOTSTRAP": network.bootstrap(name),
-            "STEADFAUST_GATEWAY_URL": network.gateway(name),
-        }
-        for slot, name in enumerate(_NAMES)
-    }

@@ -18,7 +18,8 @@ WORKERS = 3
 #: Slots that the schedule uses: a fourth worker may be added.
 SLOTS = 4
 BROKERS = 3
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "recovering")
+RECOVERING = "recovering"
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
 #: Times in seconds: until the first fault, and before the end of the load for the last one to heal.
 FIRST_AFTER = 5.0
 LAST_HEALS = 15.0
@@ -226,7 +227,7 @@ class _Dealer:
             lane=self.chance.choice((None, 0, 1)) if kind is Kind.KILL_COORDINATOR else None,
             after=after,
             point=point,
-            nth=self.chance.randint(1, 2 if point == "recovering" else 30) if point else 0,
+            nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
             seconds=round(self.chance.uniform(low, high), 1),
             delay=round(self.chance.uniform(slower, slowest), 2),
         )

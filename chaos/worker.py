@@ -1,4 +1,4 @@
-"""The order application's worker in a chaos run, with the faults that its environment scripts.
+"""The order application's worker in a chaos run, with the faults that it is armed with.
 
 `CHAOS_VERSION=2` is the application after the rolling deploy, which handles one more topic.
 """
@@ -12,12 +12,12 @@ from agents.gateway.client import HttpGateway
 from agents.gateway.retries import Retries
 from agents.settings import OrderSettings
 from agents.worker import create_app
+from chaos.arming import armed_faults
 from chaos.notes import VERSION, schema, with_notes
 from streams.application import Application
 from streams.codecs import Schemas, avro
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
-from streams.testing.faults import faults_from_environment
 
 
 def create_app_with_notes(settings: OrderSettings, faults: Faults) -> LaneApp:
@@ -37,4 +37,4 @@ def create_app_with_notes(settings: OrderSettings, faults: Faults) -> LaneApp:
 
 
 _create = create_app_with_notes if os.environ.get(VERSION) == "2" else create_app
-app = _create(settings_or_exit(OrderSettings), faults_from_environment())
+app = _create(settings_or_exit(OrderSettings), armed_faults())

@@ -59,7 +59,9 @@ class WorkerLog:
             case {"event": "lanes_assigned", "active": list(lanes)}:
                 self._assigned = frozenset(lanes)
                 self._opened &= self._assigned
-            case {"event": "lane_opened", "lane": int(lane)}:
+            case {"event": "lane_opened", "lane": int(lane)} if (
+                lane in self._assigned
+            ):  # not one on its way out
                 self._opened.add(lane)
             case {"event": "lane_reopens" | "lane_stopped" | "lane_quarantined", "lane": int(lane)}:
                 self._opened.discard(lane)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
+from chaos.arming import arm, log_of, script_of
 from chaos.errors import ChaosFailed
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.fleet import Worker, worker_name
 from chaos.notes import VERSION, NoteMade
 from chaos.records import Happened
-from chaos.schedule import After, Planned
+from chaos.schedule import RECOVERING, After, Planned
 from chaos.waiting import until
-from streams.testing.faults import LOG, SCRIPT
 
 _HANDLED_WITHIN = 60.0
 
@@ -35,11 +36,19 @@ async def kill_worker(planned: Planned, ground: Ground) -> Happened:
 
 
 async def kill_at_point(planned: Planned, ground: Ground) -> Happened:
-    """The worker is restarted with a script by which it kills itself at a point of the commit protocol."""
+    """A worker kills itself at a point of the commit protocol, or while it recovers from a lost disk."""
     began = time.time()
-    worker = await _arm(planned, ground, "kill")
+    worker = ground.worker(planned)
+    script = _arm(planned, ground, worker, "kill")
+    if planned.point == RECOVERING:
+        worker.kill(f"{planned.kind}: it must have something to recover")
+        ground.fleet.wipe(worker.slot)
+        worker = await ground.fleet.start(worker.slot)
+    worker.told = f"{planned.kind} {planned.point}"
     await until(lambda: not worker.alive, f"{worker.name} ends at {planned.point}", within=OPEN_WITHIN)
-    confirmed = f"{_died(worker)} at the point {_reached(worker, ground)}"
+    if planned.point != RECOVERING:
+        began = time.time()
+    confirmed = f"{_died(worker)} at the point {_reached(worker, script)}"
     again = await ground.fleet.start(worker.slot)
     await ground.until_open(again)
     return happened(planned, worker.name, began, confirmed)
@@ -55,10 +64,13 @@ async def freeze_worker(planned: Planned, ground: Ground) -> Happened:
 
 async def freeze_at_point(planned: Planned, ground: Ground) -> Happened:
     """The same, at a point of the commit protocol: most often with a transaction open."""
+    worker = ground.worker(planned)
+    script = _arm(planned, ground, worker, "stop")
+    await until(
+        lambda: _reached(worker, script), f"{worker.name} freezes at {planned.point}", within=OPEN_WITHIN
+    )
     began = time.time()
-    worker = await _arm(planned, ground, "stop")
-    await until(lambda: _reached(worker, ground), f"{worker.name} freezes at {planned.point}", within=60)
-    return await _zombie(planned, ground, worker, began, f"frozen at the point {_reached(worker, ground)}")
+    return await _zombie(planned, ground, worker, began, f"frozen at the point {_reached(worker, script)}")
 
 
 async def rolling_restart(planned: Planned, ground: Ground) -> Happened:
@@ -136,23 +148,16 @@ async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float
     )
 
 
-async def _arm(planned: Planned, ground: Ground, action: str) -> Worker:
-    """Restart the worker with a script; the faults' log tells when it has acted."""
-    worker = ground.worker(planned)
-    await _stop(worker, f"armed with {planned.kind}")
-    if planned.point == "recovering":  # there must be something to recover
-        ground.fleet.wipe(worker.slot)
-    script = f"{planned.point}:{planned.nth}:{action}"
-    log = ground.var / "log" / "faults.log"
-    armed = await ground.fleet.start(worker.slot, **{SCRIPT: script, LOG: str(log)})
-    if action == "kill":
-        armed.told = f"{planned.kind} {script}"
-    return armed
+def _arm(planned: Planned, ground: Ground, worker: Worker, action: str) -> Path:
+    """Leave a script for a worker that runs; returns where."""
+    script = script_of(ground.var, worker.name)
+    arm(script, f"{planned.point}:{planned.nth}:{action}")
+    return script
 
 
-def _reached(worker: Worker, ground: Ground) -> str:
+def _reached(worker: Worker, script: Path) -> str:
     """What the armed worker has written before it acted, such as `sent:3:kill`; empty: nothing yet."""
-    log = ground.var / "log" / "faults.log"
+    log = log_of(script)
     lines = log.read_text().splitlines() if log.exists() else []
     return next((line.split()[0] for line in lines if line.endswith(f" {worker.pid}")), "")
 

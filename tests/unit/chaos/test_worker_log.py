@@ -55,6 +55,14 @@ def test_a_lane_is_open_from_opening_until_it_fails_or_is_taken_away(writer: Wri
     assert log.opened == {1, 2}
 
 
+def test_a_lane_that_opens_on_its_way_out_is_not_open(writer: Writer, log: WorkerLog) -> None:
+    writer.say("lanes_assigned", active=[1])
+    writer.say("lane_opened", lane=2)
+    assert log.opened == frozenset()
+    writer.say("lanes_assigned", active=[1, 2])
+    assert log.opened == frozenset()
+
+
 @pytest.mark.parametrize("event", ["lane_stopped", "lane_quarantined"])
 def test_a_lane_that_has_given_up_is_not_open(writer: Writer, log: WorkerLog, event: str) -> None:
     writer.say("lanes_assigned", active=[1])
