@@ -18,7 +18,7 @@ from chaos.records import Ended
 from chaos.waiting import until
 from chaos.worker_log import WorkerLog
 from demo.workers import PROJECT
-from streams.runtime.app import EXIT_HUNG
+from streams.runtime.process import EXIT_HUNG
 
 WORKER = "chaos.worker"
 #: A worker that was told to end has so many seconds; its own watchdog says the same.

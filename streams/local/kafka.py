@@ -131,8 +131,8 @@ def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
         # A broker that was killed may register again only when its old session has ended: 9 s by default.
         "broker.session.timeout.ms": 6000,
         "broker.heartbeat.interval.ms": 1000,
-        # How long a coordinator waits for a broker that hangs to take the markers of a commit, which holds the
-        # next transaction back, until it asks the new leader; a little more than the session, 30 s by default.
+        # How long a coordinator waits for a broker that hangs to take a commit's markers, until it asks the
+        # new leader; the lane's next transaction waits for them. A little over the session; 30 s by default.
         "request.timeout.ms": 8000,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -7,18 +7,14 @@ recover by themselves. What is overridden and why is in docs/adr/0001-lanes.md.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from signal import SIGTERM
 from typing import Any, TypeVar
 
 import faust
 import structlog
-from faust.worker import Worker as FaustWorker
 
 from streams.application import Application
 from streams.codecs import Schemas
@@ -30,6 +26,7 @@ from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
+from streams.runtime.process import EXIT_FAILED, Worker
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.runtime.web import LaneWeb
@@ -41,53 +38,6 @@ from streams.topics import DEAD_LETTER_ROOM
 log = structlog.get_logger(__name__)
 
 S = TypeVar("S", bound=Settings)
-
-#: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
-SHUTDOWN_LIMIT = 30.0
-#: For what is still to be done when all services have ended, in seconds.
-LAST_TURNS = 0.05
-EXIT_HUNG = 70
-EXIT_FAILED = 1
-
-
-class _Worker(FaustWorker):
-    """Faust's worker, which takes a slot before it starts, and whose shutdown is bounded."""
-
-    def __init__(self, app: LaneApp, *services: Any, **options: Any) -> None:
-        app.take_slot()
-        app.worker = self
-        options["redirect_stdouts"] = False
-        super().__init__(app, *services, **options)
-        if not self.stdout.isatty():
-            self.spinner = None  # its control codes would stand before log lines
-
-    def _schedule_shutdown(self, signal: Any) -> None:
-        _end_hung_process()
-        super()._schedule_shutdown(signal)
-
-    def give_up(self) -> None:
-        """Stop as on a signal; the exit code will tell that something was wrong."""
-        self._schedule_shutdown(SIGTERM)
-
-    async def _sentinel_task(self) -> None:
-        """Let closed connections go. Faust takes a second for it, in which this worker's lanes rest."""
-        await asyncio.sleep(LAST_TURNS)
-
-    def stop_and_shutdown(self) -> None:
-        """End with code 1, and without Faust's traceback, when an error that was logged is the reason."""
-        super().stop_and_shutdown()
-        if self.app.fatal is not None:
-            raise SystemExit(EXIT_FAILED)
-
-
-def _end_hung_process() -> None:
-    def end() -> None:
-        log.critical("worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended")
-        os._exit(EXIT_HUNG)
-
-    timer = threading.Timer(SHUTDOWN_LIMIT, end)
-    timer.daemon = True
-    timer.start()
 
 
 class LaneApp(faust.App):
@@ -117,7 +67,7 @@ class LaneApp(faust.App):
         self.standbys = settings.standbys
         self.schemas = schemas or Schemas()
         self.slot: Slot | None = None
-        self.worker: _Worker | None = None
+        self.worker: Worker | None = None
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
         self.cluster: KafkaCluster | None = None
@@ -147,7 +97,7 @@ class LaneApp(faust.App):
             web_stats_enabled=False,
             web_metrics_enabled=False,
             PartitionAssignor=LaneAssignor,
-            Worker=_Worker,
+            Worker=Worker,
         )
 
     # -- what the runtime asks -------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""A worker's process under Faust's worker command: how it starts, and that it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from signal import SIGTERM
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from faust.worker import Worker as FaustWorker
+
+if TYPE_CHECKING:
+    from streams.runtime.app import LaneApp
+
+log = structlog.get_logger(__name__)
+
+#: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
+SHUTDOWN_LIMIT = 30.0
+#: For what is still to be done when all services have ended, in seconds.
+LAST_TURNS = 0.05
+EXIT_HUNG = 70
+EXIT_FAILED = 1
+
+
+class Worker(FaustWorker):
+    """Faust's worker, which takes a slot before it starts, and whose shutdown is bounded."""
+
+    def __init__(self, app: LaneApp, *services: Any, **options: Any) -> None:
+        app.take_slot()
+        app.worker = self
+        options["redirect_stdouts"] = False
+        super().__init__(app, *services, **options)
+        if not self.stdout.isatty():
+            self.spinner = None  # its control codes would stand before log lines
+
+    def _schedule_shutdown(self, signal: Any) -> None:
+        _end_hung_process()
+        super()._schedule_shutdown(signal)
+
+    def give_up(self) -> None:
+        """Stop as on a signal; the exit code will tell that something was wrong."""
+        self._schedule_shutdown(SIGTERM)
+
+    async def _sentinel_task(self) -> None:
+        """Let closed connections go. Faust takes a second for it, in which this worker's lanes rest."""
+        await asyncio.sleep(LAST_TURNS)
+
+    def stop_and_shutdown(self) -> None:
+        """End with code 1, and without Faust's traceback, when an error that was logged is the reason."""
+        super().stop_and_shutdown()
+        if self.app.fatal is not None:
+            raise SystemExit(EXIT_FAILED)
+
+
+def _end_hung_process() -> None:
+    def end() -> None:
+        log.critical("worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended")
+        os._exit(EXIT_HUNG)
+
+    timer = threading.Timer(SHUTDOWN_LIMIT, end)
+    timer.daemon = True
+    timer.start()
