@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from chaos.commits import CommitWatch
 from chaos.network import Network
 from streams.local import Stack, declared, local_stack
-from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, Worker, World, eventually
+from tests.scenarios.steady import SteadyLoad, last_commits, longest_stalls
+from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World, eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 NAME = "behind-the-proxy"
-ORDERS_AT_A_TIME = 20
-INTERVAL = 0.5
+ORDERS = 20
 CUT_OFF_FOR = SESSION_TIMEOUT + 4
 LONGEST_STALL = SESSION_TIMEOUT + 4
 #: A rebalance takes a session and a join; then lanes open.
@@ -66,62 +60,8 @@ def workers(world: World, network: Network) -> tuple[Worker, Worker]:
     return keeper, behind
 
 
-@contextmanager
-def steady_load(world: World, run: str) -> Iterator[list[str]]:
-    """Place some orders again and again; yields the ids of those that are placed."""
-    ended, ids = threading.Event(), list[str]()
-
-    def place() -> None:
-        while not ended.wait(INTERVAL):
-            ids.extend(world.place(f"{run}-{len(ids)}", ORDERS_AT_A_TIME))
-
-    with ThreadPoolExecutor() as aside:
-        placing = aside.submit(place)
-        try:
-            yield ids
-        finally:
-            ended.set()
-            placing.result()
-
-
-class Watched:
-    """Each lane's commits, seen from outside."""
-
-    def __init__(self, watch: CommitWatch) -> None:
-        self._watch = watch
-
-    def since(self, moment: float) -> list[int]:
-        """How often each lane has committed since then."""
-        return [sum(at > moment for at in times) for times in self._watch.commits().seen.values()]
-
-    def longest_stall(self) -> float:
-        """The longest time between two commits of a lane, in seconds."""
-        seen = self._watch.commits().seen.values()
-        return max(later - earlier for times in seen for earlier, later in pairwise(times))
-
-
-@contextmanager
-def watched(world: World) -> Iterator[Watched]:
-    watch = CommitWatch(world.bootstrap, APP, PARTITIONS, LANES)
-    loop = asyncio.new_event_loop()
-    running = loop.create_task(watch.run())
-
-    def run() -> None:
-        with suppress(asyncio.CancelledError):
-            loop.run_until_complete(running)
-
-    with ThreadPoolExecutor() as aside:
-        ran = aside.submit(run)
-        try:
-            yield Watched(watch)
-        finally:
-            loop.call_soon_threadsafe(running.cancel)
-            ran.result()
-            loop.close()
-
-
-def committed_since(watch: Watched, moment: float) -> None:
-    eventually(lambda: all(watch.since(moment)), "every lane commits", LONGEST_STALL)
+def committed_since(world: World, moment: float) -> None:
+    eventually(lambda: min(last_commits(world).values()) > moment, "every lane commits", MOVED_WITHIN)
 
 
 @pytest.mark.parametrize("fault", ["cut", "blackhole"])
@@ -130,19 +70,21 @@ def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_
 ) -> None:
     keeper, behind = workers(world, network)
     member_since = behind.generation()
-    with watched(world) as watch, steady_load(world, fault) as ids:
-        committed_since(watch, time.time())
+    with SteadyLoad(world, fault) as load:
+        committed_since(world, time.time())
         with getattr(network, fault)(NAME) as happened:
             began = time.time()
             eventually(lambda: keeper.lanes() == set(range(LANES)), "the other has its lanes", MOVED_WITHIN)
-            committed_since(watch, time.time())
+            committed_since(world, time.time())
             eventually(lambda: time.time() > began + CUT_OFF_FOR, "longer than its session")
             assert happened.count > 0
         eventually(lambda: behind.generation() > member_since, "it is a member again", MOVED_WITHIN)
         world.until_shared([keeper, behind], MOVED_WITHIN)
-        committed_since(watch, time.time())
-    world.until_settled(ids)
-    assert watch.longest_stall() <= LONGEST_STALL
+        back = time.time()
+        committed_since(world, back)
+    world.until_settled(load.ids)
+    stalls = longest_stalls(world, began, back)
+    assert max(stalls.values()) <= LONGEST_STALL, stalls
     assert world.running() == [keeper, behind]
     world.check()
     assert (behind.stop(), keeper.stop()) == (0, 0)
@@ -153,7 +95,7 @@ def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
     world: World, network: Network, fault: str
 ) -> None:
     keeper, behind = workers(world, network)
-    ids = world.place(f"ends-{fault}", ORDERS_AT_A_TIME)
+    ids = world.place(f"ends-{fault}", ORDERS)
     with getattr(network, fault)(NAME) as happened:
         eventually(lambda: happened.count > 0, "it is cut off")
         assert behind.stop() == 0
@@ -166,17 +108,13 @@ def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
 def test_a_delay_makes_a_worker_slower_and_nothing_else(world: World, network: Network) -> None:
     keeper, behind = workers(world, network)
     member_since = behind.generation()
-    with (
-        watched(world) as watch,
-        steady_load(world, "delay") as ids,
-        network.delay(NAME, 0.2) as happened,
-    ):
+    with SteadyLoad(world, "delay") as load, network.delay(NAME, 0.2) as happened:
         began = time.time()
-        committed_since(watch, began)
+        committed_since(world, began)
         eventually(lambda: time.time() > began + CUT_OFF_FOR, "longer than its session")
-        committed_since(watch, time.time())
+        committed_since(world, time.time())
         assert happened.count > 0
-    world.until_settled(ids)
+    world.until_settled(load.ids)
     assert behind.generation() == member_since, "a slow member is a member"
     assert behind.events("lane_reopens") == []
     world.check()
