@@ -111,9 +111,10 @@ async def check_each_once(bootstrap: str, topic: str, form: Format, events: int)
     async with _consumer(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(_partitions(topic))
         await consumer.seek_to_beginning()
-        deadline = time.perf_counter() + COMMITTED_WITHIN
-        while await _behind(consumer, ends) and time.perf_counter() < deadline:
+        progress = time.perf_counter()
+        while await _behind(consumer, ends) and time.perf_counter() - progress < COMMITTED_WITHIN:
             for records in (await consumer.getmany(timeout_ms=200)).values():
+                progress = time.perf_counter()
                 for record in records:
                     seen[decode(record.value)["i"]] += 1
     missing, doubled = seen.count(0), sum(1 for times in seen if times > 1)
