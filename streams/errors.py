@@ -83,6 +83,12 @@ class PositionLost(SteadfaustError):
     """The source position and the changelog disagree, or the log was truncated past it; the lane stops."""
 
 
+class PositionsDisagree(PositionLost):
+    """The group stands elsewhere than the changelog says. Once, it may be that another owner has committed
+    between the two questions; after another fence and with the same two positions, one of them was reset.
+    """
+
+
 class StoreBusy(SteadfaustError):
     """A lane's local store is still open in another owner; it opens once that one has closed it."""
 

@@ -18,7 +18,7 @@ import structlog
 from streams.application import Application
 from streams.arrival import Counters
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
-from streams.errors import Fenced, HandlerFailed, PositionLost, StoreBroken
+from streams.errors import Fenced, HandlerFailed, PositionLost, PositionsDisagree, StoreBroken
 from streams.inbox import Inbox, bucket_length
 from streams.intake import Intake
 from streams.pipeline import Pipeline
@@ -99,6 +99,7 @@ class Lane:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._error: BaseException | None = None
+        self._disagreed = ""
         self._pipeline: Pipeline | None = None
         self._in_commit = 0
         self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
@@ -114,12 +115,19 @@ class Lane:
         """Open, work, and open again after every doubt, until stopped.
 
         Raises HandlerFailed or PositionLost, which opening again would not help; the worker stops for them.
+        Positions that disagree are lost when the next opening finds the very same: who was overtaken while it
+        opened has compared those of before the other's commit with those of after it (docs/adr/0007).
         """
         try:
             self.store = open_store(self._stores, self.number)
             while not self._stopping.is_set() and self.state is not LaneState.QUARANTINED:
                 try:
                     await self._session()
+                except PositionsDisagree as error:
+                    if str(error) == self._disagreed:
+                        raise
+                    self._disagreed = str(error)
+                    await self._recoil(error)
                 except (HandlerFailed, PositionLost):
                     raise
                 except Exception as error:  # noqa: BLE001 - logged; whatever it was, the answer is to open again

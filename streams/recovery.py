@@ -12,7 +12,7 @@ import structlog
 
 from streams.application import Application
 from streams.changes import POSITIONS, Writes, store_key
-from streams.errors import ClusterUnavailable, PositionLost, StoreBroken
+from streams.errors import ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
 from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Write
 
 log = structlog.get_logger(__name__)
@@ -138,8 +138,8 @@ async def source_positions(
     """Where the lane goes on reading each source partition.
 
     The group's committed position and the one in the changelog were written by one transaction; a group
-    that was gone for long has lost its own, then the changelog's counts. Raises PositionLost when they
-    disagree, or when the log no longer reaches back to them (design rule 3).
+    that was gone for long has lost its own, then the changelog's counts. Raises PositionsDisagree when they
+    do, and PositionLost when the log no longer reaches back to them (design rule 3).
     """
     committed = await cluster.committed(app.layout.app_id, sources)
     begins = await cluster.begin_offsets(sources)
@@ -150,7 +150,7 @@ async def source_positions(
         if tp not in committed and recorded is not None:
             log.warning("group_position_expired", topic=tp.topic, partition=tp.partition, position=recorded)
         elif recorded != committed.get(tp):
-            raise PositionLost(
+            raise PositionsDisagree(
                 f"{tp.topic} partition {tp.partition}: the group {app.layout.app_id} stands at"
                 f" {committed.get(tp)}, the changelog at {recorded}. Someone has reset one of them:"
                 ' see docs/operating.md, "Positions that disagree".'

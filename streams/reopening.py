@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, UnknownSchema
+from streams.errors import (
+    ClusterUnavailable,
+    Fenced,
+    OutcomeUnknown,
+    PositionsDisagree,
+    Refused,
+    UnknownSchema,
+)
 
 #: Failures at the same place with one message in the transaction, until the lane is quarantined.
 QUARANTINE_AFTER = 5
@@ -33,8 +40,8 @@ class Quarantine:
 
 def is_expected(error: Exception) -> bool:
     """Whether an error is one of those that a lane is made for; others are logged with their traceback."""
-    passing = (Fenced, OutcomeUnknown, ClusterUnavailable, UnknownSchema, TimeoutError, OSError)
-    return isinstance(error, passing)
+    made_for = (Fenced, OutcomeUnknown, ClusterUnavailable, PositionsDisagree, UnknownSchema)
+    return isinstance(error, (*made_for, TimeoutError, OSError))
 
 
 class Reopening:

@@ -19,7 +19,7 @@ from streams.testing.broker import FakeCluster, Fault
 from streams.testing.clients import FakeTransactions
 
 MESSAGES = (1, 2, 1, 3)
-SPEC = Spec(messages=MESSAGES, max_batch=len(MESSAGES), asks_again=False)
+SPEC = Spec(messages=MESSAGES, max_batch=len(MESSAGES))
 WHO = st.integers(0, 1)
 SENDING = (Fault.SEND_REFUSED, Fault.SEND_TORN, Fault.SEND_UNANSWERED, Fault.OFFSETS_REFUSED)
 ENDING = (Fault.COMMIT_DONE, Fault.COMMIT_LOST)
