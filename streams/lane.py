@@ -187,6 +187,7 @@ class Lane:
         )
         sources = source_partitions(self._app, self.number, self.topics)
         positions = await source_positions(self._app, sources, self.store, self._cluster)
+        self._disagreed = ""
         await reader.assign(positions)
         inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
         self._error = None
