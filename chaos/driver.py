@@ -129,7 +129,8 @@ class Driver:
             "STEADFAUST_PARTITIONS": str(LAYOUT.partitions),
             "STEADFAUST_LANES": str(LAYOUT.lanes),
             "STEADFAUST_SESSION_TIMEOUT": str(SESSION_TIMEOUT),
-            "STEADFAUST_HEARTBEAT": "1",
+            # Members hear of a rebalance by their next heartbeat, and a worker that comes back makes two of one.
+            "STEADFAUST_HEARTBEAT": "0.5",
             # A handler whose gateway stays away for longer ends its worker: there are no retries yet.
             "STEADFAUST_GATEWAY_PATIENCE": "60",
         }
