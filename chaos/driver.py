@@ -131,6 +131,8 @@ class Driver:
             "STEADFAUST_SESSION_TIMEOUT": str(SESSION_TIMEOUT),
             # Members hear of a rebalance by their next heartbeat, and a worker that comes back makes two of one.
             "STEADFAUST_HEARTBEAT": "0.5",
+            # Three brokers on the machine of the workers: each transaction costs all of them.
+            "STEADFAUST_LINGER": "0.03",
             # A handler whose gateway stays away for longer ends its worker: there are no retries yet.
             "STEADFAUST_GATEWAY_PATIENCE": "60",
         }

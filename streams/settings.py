@@ -47,6 +47,11 @@ class Settings(BaseSettings):
         default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
     )
     max_batch: int = Field(default=4000, ge=1, description="messages in one transaction at most")
+    linger: float = Field(
+        default=0.0,
+        ge=0,
+        description="how long a commit waits for more messages: fewer transactions, later ones",
+    )
     max_in_flight: int = Field(
         default=64, ge=1, description="keys of a lane with an outbound call under way at most"
     )
@@ -72,6 +77,7 @@ class Settings(BaseSettings):
         return Delivery(
             max_batch=self.max_batch,
             max_backlog=self.max_batch * 3,
+            linger=self.linger,
             max_in_flight=self.max_in_flight,
             max_message_bytes=self.max_message_bytes,
             inbox_retention=inbox,

@@ -109,8 +109,10 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("STEADFAUST_PARTITIONS", "4")
     monkeypatch.setenv("STEADFAUST_LANES", "4")
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "broker:9092")
+    monkeypatch.setenv("STEADFAUST_LINGER", "0.02")
     monkeypatch.setenv("STEADFAUST_UNKNOWN", "is ignored")
     settings = Settings()
+    assert settings.delivery().linger == 0.02
     assert settings.layout() == Layout("steadfaust", 4, 4)
     assert settings.brokers() == "broker:9092"
 
