@@ -129,7 +129,7 @@ class Driver:
             "STEADFAUST_PARTITIONS": str(LAYOUT.partitions),
             "STEADFAUST_LANES": str(LAYOUT.lanes),
             "STEADFAUST_SESSION_TIMEOUT": str(SESSION_TIMEOUT),
-            # Members hear of a rebalance by their next heartbeat, and a worker that comes back makes two of one.
+            # By their next heartbeat members hear of a rebalance; a worker that comes back makes two of one.
             "STEADFAUST_HEARTBEAT": "0.5",
             # Three brokers on the machine of the workers: each transaction costs all of them.
             "STEADFAUST_LINGER": "0.03",
