@@ -132,7 +132,7 @@ class Driver:
             # By their next heartbeat members hear of a rebalance; a worker that comes back makes two of one.
             "STEADFAUST_HEARTBEAT": "0.5",
             # Three brokers on the machine of the workers: each transaction costs all of them.
-            "STEADFAUST_LINGER": "0.03",
+            "STEADFAUST_LINGER": "0.1",
             # A handler whose gateway stays away for longer ends its worker: there are no retries yet.
             "STEADFAUST_GATEWAY_PATIENCE": "60",
         }
