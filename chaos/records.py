@@ -8,6 +8,8 @@ import msgspec
 
 RUN = "run.json"
 COMMITS = "commits.json"
+#: A worker that was killed, and killed again while it recovered: two faults in a row, and judged as such.
+KILLED_TWICE = "kill_in_recovery"
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-from chaos.records import Commits, Happened, Run
+from chaos.records import KILLED_TWICE, Commits, Happened, Run
 from demo.verdict import Finding
 
 #: A lane's last commit comes this long before the fault that ended it, at most; in seconds.
@@ -86,7 +86,12 @@ def judge_stalls(found: Iterable[Stall]) -> Finding:
 
 def _limit(kind: str, run: Run) -> float | None:
     taking_over = run.session_timeout + TAKING_OVER
-    limits = {"kill_worker": taking_over, "kill_at_point": taking_over, "rolling_restart": ROLLING}
+    limits = {
+        "kill_worker": taking_over,
+        "kill_at_point": taking_over,
+        KILLED_TWICE: 2 * taking_over,
+        "rolling_restart": ROLLING,
+    }
     return limits.get(kind)
 
 

@@ -6,12 +6,14 @@ import signal
 import time
 from pathlib import Path
 
+from msgspec import structs
+
 from chaos.arming import arm, log_of, script_of
 from chaos.errors import ChaosFailed
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.fleet import Worker, worker_name
 from chaos.notes import VERSION, NoteMade
-from chaos.records import Happened
+from chaos.records import KILLED_TWICE, Happened
 from chaos.schedule import RECOVERING, After, Planned
 from chaos.waiting import until
 
@@ -51,7 +53,8 @@ async def kill_at_point(planned: Planned, ground: Ground) -> Happened:
     confirmed = f"{_died(worker)} at the point {_reached(worker, script)}"
     again = await ground.fleet.start(worker.slot)
     await ground.until_open(again)
-    return happened(planned, worker.name, began, confirmed)
+    done = happened(planned, worker.name, began, confirmed)
+    return structs.replace(done, kind=KILLED_TWICE) if planned.point == RECOVERING else done
 
 
 async def freeze_worker(planned: Planned, ground: Ground) -> Happened:
