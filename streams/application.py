@@ -28,6 +28,8 @@ class Delivery:
         max_batch_bytes: bytes of those messages, after which a transaction takes no more.
         max_backlog: messages taken and not yet committed at most, for each lane.
         max_backlog_bytes: bytes of those, after which the lane reads no more.
+        max_worker_backlog: the same for all lanes of a worker together; each may hold its share of it.
+        max_worker_backlog_bytes: bytes of those.
         max_in_flight: keys with an async handler under way at most, for each lane.
         linger: how long a commit waits for more messages; 0 commits what is there.
         max_message_bytes: the broker's limit for a record, rows included.
@@ -42,6 +44,8 @@ class Delivery:
     max_batch_bytes: int = 8 << 20
     max_backlog: int = 12_000
     max_backlog_bytes: int = 32 << 20
+    max_worker_backlog: int = 48_000
+    max_worker_backlog_bytes: int = 128 << 20
     max_in_flight: int = 64
     linger: float = 0.0
     max_message_bytes: int = 1_000_000

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from streams.application import Delivery
+from streams.backlog import BacklogLimit
 from streams.pipeline import Pipeline
 from streams.ports import TP, Batch, Reader
 
@@ -23,14 +24,16 @@ class Intake:
         pipeline: Pipeline,
         reader: Reader,
         delivery: Delivery,
+        limit: BacklogLimit,
         taken: Callable[[], None],
     ) -> None:
-        """`taken` is called when there may be something to commit."""
+        """`limit` counts this lane already; `taken` is called when there may be something to commit."""
         self._taken = taken
         self._sources = sources
         self._pipeline = pipeline
         self._reader = reader
         self._delivery = delivery
+        self._limit = limit
         self._held: dict[TP, deque[Batch]] = {}
         self._parked: dict[TP, int] = {}
 
@@ -38,21 +41,19 @@ class Intake:
         """Offer what is held, then read more; False when the lane is full and has to make room first."""
         self._offer()
         await self._park()
-        if self._is_full():
+        room = self._room()
+        if not room:
             return False
-        batches = await self._reader.fetch(max_records=FETCH_RECORDS, timeout=FETCH_TIMEOUT)
+        batches = await self._reader.fetch(max_records=min(FETCH_RECORDS, room), timeout=FETCH_TIMEOUT)
         for batch in batches:
             self._held.setdefault(batch.tp, deque()).append(batch)
         self._offer()
         return True
 
-    def _is_full(self) -> bool:
-        delivery, sequences = self._delivery, self._pipeline.sequences
-        return (
-            self._pipeline.in_flight >= delivery.max_in_flight
-            or sequences.backlog + self._waiting() >= delivery.max_backlog
-            or sequences.backlog_bytes >= delivery.max_backlog_bytes
-        )
+    def _room(self) -> int:
+        if self._pipeline.in_flight >= self._delivery.max_in_flight:
+            return 0
+        return self._limit.room(self._pipeline.sequences, self._waiting())
 
     def _waiting(self) -> int:
         return sum(len(batch.records) for batches in self._held.values() for batch in batches)

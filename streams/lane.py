@@ -17,6 +17,7 @@ import structlog
 
 from streams.application import Application
 from streams.arrival import Counters
+from streams.backlog import BacklogLimit
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
 from streams.errors import Fenced, HandlerFailed, PositionLost, PositionsDisagree, StoreBroken
 from streams.inbox import Inbox, bucket_length
@@ -73,9 +74,11 @@ class Lane:
         faults: Faults,
         topics: Collection[str] | None = None,
         may_open: asyncio.Event | None = None,
+        backlog_limit: BacklogLimit | None = None,
     ) -> None:
         """`topics` are those to consume, all of the application's unless given. While `may_open` is not set,
         membership is unsure and the lane does not open: it would fence an owner that may be the right one.
+        `backlog_limit` is shared by the lanes of a worker.
         """
         self.number = number
         self.topics = tuple(app.sources if topics is None else topics)
@@ -101,13 +104,13 @@ class Lane:
         self._error: BaseException | None = None
         self._disagreed = ""
         self._pipeline: Pipeline | None = None
-        self._in_commit = 0
+        self._backlog_limit = backlog_limit or BacklogLimit(app.delivery)
         self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
 
     @property
     def backlog(self) -> int:
         """Messages taken and not yet committed."""
-        return self._in_commit + (self._pipeline.sequences.backlog if self._pipeline is not None else 0)
+        return self._pipeline.sequences.held if self._pipeline is not None else 0
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -150,7 +153,6 @@ class Lane:
         """From opening to the first error, or until stopped."""
         self.state = LaneState.OPENING
         self._pipeline = None
-        self._in_commit = 0
         async with AsyncExitStack() as opened:
             reader = await unless(self._stopping, self._cluster.reader())
             if reader is None:
@@ -167,6 +169,7 @@ class Lane:
             if pipeline is not None:
                 self._pipeline = pipeline
                 opened.push_async_callback(pipeline.close)
+                opened.enter_context(self._backlog_limit.counting(pipeline.sequences))
                 self.state = LaneState.OPEN
                 await self._work(pipeline, producer, reader)
 
@@ -264,7 +267,7 @@ class Lane:
 
     async def _read(self, pipeline: Pipeline, reader: Reader) -> None:
         sources = source_partitions(self._app, self.number, self.topics)
-        intake = Intake(sources, pipeline, reader, self._app.delivery, self._wake.set)
+        intake = Intake(sources, pipeline, reader, self._app.delivery, self._backlog_limit, self._wake.set)
         while not self._stopping.is_set():
             self._room.clear()
             if await intake.step():
@@ -288,7 +291,6 @@ class Lane:
             if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
             staged = pipeline.sequences.take(self._reopening.limit, self._app.delivery.max_batch_bytes)
-            self._in_commit = staged.messages
             ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
             changelogs = self._app.changelogs
             self.store.apply(
@@ -297,6 +299,7 @@ class Lane:
             )
             await self._faults.reach("applied")
             pipeline.overlay.forget(staged)
+            pipeline.sequences.committed()
             self._succeeded()
 
     async def _idle(self, pipeline: Pipeline) -> bool:
@@ -309,7 +312,6 @@ class Lane:
 
     def _succeeded(self) -> None:
         self.commits += 1
-        self._in_commit = 0
         self.last_progress = self._clock.now()
         self._reopening.committed()
         self._room.set()

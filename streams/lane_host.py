@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from streams.application import Application
+from streams.backlog import BacklogLimit
 from streams.errors import PositionLost, SteadfaustError
 from streams.lane import Lane, LaneState
 from streams.ports import Clock, Cluster, Faults, Stores
@@ -65,6 +66,7 @@ class LaneHost:
         self._clock = clock
         self._faults = faults
         self._on_fatal = on_fatal
+        self._backlog_limit = BacklogLimit(app.delivery)
         self._wanted = _Wanted()
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -140,6 +142,7 @@ class LaneHost:
                 faults=self._faults,
                 topics=self._wanted.topics,
                 may_open=self._member,
+                backlog_limit=self._backlog_limit,
             )
         elif number in self._wanted.standby:
             runner = self.standbys[number] = Standby(

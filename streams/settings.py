@@ -77,6 +77,7 @@ class Settings(BaseSettings):
         return Delivery(
             max_batch=self.max_batch,
             max_backlog=self.max_batch * 3,
+            max_worker_backlog=self.max_batch * 12,
             linger=self.linger,
             max_in_flight=self.max_in_flight,
             max_message_bytes=self.max_message_bytes,

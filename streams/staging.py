@@ -87,8 +87,12 @@ class Sequences:
         self._changelogs: dict[str, dict[bytes, TP]] = {}
         self._newest: dict[TP, Entry] = {}
         self._passed: dict[TP, int] = {}
+        #: Taken and not yet staged for a commit.
         self.backlog = 0
         self.backlog_bytes = 0
+        #: Staged, and not known to be committed.
+        self.in_commit = 0
+        self.in_commit_bytes = 0
 
     def add(self, entry: Entry) -> None:
         """Take an entry's place in the order; it may finish later."""
@@ -128,9 +132,11 @@ class Sequences:
         """
         staged = Staged(offsets=self._passed)
         self._passed = {}
+        before = self.backlog_bytes
         for entry in self._finished(limit, max_bytes):
             self._stage(staged, entry)
         self.backlog -= staged.messages
+        self.in_commit, self.in_commit_bytes = staged.messages, before - self.backlog_bytes
         for tp, offset in staged.offsets.items():
             key = POSITION + tp.topic.encode()
             changes = staged.changes.setdefault(LANE, {})
@@ -138,6 +144,20 @@ class Sequences:
         for table, changes in staged.changes.items():
             self._log(table, changes, staged.records)
         return staged
+
+    def committed(self) -> None:
+        """What was staged last is committed."""
+        self.in_commit = self.in_commit_bytes = 0
+
+    @property
+    def held(self) -> int:
+        """Messages taken and not yet committed."""
+        return self.backlog + self.in_commit
+
+    @property
+    def held_bytes(self) -> int:
+        """Their bytes."""
+        return self.backlog_bytes + self.in_commit_bytes
 
     def _log(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
         """Add the changelog records of a table's changes."""

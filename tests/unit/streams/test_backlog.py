@@ -1,0 +1,100 @@
+"""What lanes of a worker may hold in memory: each for itself, and all together."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.application import Delivery
+from streams.backlog import BacklogLimit
+from streams.layout import Layout
+from streams.staging import Entry, Sequences
+
+DELIVERY = Delivery(
+    max_backlog=100, max_worker_backlog=300, max_backlog_bytes=1000, max_worker_backlog_bytes=3000
+)
+
+
+def holding(messages: int, *, size: int = 1) -> Sequences:
+    sequences = Sequences(Layout("app", 1, 1))
+    for offset in range(messages):
+        sequences.add(Entry(0, None, offset, size))
+    return sequences
+
+
+def room(own: Sequences, *others: Sequences, waiting: int = 0) -> int:
+    limit = BacklogLimit(DELIVERY)
+    with ExitStack() as working:
+        for sequences in (own, *others):
+            working.enter_context(limit.counting(sequences))
+        return limit.room(own, waiting)
+
+
+@pytest.mark.parametrize(
+    ("messages", "waiting", "size", "expected"),
+    [
+        (0, 0, 1, 100),
+        (99, 0, 1, 1),
+        (100, 0, 1, 0),
+        (60, 39, 1, 1),
+        (60, 50, 1, 0),
+        (9, 0, 100, 91),
+        (10, 0, 100, 0),
+    ],
+)
+def test_a_lane_alone_may_hold_its_own_bound(messages: int, waiting: int, size: int, expected: int) -> None:
+    assert room(holding(messages, size=size), waiting=waiting) == expected
+
+
+def test_a_lane_may_hold_more_than_its_share_while_the_others_hold_little() -> None:
+    idle = [holding(0) for _ in range(63)]
+    assert room(holding(90), *idle) == 10
+
+
+def test_when_all_together_hold_as_much_as_a_worker_may_only_those_under_their_share_read_on() -> None:
+    busy = [holding(60) for _ in range(5)]
+    assert room(holding(60), *busy) == 0
+    assert room(holding(49), *busy) == 1
+
+
+def test_bytes_of_all_together_are_bounded_too() -> None:
+    busy = [holding(6, size=100) for _ in range(5)]
+    assert room(holding(6, size=100), *busy) == 0
+    assert room(holding(4, size=100), *busy) > 0
+
+
+def test_what_is_in_a_commit_counts_until_it_is_committed() -> None:
+    lane = holding(100)
+    for entry in lane._queues[0]:
+        entry.done = True
+    lane.take(limit=80)
+    assert room(lane) == 0
+    lane.committed()
+    assert room(lane) == 80
+
+
+def test_a_lane_that_has_ended_no_longer_counts() -> None:
+    limit, own = BacklogLimit(DELIVERY), holding(60)
+    with limit.counting(own):
+        with ExitStack() as working:
+            for _ in range(5):
+                working.enter_context(limit.counting(holding(60)))
+            assert limit.room(own, 0) == 0
+        assert limit.room(own, 0) == 40
+
+
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=80))
+def test_whatever_lanes_want_they_hold_the_bound_and_their_shares_at_most(wanted: list[int]) -> None:
+    """The bound by those that came first, a share by each of the others."""
+    limit, lanes = BacklogLimit(DELIVERY), [holding(0) for _ in wanted]
+    with ExitStack() as working:
+        for lane in lanes:
+            working.enter_context(limit.counting(lane))
+        for lane, most in zip(lanes, wanted, strict=True):
+            for offset in range(min(most, limit.room(lane, 0))):
+                lane.add(Entry(0, None, offset))
+    assert all(lane.held <= DELIVERY.max_backlog for lane in lanes)
+    assert sum(lane.held for lane in lanes) <= 2 * DELIVERY.max_worker_backlog
