@@ -148,7 +148,7 @@ class WorkerProcess:
         """Wait until it was given so many lanes, and all of them are open."""
         await self.until(lambda: len(self.lanes()) == lanes, f"it has {lanes} open lanes", within=within)
 
-    async def lanes_open(self, lanes: int, *, within: float = 180.0) -> list[dict[str, Any]]:
+    async def lanes_open(self, lanes: int, *, within: float = 600.0) -> list[dict[str, Any]]:
         """Wait until so many lanes have opened; returns what each said of it."""
         await self.until(
             lambda: len(self.events("lane_opened")) >= lanes, f"{lanes} open lanes", within=within

@@ -11,6 +11,7 @@ from typing import Self
 
 from benchmarks.growth.packing import Packed, Packing, fill, packer
 from benchmarks.growth.workload import COUNTS, Count, application, events_topic
+from benchmarks.kafka import delete_topics_of
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import WorkerProcess
@@ -35,7 +36,7 @@ _AT_ONCE = 250_000
 
 
 class Ground:
-    """An application with a name of its own; use it `async with`. Its workers' files lie in `var`."""
+    """An application with a name of its own; use it `async with`, which deletes its topics at the end."""
 
     def __init__(
         self, bootstrap: str, var: Path, name: str, *, partitions: int = 4, lanes: int = 4, **more: str
@@ -76,6 +77,8 @@ class Ground:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._cluster.close()
+        for beginning in (f"{self.name}.", f"{self.name}-"):
+            await delete_topics_of(self.bootstrap, beginning)
 
     def worker(self, *, machine: str = "") -> WorkerProcess:
         """A worker process, not started; on another `machine` it finds no store of an earlier one."""
