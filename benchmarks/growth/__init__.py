@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from benchmarks.growth import inbox, lanes, recovery, rows, sizes, start, takeover, workers
@@ -32,6 +33,8 @@ _NOTE = (
 
 def measure(context: Context) -> Section:
     """Every part on one broker, one after the other."""
+    # A new topic refuses its first records for a moment; aiokafka tells so for each partition, and retries.
+    logging.getLogger("aiokafka").setLevel(logging.ERROR)
     with local_stack(context.var, tiered=True, say=context.say) as stack:
         plan = Plan(stack.bootstrap, context.var, context.runs, context.quick, context.say)
         found = {name: _measured(name, part, plan) for name, part in _PARTS.items()}

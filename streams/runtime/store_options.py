@@ -33,8 +33,8 @@ def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
     options.set_db_write_buffer_size(write_buffer_bytes)
     # The default, an eighth of the write buffer, is taken by every table that was written to once.
     options.set_arena_block_size(64 * 1024)
-    # Most of what is looked up is not in memory: new ids are nowhere, rows lie in files. The size is right for
-    # a write buffer of small rows, and taken once for each table that was written to.
+    # Most of what is looked up is not in memory: new ids are nowhere, rows lie in files. The filter's size is
+    # right for a write buffer of small rows, and taken once for each table that was written to.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.01)
     options.set_compression_type(DBCompressionType.lz4())
