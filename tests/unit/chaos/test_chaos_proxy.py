@@ -403,7 +403,8 @@ def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
 
 def test_a_proxy_that_has_ended_is_an_error_of_whoever_asks(place: Place) -> None:
     with Network(place.stack, ["ada"]) as network:
-        (proxy,) = (p for p in psutil.Process().children() if "chaos.proxy" in p.cmdline())
+        # The process started last is the proxy's; earlier tests may have left zombies beside it.
+        proxy = max(psutil.Process().children(), key=lambda child: child.create_time())
         proxy.kill()
         with pytest.raises(ChaosFailed, match=r"the proxy ended \(status -9\)"), network.cut("ada"):
             pytest.fail("it was cut")
