@@ -31,6 +31,10 @@ class PermanentError(SteadfaustError):
     """Trying the same message again cannot help: it goes to the dead letters as it came."""
 
 
+class TransientError(SteadfaustError):
+    """Something outside did not work and may work later: the same message is tried again."""
+
+
 class MissingHeader(PermanentError):
     """A message lacks a header that delivery depends on, such as its id."""
 
@@ -99,3 +103,15 @@ class StoreBroken(SteadfaustError):
 
 class HandlerFailed(SteadfaustError):
     """A handler raised something it should not have; its message stays uncommitted and the worker stops."""
+
+
+class BlobsUnavailable(TransientError):
+    """The object store did not answer in time, or refused for a reason that an operator can mend."""
+
+
+class BlobMissing(PermanentError):
+    """A message refers to an object that the store does not have; its message names the object."""
+
+
+class BlobAltered(PermanentError):
+    """An object is not what was checked in: its size or digest is another; its message names the object."""
