@@ -1,0 +1,234 @@
+"""What becomes of a failed message, as tables; and what holds for every policy."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.errors import PermanentError, SettingsError, TooLarge, TransientError, Undecodable
+from streams.retry import (
+    MAX_TIERS,
+    Decision,
+    Expired,
+    GiveUp,
+    Kind,
+    Later,
+    RetryPolicy,
+    TryAgain,
+    classify,
+    decide,
+    longest_path,
+)
+
+NOW = 1_700_000_000.0
+DEFAULT = RetryPolicy()
+
+
+class Busy(TransientError):
+    """The outside has no time just now."""
+
+
+class Gone(Busy):
+    """The outside has been closed for good."""
+
+
+class Torn(TransientError, PermanentError):
+    """Two minds about itself."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (TransientError(), Kind.TRANSIENT),
+        (Busy(), Kind.TRANSIENT),
+        (ConnectionResetError(), Kind.TRANSIENT),
+        (TimeoutError(), Kind.TRANSIENT),
+        (OSError("no route to host"), Kind.TRANSIENT),
+        (PermanentError(), Kind.PERMANENT),
+        (Undecodable(), Kind.PERMANENT),
+        (KeyError("a mistake"), Kind.UNKNOWN),
+        (ExceptionGroup("two", [TimeoutError(), KeyError()]), Kind.UNKNOWN),
+    ],
+)
+def test_what_an_error_says_of_the_next_attempt(error: Exception, kind: Kind) -> None:
+    assert classify(error, DEFAULT) is kind
+
+
+def test_the_policys_own_classes_come_before_the_defaults() -> None:
+    own = RetryPolicy(transient=(Undecodable,), permanent=(OSError, KeyError))
+    assert classify(Undecodable(), own) is Kind.TRANSIENT
+    assert classify(TooLarge(), own) is Kind.PERMANENT
+    assert classify(ConnectionError(), own) is Kind.PERMANENT
+    assert classify(KeyError(), own) is Kind.PERMANENT
+    assert classify(Busy(), own) is Kind.TRANSIENT
+
+
+def test_even_a_general_class_of_the_policy_comes_before_a_specific_default() -> None:
+    assert classify(Undecodable(), RetryPolicy(transient=(Exception,))) is Kind.TRANSIENT
+
+
+def test_the_more_specific_class_decides_whichever_list_it_is_in() -> None:
+    but_gone = RetryPolicy(transient=(Busy,), permanent=(Gone,))
+    assert classify(Busy(), but_gone) is Kind.TRANSIENT
+    assert classify(Gone(), but_gone) is Kind.PERMANENT
+    only_gone = RetryPolicy(transient=(Gone,), permanent=(Busy,))
+    assert classify(Busy(), only_gone) is Kind.PERMANENT
+    assert classify(Gone(), only_gone) is Kind.TRANSIENT
+
+
+def test_an_error_of_two_kinds_is_of_the_one_it_names_first() -> None:
+    assert classify(Torn(), DEFAULT) is Kind.TRANSIENT
+    assert classify(Torn(), RetryPolicy(permanent=(PermanentError,))) is Kind.PERMANENT
+
+
+@pytest.mark.parametrize(
+    ("attempt", "decision"),
+    [
+        (1, TryAgain()),
+        (2, TryAgain()),
+        (3, Later(tier=1, delay=10.0, due=NOW + 10)),
+        (4, Later(tier=2, delay=60.0, due=NOW + 60)),
+        (5, Later(tier=3, delay=300.0, due=NOW + 300)),
+        (6, GiveUp("exhausted")),
+        (7, GiveUp("exhausted")),
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.TRANSIENT, Kind.UNKNOWN])
+def test_two_immediate_retries_then_each_tier_then_the_dead_letters(
+    kind: Kind, attempt: int, decision: Decision
+) -> None:
+    assert decide(kind, attempt, policy=DEFAULT, now=NOW) == decision
+
+
+@pytest.mark.parametrize("attempt", [1, 3, 6])
+def test_a_permanent_error_is_never_tried_again(attempt: int) -> None:
+    assert decide(Kind.PERMANENT, attempt, policy=DEFAULT, now=NOW) == GiveUp("permanent")
+    assert decide(Kind.PERMANENT, attempt, policy=DEFAULT, now=NOW, deadline=NOW - 1) == GiveUp("permanent")
+
+
+def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
+    strict = RetryPolicy(unknown_is_permanent=True)
+    assert decide(Kind.UNKNOWN, 1, policy=strict, now=NOW) == GiveUp("unknown")
+    assert decide(Kind.TRANSIENT, 1, policy=strict, now=NOW) == TryAgain()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "deadline", "decision"),
+    [
+        (1, NOW, TryAgain()),
+        (1, NOW - 0.001, Expired()),
+        (3, NOW + 10, Later(tier=1, delay=10.0, due=NOW + 10)),
+        (3, NOW + 9.999, Expired()),
+        (4, NOW + 10, Expired()),
+        (6, NOW - 1, GiveUp("exhausted")),
+    ],
+)
+def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
+    attempt: int, deadline: float, decision: Decision
+) -> None:
+    assert decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, deadline=deadline) == decision
+
+
+def test_a_policy_may_have_no_retries_of_either_sort() -> None:
+    assert decide(Kind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=()), now=NOW) == GiveUp(
+        "exhausted"
+    )
+    assert decide(Kind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=(5.0,)), now=NOW) == Later(
+        1, 5.0, NOW + 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"immediate": -1}, "immediate retries of -1: give 0"),
+        ({"delays": (1.0, 0.0)}, "retry-2 has a delay of 0.0 s: give a positive"),
+        ({"delays": (-1.0,)}, "retry-1 has a delay of -1.0 s"),
+        ({"delays": (math.nan,)}, "retry-1 has a delay of nan s"),
+        ({"delays": (math.inf,)}, "retry-1 has a delay of inf s"),
+        ({"delays": (1.0,) * (MAX_TIERS + 1)}, "4 retry delays, but there are 3 retry topics"),
+        (
+            {"transient": (KeyError, OSError), "permanent": (OSError,)},
+            "both transient and permanent: OSError",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused_when_made(wrong: dict[str, object], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        RetryPolicy(**wrong)  # type: ignore[arg-type]  # the table holds fields of all types
+
+
+@pytest.mark.parametrize("attempt", [0, -1])
+def test_an_attempt_that_was_not_made_cannot_have_failed(attempt: int) -> None:
+    with pytest.raises(ValueError, match="give 1 or more"):
+        decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW)
+
+
+POLICIES = st.builds(
+    RetryPolicy,
+    immediate=st.integers(0, 5),
+    delays=st.lists(st.floats(0.001, 1e6), max_size=MAX_TIERS).map(tuple),
+    unknown_is_permanent=st.booleans(),
+)
+KINDS = st.sampled_from(Kind)
+RETRIED = st.sampled_from((Kind.TRANSIENT, Kind.UNKNOWN))
+
+
+@given(POLICIES, st.data())
+def test_every_way_through_the_retries_has_the_same_bounded_number_of_attempts(
+    policy: RetryPolicy, data: st.DataObject
+) -> None:
+    """Whatever fails each time, whenever: a message is tried to the end, in tiers that follow each other."""
+    kinds = RETRIED if not policy.unknown_is_permanent else st.just(Kind.TRANSIENT)
+    now, tried_again = NOW, 0
+    tiers: list[int] = []
+    for attempt in range(1, policy.max_attempts):
+        decision = decide(data.draw(kinds), attempt, policy=policy, now=now)
+        if isinstance(decision, TryAgain):
+            assert not tiers, "an immediate retry after a delayed one"
+            tried_again += 1
+        else:
+            assert isinstance(decision, Later)
+            assert decision.due - now == pytest.approx(decision.delay, abs=1e-6)
+            tiers.append(decision.tier)
+            now = decision.due
+        now += data.draw(st.floats(0, 100))
+    assert decide(data.draw(kinds), policy.max_attempts, policy=policy, now=now) == GiveUp("exhausted")
+    assert tried_again == policy.immediate
+    assert tiers == list(range(1, len(policy.delays) + 1))
+
+
+@given(POLICIES, KINDS, st.integers(1, 20), st.floats(0, 4e9), st.none() | st.floats(0, 4e9))
+def test_nothing_is_tried_early_or_after_its_deadline(
+    policy: RetryPolicy, kind: Kind, attempt: int, now: float, deadline: float | None
+) -> None:
+    decision = decide(kind, attempt, policy=policy, now=now, deadline=deadline)
+    if isinstance(decision, Later):
+        assert decision.delay == policy.delays[decision.tier - 1]
+        assert decision.due >= now + decision.delay
+        assert deadline is None or decision.due <= deadline
+    if isinstance(decision, TryAgain):
+        assert deadline is None or now <= deadline
+
+
+@given(POLICIES, KINDS, st.integers(1, 20), st.floats(0, 4e9), st.floats(0, 4e9))
+def test_a_deadline_only_ever_ends_retries(
+    policy: RetryPolicy, kind: Kind, attempt: int, now: float, deadline: float
+) -> None:
+    """It neither changes a decision that it allows, nor keeps a message from the dead letters."""
+    without = decide(kind, attempt, policy=policy, now=now)
+    bound = decide(kind, attempt, policy=policy, now=now, deadline=deadline)
+    assert bound in (without, Expired())
+    assert not isinstance(without, GiveUp) or bound == without
+
+
+@given(POLICIES)
+def test_the_longest_path_is_what_a_message_waits_that_fails_every_time(policy: RetryPolicy) -> None:
+    now = 0.0
+    for attempt in range(1, policy.max_attempts + 1):
+        decision = decide(Kind.TRANSIENT, attempt, policy=policy, now=now)
+        now = decision.due if isinstance(decision, Later) else now
+    assert longest_path(policy) == pytest.approx(now)
