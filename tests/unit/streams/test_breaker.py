@@ -1,0 +1,352 @@
+"""When a breaker lets calls through; and whatever happens, it does as a model that keeps every call."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streams.breaker import BUCKETS, Breaker, BreakerPolicy, Permit, State, Transition
+from streams.errors import SettingsError
+
+NOW = 1_700_000_010.0  # where a bucket begins
+POLICY = BreakerPolicy(
+    window=30, minimum=4, failure_rate=0.5, open_for=10, max_open_for=60, probes=3, probe_timeout=60
+)
+
+
+def allowed(breaker: Breaker, now: float) -> Permit:
+    permit = breaker.acquire(now)
+    assert permit is not None
+    return permit
+
+
+def call(breaker: Breaker, now: float, *, ok: bool) -> State:
+    """One call that takes no time."""
+    breaker.record(allowed(breaker, now), ok=ok, now=now)
+    return breaker.state
+
+
+def opened(policy: BreakerPolicy = POLICY) -> Breaker:
+    """A breaker that has just opened, at NOW."""
+    breaker = Breaker(policy)
+    for _ in range(policy.minimum):
+        call(breaker, NOW, ok=False)
+    assert breaker.state is State.OPEN
+    return breaker
+
+
+def test_it_opens_at_the_failure_rate_and_not_below() -> None:
+    breaker = Breaker(POLICY)
+    assert [call(breaker, NOW, ok=ok) for ok in (True, True, True, False, False)] == [State.CLOSED] * 5
+    assert call(breaker, NOW, ok=False) is State.OPEN
+
+
+def test_fewer_calls_than_the_minimum_say_nothing() -> None:
+    breaker = Breaker(POLICY)
+    assert [call(breaker, NOW, ok=False) for _ in range(3)] == [State.CLOSED] * 3
+    assert call(breaker, NOW, ok=True) is State.OPEN  # the fourth call, and three of them have failed
+
+
+def test_failures_that_have_left_the_window_no_longer_count() -> None:
+    breaker = Breaker(POLICY)
+    for _ in range(3):
+        call(breaker, NOW, ok=False)
+    assert call(breaker, NOW + 30, ok=False) is State.CLOSED
+    assert call(breaker, NOW + 1000, ok=False) is State.CLOSED
+
+
+def test_failures_count_until_they_have_left_the_window() -> None:
+    breaker = Breaker(POLICY)
+    for _ in range(3):
+        call(breaker, NOW, ok=False)
+    assert call(breaker, NOW + 26.9, ok=False) is State.OPEN
+
+
+def test_open_it_allows_nothing_until_its_time_is_over() -> None:
+    breaker = opened()
+    assert breaker.allowed_from == NOW + 10
+    assert breaker.acquire(NOW + 9.999) is None
+    assert breaker.acquire(NOW + 10) is not None
+    assert breaker.state is State.HALF_OPEN
+
+
+def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
+    breaker = opened()
+    probes = [allowed(breaker, NOW + 10) for _ in range(3)]
+    assert breaker.acquire(NOW + 10) is None
+    breaker.record(probes[0], ok=True, now=NOW + 11)
+    assert breaker.allowed_from == 0
+    assert breaker.acquire(NOW + 11) is not None
+    assert breaker.acquire(NOW + 11) is None
+
+
+def test_it_closes_after_so_many_probes_have_succeeded_and_forgets_what_failed_before() -> None:
+    breaker = opened()
+    assert [call(breaker, NOW + 10, ok=True) for _ in range(3)] == [
+        State.HALF_OPEN,
+        State.HALF_OPEN,
+        State.CLOSED,
+    ]
+    assert [call(breaker, NOW + 10, ok=False) for _ in range(3)] == [State.CLOSED] * 3
+
+
+def test_each_failed_probe_doubles_its_time_open_up_to_the_bound() -> None:
+    breaker = opened()
+    waits = []
+    for _ in range(5):
+        now = breaker.allowed_from
+        assert call(breaker, now, ok=False) is State.OPEN
+        waits.append(breaker.allowed_from - now)
+    assert waits == [20, 40, 60, 60, 60]
+
+
+def test_a_probe_that_succeeds_makes_its_time_open_short_again() -> None:
+    breaker = opened()
+    call(breaker, breaker.allowed_from, ok=False)
+    now = breaker.allowed_from
+    call(breaker, now, ok=True)
+    assert call(breaker, now, ok=False) is State.OPEN
+    assert breaker.allowed_from == now + 10
+
+
+def test_probes_that_never_report_make_room_for_others() -> None:
+    breaker = opened()
+    for second in range(3):
+        allowed(breaker, NOW + 10 + second)
+    assert breaker.allowed_from == NOW + 70
+    assert breaker.acquire(NOW + 69.999) is None
+    assert breaker.acquire(NOW + 70) is not None
+    assert breaker.acquire(NOW + 70) is None
+
+
+def test_a_probe_that_was_taken_for_lost_may_still_report() -> None:
+    breaker = opened()
+    late = allowed(breaker, NOW + 10)
+    allowed(breaker, NOW + 100)
+    breaker.record(late, ok=False, now=NOW + 101)
+    assert breaker.state is State.OPEN
+
+
+def test_calls_of_an_earlier_state_say_nothing_of_the_present_one() -> None:
+    breaker = Breaker(POLICY)
+    before = [allowed(breaker, NOW) for _ in range(8)]
+    for permit in before[:4]:
+        breaker.record(permit, ok=False, now=NOW)
+    breaker.record(before[4], ok=False, now=NOW + 1)
+    assert breaker.allowed_from == NOW + 10
+    call(breaker, NOW + 10, ok=True)
+    breaker.record(before[5], ok=False, now=NOW + 11)
+    assert breaker.state is State.HALF_OPEN
+    for permit in before[6:]:
+        breaker.record(permit, ok=True, now=NOW + 11)
+    assert breaker.state is State.HALF_OPEN
+
+
+def test_a_lane_that_opens_with_messages_waiting_begins_with_probes() -> None:
+    breaker = Breaker(POLICY)
+    breaker.start_half_open(NOW)
+    for _ in range(3):
+        last = allowed(breaker, NOW)
+    assert breaker.acquire(NOW) is None
+    breaker.record(last, ok=False, now=NOW)
+    assert (breaker.state, breaker.allowed_from) == (State.OPEN, NOW + 10)
+
+
+def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
+    told: list[Transition] = []
+    breaker = Breaker(POLICY, told.append)
+    for ok in (True, False, True, False):
+        call(breaker, NOW, ok=ok)
+    call(breaker, NOW + 10, ok=True)
+    call(breaker, NOW + 11, ok=False)
+    for _ in range(3):
+        call(breaker, NOW + 21, ok=True)
+    breaker.start_half_open(NOW + 22)
+    breaker.start_half_open(NOW + 23)
+    assert told == [
+        Transition(State.CLOSED, State.OPEN, NOW, calls=4, failures=2),
+        Transition(State.OPEN, State.HALF_OPEN, NOW + 10),
+        Transition(State.HALF_OPEN, State.OPEN, NOW + 11, calls=2, failures=1),
+        Transition(State.OPEN, State.HALF_OPEN, NOW + 21),
+        Transition(State.HALF_OPEN, State.CLOSED, NOW + 21, calls=3, failures=0),
+        Transition(State.CLOSED, State.HALF_OPEN, NOW + 22),
+    ]
+
+
+def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_its_time() -> None:
+    breaker = opened()
+    earlier = NOW - 86400
+    assert breaker.acquire(earlier) is None
+    assert breaker.allowed_from == earlier + 10
+    probes = [allowed(breaker, earlier + 10) for _ in range(3)]
+    assert len(probes) == 3
+    earlier -= 86400
+    assert breaker.acquire(earlier) is None
+    assert breaker.allowed_from == earlier + 60
+
+
+def test_a_clock_that_is_set_back_leaves_it_measuring() -> None:
+    breaker = Breaker(POLICY)
+    for _ in range(3):
+        call(breaker, NOW, ok=False)
+    earlier = NOW - 86400
+    assert [call(breaker, earlier, ok=False) for _ in range(3)] == [State.CLOSED] * 3
+    assert call(breaker, earlier + 40, ok=False) is State.CLOSED
+
+
+def test_callers_that_read_the_clock_a_little_earlier_count_as_well() -> None:
+    breaker = Breaker(POLICY)
+    assert [call(breaker, NOW - second, ok=False) for second in range(4)][-1] is State.OPEN
+    assert breaker.allowed_from == NOW + 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"window": 0}, "window of 0: give a positive number of seconds"),
+        ({"open_for": -1}, "open_for of -1"),
+        ({"probe_timeout": math.inf}, "probe_timeout of inf"),
+        ({"max_open_for": math.nan}, "max_open_for of nan"),
+        ({"max_open_for": 5}, r"max_open_for of 5 s is under open_for \(10 s\): raise it"),
+        ({"minimum": 0}, "minimum of 0: give 1 or more"),
+        ({"probes": 0}, "probes of 0: give 1 or more"),
+        ({"failure_rate": 0}, "failure_rate of 0: give a part of 1"),
+        ({"failure_rate": 50}, "failure_rate of 50: give a part of 1"),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused_when_made(wrong: dict[str, float], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        BreakerPolicy(**wrong)  # type: ignore[arg-type]  # the table holds fields of all types
+
+
+@dataclass
+class Call:
+    """What the model keeps of a call: when it began, when it ended (0: it has not) and how."""
+
+    permit: Permit
+    epoch: int
+    began: int
+    ended: int = 0
+    ok: bool = False
+
+
+class BreakerAgainstEveryCall(RuleBasedStateMachine):
+    """The model keeps every call and asks all of them each time; the breaker only counts.
+
+    Times are whole seconds and a bucket is one second wide, so that nothing is rounded.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy = BreakerPolicy(
+            window=BUCKETS,
+            minimum=3,
+            failure_rate=0.5,
+            open_for=4,
+            max_open_for=13,
+            probes=2,
+            probe_timeout=5,
+        )
+        self.breaker = Breaker(self.policy)
+        self.now = 1000
+        self.calls: list[Call] = []
+        self.state, self.epoch = State.CLOSED, 0
+        self.opened_at, self.openings = 0, 0  # openings: since a probe has last succeeded
+
+    def become(self, state: State) -> None:
+        self.state, self.epoch = state, self.epoch + 1
+
+    def of_this_state(self) -> list[Call]:
+        return [each for each in self.calls if each.epoch == self.epoch]
+
+    def ended(self) -> list[Call]:
+        return [each for each in self.of_this_state() if each.ended]
+
+    def under_way(self) -> list[Call]:
+        """Probes that still take a place."""
+        young = self.now - self.policy.probe_timeout
+        return [each for each in self.of_this_state() if not each.ended and each.began > young]
+
+    def time_open(self) -> float:
+        doubled: float = self.policy.open_for * 2 ** (self.openings - 1)
+        return min(doubled, self.policy.max_open_for)
+
+    @rule(seconds=st.integers(1, 14))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+
+    @rule()
+    def ask(self) -> None:
+        permit = self.breaker.acquire(self.now)
+        if self.state is State.OPEN and self.now >= self.opened_at + self.time_open():
+            self.become(State.HALF_OPEN)
+        full = self.state is State.HALF_OPEN and len(self.under_way()) >= self.policy.probes
+        assert (permit is not None) is (self.state is not State.OPEN and not full)
+        if permit is not None:
+            self.calls.append(Call(permit, self.epoch, self.now))
+
+    @precondition(lambda self: any(not each.ended for each in self.calls))
+    @rule(data=st.data(), ok=st.booleans())
+    def end(self, data: st.DataObject, ok: bool) -> None:
+        """Any call, one of an earlier state or a lost probe as well."""
+        ending = data.draw(st.sampled_from([each for each in self.calls if not each.ended]))
+        ending.ended, ending.ok = self.now, ok
+        self.breaker.record(ending.permit, ok=ok, now=self.now)
+        if ending.epoch != self.epoch:
+            return
+        if self.state is State.CLOSED:
+            self.ended_closed()
+        else:
+            self.ended_half_open(ok=ok)
+
+    def ended_closed(self) -> None:
+        start = self.now - self.policy.window
+        recent = [each.ok for each in self.ended() if each.ended > start]
+        if len(recent) >= self.policy.minimum and recent.count(False) * 2 >= len(recent):
+            self.open()
+
+    def ended_half_open(self, *, ok: bool) -> None:
+        if not ok:
+            self.open()
+            return
+        self.openings = 0
+        if len(self.ended()) == self.policy.probes:
+            self.become(State.CLOSED)
+
+    def open(self) -> None:
+        self.become(State.OPEN)
+        self.opened_at = self.now
+        self.openings += 1
+
+    @rule()
+    def reopen_lane(self) -> None:
+        """The lane is dropped, and with it what was under way; messages wait in the one that opens."""
+        self.breaker = Breaker(self.policy)
+        self.breaker.start_half_open(self.now)
+        self.calls.clear()
+        self.become(State.HALF_OPEN)
+        self.openings = 0
+
+    @invariant()
+    def in_the_same_state(self) -> None:
+        assert self.breaker.state is self.state
+
+    @invariant()
+    def says_when_to_ask_again(self) -> None:
+        """Never so late that a message waits for nothing; never a time at which the answer is still no."""
+        if self.state is State.OPEN:
+            assert self.breaker.allowed_from == self.opened_at + self.time_open()
+        elif self.state is State.HALF_OPEN and len(self.under_way()) == self.policy.probes:
+            first = min(each.began for each in self.under_way())
+            assert self.breaker.allowed_from == first + self.policy.probe_timeout
+        else:
+            assert self.breaker.allowed_from <= self.now
+
+
+BreakerAgainstEveryCall.TestCase.settings = settings(stateful_step_count=60, max_examples=100, deadline=None)
+TestBreakerAgainstEveryCall = BreakerAgainstEveryCall.TestCase
