@@ -25,7 +25,7 @@ BUCKETS = 10
 
 
 class State(StrEnum):
-    """Of a circuit breaker."""
+    """Whether a breaker allows calls: all, none, or a few probes."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -36,19 +36,19 @@ class State(StrEnum):
 class BreakerPolicy:
     """When a breaker opens, and for how long. Times in seconds. Raises SettingsError.
 
-    The failure rate and its minimum of calls are Hystrix's defaults, the rate resilience4j's as well; the
-    window is Polly's sampling duration; the longest time open is resilience4j's wait in the open state. The
-    shortest is our own, as long as the first retry delay; so are the number of probes and their timeout.
+    Where the defaults come from: failure_rate and minimum from Hystrix (the rate is resilience4j's too),
+    window from Polly's sampling duration, max_open_for from resilience4j's wait in the open state. open_for
+    is as long as the first retry delay; probes and their timeout are our own.
 
     Attributes:
         window: the sliding window over which the failure rate is measured.
-        minimum: calls in the window below which the rate says nothing.
+        minimum: with fewer calls than this in the window, the rate says nothing.
         failure_rate: failed calls among those in the window; at this rate or above, the breaker opens.
         open_for: how long it stays open at first; doubled each time that a probe fails.
-        max_open_for: bound on that.
+        max_open_for: how long it stays open at most, however many have failed.
         probes: calls under way at most while half-open, and how many must succeed to close it.
-        probe_timeout: after which a probe without a report is taken for lost (its lane was dropped) and makes
-            room for another; longer than the handler ever takes.
+        probe_timeout: after which a probe that has not reported is taken for lost, as when its batch was
+            dropped, and makes room for another; longer than the handler ever takes.
     """
 
     window: float = 30.0
@@ -80,7 +80,7 @@ class Transition:
 
     Attributes:
         at: epoch seconds.
-        calls: those on which it was decided: of the window when it was closed, probes when it was half-open.
+        calls: those that decided it: of the window when it was closed, probes when it was half-open.
         failures: how many of them had failed.
     """
 
@@ -94,8 +94,11 @@ class Transition:
 class Breaker:
     """Asked before each attempt of the handler, told after it. Begins closed.
 
-    `now` is in epoch seconds everywhere. A clock that is set back starts a wait anew; it never prolongs one
-    by more than the window.
+    `now` is in epoch seconds everywhere. When the clock is set back, by more than the window, what is waited
+    for is waited for anew, and measuring begins anew.
+
+    Attributes:
+        state: closed, open or half-open; open becomes half-open when the first probe is asked for.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class Breaker:
 
     @property
     def allowed_from(self) -> float:
-        """When to ask again: no call is allowed before, unless a probe reports. 0: one is allowed already."""
+        """When to ask next: no call is allowed before, unless a probe reports. 0: one is allowed now."""
         if self.state is State.OPEN:
             return self._open_until
         if len(self._probes) >= self.policy.probes:
@@ -125,7 +128,7 @@ class Breaker:
         return 0.0
 
     def start_half_open(self, now: float) -> None:
-        """For a lane that opens with messages waiting behind the breaker: let probes go first."""
+        """Let probes go first: for a lane that opens with messages waiting. Calls under way are forgotten."""
         self._become(State.HALF_OPEN, self._at(now))
 
     def acquire(self, now: float) -> Permit | None:
@@ -139,8 +142,9 @@ class Breaker:
             self._probes = {permit: lost for permit, lost in self._probes.items() if now < lost}
             if len(self._probes) >= self.policy.probes:
                 return None
-            self._probes[Permit(self._last + 1)] = now + self.policy.probe_timeout
         self._last = Permit(self._last + 1)
+        if self.state is State.HALF_OPEN:
+            self._probes[self._last] = now + self.policy.probe_timeout
         return self._last
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:

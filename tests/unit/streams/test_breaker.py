@@ -157,6 +157,15 @@ def test_a_lane_that_opens_with_messages_waiting_begins_with_probes() -> None:
     assert (breaker.state, breaker.allowed_from) == (State.OPEN, NOW + 10)
 
 
+def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() -> None:
+    breaker = opened()
+    dropped = [allowed(breaker, NOW + 10) for _ in range(3)]
+    breaker.start_half_open(NOW + 11)
+    assert breaker.acquire(NOW + 11) is not None
+    breaker.record(dropped[0], ok=False, now=NOW + 12)
+    assert breaker.state is State.HALF_OPEN
+
+
 def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
     told: list[Transition] = []
     breaker = Breaker(POLICY, told.append)
