@@ -1,4 +1,4 @@
-"""`steadfaust up | down | status`: Kafka on this machine, and what the application declares beside it."""
+"""`steadfaust up | down | status`: Kafka and S3 on this machine, and the application's companions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streams.local import Stack, declared, running, start, stop
+from streams.local import Stack, declared, declared_buckets, running, start, stop
 from streams.local.supervisor import StackSpec, supervise
 
 Var = Annotated[Path, typer.Option("--var", help="The stack's directory: data, logs and stack.json.")]
@@ -30,8 +30,15 @@ def up(
         typer.echo("already up")
         _print_addresses(stack)
         return
-    processes = declared(Path("pyproject.toml"))
-    spec = StackSpec(str(var), brokers=brokers, port=port, processes=processes, tiered=tiered)
+    project = Path("pyproject.toml")
+    spec = StackSpec(
+        str(var),
+        brokers=brokers,
+        port=port,
+        processes=declared(project),
+        buckets=declared_buckets(project),
+        tiered=tiered,
+    )
     if foreground:
         supervise(spec, typer.echo, ready=lambda: _print_addresses(Stack(var)))
         typer.echo("stopped")

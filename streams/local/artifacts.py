@@ -28,6 +28,7 @@ class JavaPart:
         coordinates: Maven coordinates; their dependencies come along.
         size: for the progress line.
         digest: SHA-256 over the sorted names and contents of the jars: an altered one must not run.
+        classifier: fetch the one jar of this classifier, which brings what it depends on within it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class JavaPart:
     coordinates: tuple[str, ...]
     size: str
     digest: str
+    classifier: str = ""
 
 
 KAFKA = JavaPart(
@@ -46,8 +48,28 @@ KAFKA = JavaPart(
     digest="761379bf49cac30792df08bc54e3d687614b0854f7d91cad732afe590164cb7b",
 )
 
+S3PROXY = JavaPart(
+    name="s3proxy-3.0.0",
+    title="S3Proxy 3.0.0",
+    coordinates=("org.gaul:s3proxy:3.0.0",),
+    size="one jar, about 52 MB",
+    digest="ee14a306463d98390321c485eaa71787736b03acfa397bbb56136bc8218b4947",
+    classifier="jar-with-dependencies",  # jgo cannot resolve what the plain jar depends on
+)
+
 FETCH_BOUND = 600.0
 """Seconds after which a fetch is given up."""
+
+_ONE_JAR = """
+import sys
+from pathlib import Path
+from jgo.maven import MavenContext
+work, coordinate, classifier = sys.argv[1:]
+group, name, version = coordinate.split(":")
+context = MavenContext(repo_cache=Path(work) / "envs")
+context.project(group, name).at_version(version).artifact(classifier=classifier).resolve()
+"""
+"""What the command line of jgo has no words for: one jar without its dependencies."""
 
 
 def cache_dir() -> Path:
@@ -116,11 +138,14 @@ def _fetch(part: JavaPart, home: Path, say: Callable[[str], None]) -> None:
 
 
 def _resolve(part: JavaPart, work: Path) -> None:
-    """Let jgo download the part and what it depends on below `work`."""
-    places = ["--cache-dir", str(work), "--repo-cache", str(work / "m2")]
-    manner = ["--ignore-config", "--class-path-only", "--resolver", "python", "--timeout", "30"]
-    query = ["info", "classpath", "+".join(part.coordinates)]
-    command = [sys.executable, "-m", "jgo", *places, *manner, *query]
+    """Let jgo download the part, and what it depends on unless that is within it, below `work`."""
+    if part.classifier:
+        command = [sys.executable, "-c", _ONE_JAR, str(work), *part.coordinates, part.classifier]
+    else:
+        places = ["--cache-dir", str(work), "--repo-cache", str(work / "m2")]
+        manner = ["--ignore-config", "--class-path-only", "--resolver", "python", "--timeout", "30"]
+        query = ["info", "classpath", "+".join(part.coordinates)]
+        command = [sys.executable, "-m", "jgo", *places, *manner, *query]
     log = work.parent / f"{part.name}.log"
     with log.open("w") as output:
         try:

@@ -170,6 +170,8 @@ class Cluster:
             OtherCluster: the data is of a cluster with another number of brokers.
             StackError: Kafka's storage tool failed.
         """
+        if not self.nodes:
+            return
         if not self.home.exists():
             self._format()
         found = self.shape.brokers

@@ -8,17 +8,24 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from streams.local import state
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
 
-_POLL = 0.05
-"""Seconds between two looks at whether a process answers."""
+READY_WITHIN = 60.0
+"""Seconds for a process to answer after its start."""
+
+STOP_WITHIN = 20.0
+"""Seconds for a process to stop before it is killed."""
+
+POLL = 0.05
+"""Seconds between two looks at whether something has come about."""
 
 
 class Companion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,14 +46,30 @@ def declared(pyproject: Path) -> dict[str, Companion]:
     Raises:
         BadDeclaration: the table does not read as companions.
     """
-    if not pyproject.exists():
-        return {}
     try:
-        tool = tomllib.loads(pyproject.read_text()).get("tool", {})
-        table = tool.get("steadfaust", {}).get("local", {}).get("processes", {})
-        return msgspec.convert(table, dict[str, Companion])
+        return msgspec.convert(_local_table(pyproject).get("processes", {}), dict[str, Companion])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadDeclaration(f"{pyproject}, [tool.steadfaust.local.processes]: {error}") from None
+
+
+def declared_buckets(pyproject: Path) -> tuple[str, ...]:
+    """The S3 buckets named by `buckets` in `[tool.steadfaust.local]`; none when there is no such file.
+
+    Raises:
+        BadDeclaration: that is not a list of names.
+    """
+    try:
+        return msgspec.convert(_local_table(pyproject).get("buckets", []), tuple[str, ...])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadDeclaration(f"{pyproject}, buckets in [tool.steadfaust.local]: {error}") from None
+
+
+def _local_table(pyproject: Path) -> dict[str, Any]:
+    if not pyproject.exists():
+        return {}
+    tool = tomllib.loads(pyproject.read_text()).get("tool", {})
+    table: dict[str, Any] = tool.get("steadfaust", {}).get("local", {})
+    return table
 
 
 class Child:
@@ -101,7 +124,7 @@ class Child:
                 raise self.death()
             if time.monotonic() > deadline:
                 raise NotReady(f"{self.name} did not answer within {within:.0f} s: see {self.log}")
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(POLL)
 
     def death(self) -> ProcessDied:
         """The error that says how it ended, and why as far as its log tells."""
@@ -131,6 +154,17 @@ async def _bounded(answers: Callable[[], Awaitable[bool]]) -> bool:
             return await answers()
     except TimeoutError:
         return False
+
+
+async def together(*work: Coroutine[None, None, None]) -> None:
+    """Await all of them; the first error cancels the others and is raised as it is."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _TELLING = {

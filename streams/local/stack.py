@@ -18,8 +18,8 @@ import psutil
 
 from streams.local import state
 from streams.local.errors import NotReady, StackError
-from streams.local.processes import Companion
-from streams.local.supervisor import ERROR, READY, STOP_WITHIN, StackSpec, take_over
+from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Companion
+from streams.local.supervisor import ERROR, READY, StackSpec, take_over
 
 _STOPPED_WITHIN = 2 * STOP_WITHIN + 10
 """Seconds for a supervisor to end: companions, then brokers, each killed at last."""
@@ -64,6 +64,35 @@ class Stack:
         pid = next(each.pid for each in self.state.brokers if each.id == broker)
         psutil.Process(pid).send_signal(number)
 
+    def signal_process(self, process: str, number: signal.Signals) -> None:
+        """Send a companion a signal, for fault tests; one that ends of it ends the stack."""
+        running = self.state.processes[process]
+        if (found := state.find(running.pid, running.started)) is not None:
+            found.send_signal(number)
+
+    def stop_process(self, process: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End a companion and keep it down until `start_process`; returns when it has gone."""
+        self.var.hold(process)
+        self.signal_process(process, number)
+        self._wait(process, up=False, within=STOP_WITHIN)
+
+    def start_process(self, process: str) -> None:
+        """Start a companion again, on the port that it had; returns when it answers.
+
+        Raises:
+            StackError: it did not, which ends the stack.
+        """
+        self.var.let_go(process)
+        self._wait(process, up=True, within=READY_WITHIN + STOP_WITHIN)
+
+    def _wait(self, process: str, *, up: bool, within: float) -> None:
+        deadline = time.monotonic() + within
+        while (found := self.state.processes[process]).up is not up:
+            if time.monotonic() > deadline:
+                wanted = "up" if up else "down"
+                raise NotReady(f"{process} was not {wanted} within {within:.0f} s: see {found.log}")
+            time.sleep(POLL)
+
     def stop(self) -> None:
         """Stop it and wait until nothing of it runs; does nothing when it is down."""
         stop(self.var.root)
@@ -74,9 +103,10 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
 
     Args:
         var: its directory; made when missing. Data in it is kept, and found again by the next start.
-        brokers: 1 or 3.
+        brokers: 1 or 3; 0: the companions and S3 alone, without Kafka.
         port: the first broker's port; None: free ports.
         processes: companions to run beside Kafka.
+        buckets: S3 buckets to have, at `url("s3")`; none: no S3 is started.
         listeners: names of further listeners of each broker; where each listens, and at which other port it
             is advertised for a proxy to listen there, is in the state of the brokers.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
@@ -91,6 +121,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         brokers: int = 1,
         port: int | None = None,
         processes: Mapping[str, Companion] | None = None,
+        buckets: Sequence[str] = (),
         listeners: Sequence[str] = (),
         tiered: bool = False,
         revive_after: float | None = None,
@@ -102,6 +133,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
             brokers=brokers,
             port=port,
             processes=dict(processes or {}),
+            buckets=tuple(buckets),
             listeners=tuple(listeners),
             tiered=tiered,
             revive_after=revive_after,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -41,12 +42,13 @@ class RunningBroker(msgspec.Struct, frozen=True):
 
 
 class RunningProcess(msgspec.Struct, frozen=True):
-    """A companion process, reachable at `url`."""
+    """A companion process, reachable at `url` while it is `up`: it is not while a test keeps it down."""
 
     pid: int
     started: float
     url: str
     log: str
+    up: bool = True
 
 
 class StackState(msgspec.Struct, frozen=True):
@@ -75,6 +77,8 @@ class VarDir:
         self.root = root.absolute()
         self.log = self.root / "log"
         self.kafka = self.root / "kafka"
+        self.s3 = self.root / "s3"
+        self._held = self.root / "held"
         self.state_file = self.root / "stack.json"
         self.lock_file = self.root / "stack.lock"
 
@@ -102,6 +106,23 @@ class VarDir:
     def forget(self) -> None:
         """Remove `stack.json`: nothing of this stack runs any more."""
         self.state_file.unlink(missing_ok=True)
+
+    def hold(self, process: str) -> None:
+        """Ask the supervisor to leave this companion down once it has ended."""
+        self._held.mkdir(exist_ok=True)
+        (self._held / process).touch()
+
+    def let_go(self, process: str) -> None:
+        """Ask the supervisor to start this companion again."""
+        (self._held / process).unlink(missing_ok=True)
+
+    def let_go_of_all(self) -> None:
+        """Forget what was to be down in an earlier run."""
+        shutil.rmtree(self._held, ignore_errors=True)
+
+    def held(self, process: str) -> bool:
+        """Whether this companion is to be down."""
+        return (self._held / process).exists()
 
     def lock(self) -> IO[str]:
         """Hold the directory until the file is closed; the kernel lets go of it when the process dies.

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -20,19 +20,14 @@ from pathlib import Path
 import msgspec
 
 from streams.errors import SteadfaustError
-from streams.local import artifacts, loopback, state
+from streams.local import artifacts, loopback, s3, state
+from streams.local.companions import Companions
 from streams.local.errors import DiskFull
 from streams.local.kafka import Cluster, Jvm, Node
-from streams.local.processes import Child, Companion
+from streams.local.processes import READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
 LEAST_FREE_SPACE = 1 << 30
 """Bytes that must be free: Kafka stops for good when a write fails."""
-
-READY_WITHIN = 60.0
-"""Seconds for a process to answer after its start."""
-
-STOP_WITHIN = 20.0
-"""Seconds for a process to stop before it is killed."""
 
 READY, ERROR = "ready", "error: "
 """What the starter looks for in the supervisor's output."""
@@ -45,9 +40,10 @@ class StackSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         var: the stack's directory.
-        brokers: 1 or 3.
+        brokers: 1 or 3; 0: the companions and S3 alone, without Kafka.
         port: the first broker's port, the others follow it; None: free ports.
         processes: the companions to run, by name.
+        buckets: S3 buckets to have; when there are some, S3Proxy runs as the companion `s3`.
         listeners: names of further listeners of each broker, each with a port of its own that is advertised
             at another one, for a proxy.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
@@ -59,6 +55,7 @@ class StackSpec(msgspec.Struct, frozen=True):
     brokers: int = 1
     port: int | None = None
     processes: dict[str, Companion] = {}
+    buckets: tuple[str, ...] = ()
     listeners: tuple[str, ...] = ()
     tiered: bool = False
     revive_after: float | None = None
@@ -77,7 +74,9 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         var.log.mkdir(exist_ok=True)
         take_over(var, say)
         _require_space(var.root)
-        jvm = Jvm(artifacts.java(), artifacts.class_path(artifacts.KAFKA, say), tiered=spec.tiered)
+        var.let_go_of_all()
+        jars = artifacts.class_path(artifacts.KAFKA, say) if spec.brokers else ""
+        jvm = Jvm(artifacts.java(), jars, tiered=spec.tiered)
 
         def port(wanted: int | None = None) -> int:
             reserved = loopback.reserve(wanted)
@@ -92,8 +91,14 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         ]
         cluster = Cluster(var.kafka, jvm, nodes)
         cluster.prepare()
-        ports = {name: port() for name in spec.processes}
-        asyncio.run(_Supervisor(spec, var, cluster, ports, say).run(ready))
+        processes, ports = dict(spec.processes), {name: port() for name in spec.processes}
+        if spec.buckets:
+            jars = artifacts.class_path(artifacts.S3PROXY, say)
+            ports[s3.NAME] = port()
+            stored = s3.companion(jvm.java, jars, var.s3, ports[s3.NAME], spec.buckets)
+            processes = {s3.NAME: stored, **processes}
+        companions = Companions(var, processes, ports, say)
+        asyncio.run(_Supervisor(spec, var, cluster, companions, say).run(ready))
 
 
 def take_over(var: state.VarDir, say: Say) -> None:
@@ -123,15 +128,14 @@ class _Supervisor:
     """The running part: children, and the `stack.json` that names them."""
 
     def __init__(
-        self, spec: StackSpec, var: state.VarDir, cluster: Cluster, ports: dict[str, int], say: Say
+        self, spec: StackSpec, var: state.VarDir, cluster: Cluster, companions: Companions, say: Say
     ) -> None:
         self.spec = spec
         self.var = var
         self.cluster = cluster
-        self.ports = ports
+        self.companions = companions
         self.say = say
         self.brokers: dict[int, Child] = {}
-        self.companions: dict[str, Child] = {}
         self.ready = False
         self.started = state.started(os.getpid())
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -168,14 +172,13 @@ class _Supervisor:
         """Start everything, then watch it: this ends only with an error."""
         for node in self.cluster.nodes:
             await self._start_broker(node)
-        await _all(*(self._answering(node) for node in self.cluster.nodes))
-        for name, companion in self.spec.processes.items():
-            await self._start_companion(name, companion)
+        await together(*(self._answering(node) for node in self.cluster.nodes))
+        await self.companions.start(changed=self._record)
         self.ready = True
         self._record()
         ready()
         brokers = (self._watch_broker(node) for node in self.cluster.nodes)
-        await _all(*brokers, *(_watch(child) for child in self.companions.values()))
+        await together(*brokers, self.companions.watch())
 
     async def _start_broker(self, node: Node) -> None:
         log = self.var.log / f"broker-{node.id}.log"
@@ -186,14 +189,6 @@ class _Supervisor:
         answers = partial(loopback.kafka_answers, node.port, len(self.cluster.nodes))
         await self.brokers[node.id].ready(answers, READY_WITHIN)
         self.say(f"broker {node.id} answers on {loopback.HOST}:{node.port}")
-
-    async def _start_companion(self, name: str, companion: Companion) -> None:
-        port, log = self.ports[name], self.var.log / f"{name}.log"
-        env = {"PORT": str(port), "STEADFAUST_VAR": str(self.var.root)}
-        child = self.companions[name] = await Child.start(name, companion.command, log, env)
-        self._record()
-        await child.ready(partial(loopback.http_answers, port, companion.ready), READY_WITHIN)
-        self.say(f"{name} answers on {loopback.HOST}:{port}")
 
     async def _watch_broker(self, node: Node) -> None:
         while True:
@@ -207,8 +202,8 @@ class _Supervisor:
 
     async def _stop(self) -> None:
         """Companions first, since they may use Kafka; then the brokers, together."""
-        for children in (self.companions, self.brokers):
-            await asyncio.gather(*(child.stop(STOP_WITHIN, self.say) for child in children.values()))
+        await self.companions.stop()
+        await asyncio.gather(*(child.stop(STOP_WITHIN, self.say) for child in self.brokers.values()))
         self.var.forget()
 
     def _record(self) -> None:
@@ -224,40 +219,18 @@ class _Supervisor:
             )
             for number, child in self.brokers.items()
         ]
-        processes = {
-            name: state.RunningProcess(
-                child.pid, child.started, f"http://{loopback.HOST}:{self.ports[name]}", str(child.log)
-            )
-            for name, child in self.companions.items()
-        }
         self.var.write(
             state.StackState(
                 supervisor_pid=os.getpid(),
                 supervisor_started=self.started,
                 ready=self.ready,
                 started_at=self.started_at,
-                cluster_id=self.cluster.shape.cluster_id,
+                cluster_id=self.cluster.shape.cluster_id if nodes else "",
                 bootstrap=",".join(f"{loopback.HOST}:{node.port}" for node in self.cluster.nodes),
                 brokers=brokers,
-                processes=processes,
+                processes=self.companions.running(),
             )
         )
-
-
-async def _watch(child: Child) -> None:
-    await child.wait()
-    raise child.death()
-
-
-async def _all(*work: Coroutine[None, None, None]) -> None:
-    """Await all of them; the first error cancels the others and is raised as it is."""
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Starter:

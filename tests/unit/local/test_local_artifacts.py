@@ -96,3 +96,23 @@ def test_what_a_killed_fetch_left_is_removed(tmp_path: Path, cache: Path) -> Non
     left.mkdir(parents=True)
     class_path(part(tmp_path), lambda _line: None)
     assert not left.parent.exists()
+
+
+ONE_JAR = """
+class MavenContext:
+    def __init__(self, repo_cache): self.home = repo_cache
+    def project(self, group, name): self.name = name; return self
+    def at_version(self, version): self.version = version; return self
+    def artifact(self, classifier): self.classifier = classifier; return self
+    def resolve(self):
+        path = self.home / "org" / f"{self.name}-{self.version}-{self.classifier}.jar"
+        path.parent.mkdir(parents=True)
+        path.write_text("store")
+"""
+
+
+def test_a_jar_that_brings_its_dependencies_is_fetched_alone(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "resolver" / "jgo" / "maven.py").write_text(ONE_JAR)
+    (tmp_path / "store-1-all.jar").write_text("store")
+    store = JavaPart("store-1", "Store 1", ("a:store:1",), "one jar", digest_of(tmp_path), classifier="all")
+    assert class_path(store, lambda _line: None) == f"{cache}/store-1/store-1-all.jar"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
-from streams.local.processes import Child, Companion, declared, why
+from streams.local.processes import Child, Companion, declared, declared_buckets, why
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
@@ -32,6 +32,16 @@ def test_a_declaration_that_does_not_read_is_refused_by_name(tmp_path: Path, tab
     pyproject.write_text(f"[tool.steadfaust.local.processes]\n{table}\n")
     with pytest.raises(BadDeclaration, match=r"pyproject.toml, \[tool.steadfaust.local.processes\]: "):
         declared(pyproject)
+
+
+def test_buckets_are_read_from_the_project(tmp_path: Path) -> None:
+    pyproject = tmp_path / "pyproject.toml"
+    assert declared_buckets(pyproject) == ()
+    pyproject.write_text('[tool.steadfaust.local]\nbuckets = ["gifts"]\n')
+    assert (declared(pyproject), declared_buckets(pyproject)) == ({}, ("gifts",))
+    pyproject.write_text('[tool.steadfaust.local]\nbuckets = "gifts"\n')
+    with pytest.raises(BadDeclaration, match=r"pyproject.toml, buckets in \[tool.steadfaust.local\]: "):
+        declared_buckets(pyproject)
 
 
 async def test_a_process_that_dies_before_it_answers_says_why(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""S3 of the local stack, without Kafka: it comes up with its bucket, and goes and comes back when asked."""
+
+from __future__ import annotations
+
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streams.local import StackError, local_stack
+
+BUCKET = "event-payloads"
+
+
+def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
+    """Wait for a condition; fail when it does not come true within so many seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
+        time.sleep(0.02)
+
+
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def test_s3_goes_and_comes_back_where_it_was(tmp_path: Path) -> None:
+    with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
+        url = stack.url("s3")
+        assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
+        before = stack.state.processes["s3"].pid
+
+        stack.stop_process("s3")
+        assert not stack.state.processes["s3"].up
+        assert not psutil.pid_exists(before)
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            get(url)
+
+        stack.start_process("s3")
+        assert stack.url("s3") == url
+        assert stack.state.processes["s3"].pid != before
+        assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
+    assert stack.var.read() is None
+
+
+def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
+    with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
+        stack.signal_process("s3", signal.SIGKILL)
+        eventually(lambda: stack.var.read() is None)
+    last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
+    assert "error: s3 died (SIGKILL): " in last
+    assert last.endswith(f"log: {tmp_path}/log/s3.log")
+
+
+def test_a_bucket_with_a_name_that_s3_does_not_take_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StackError, match=r"^a bucket cannot be named 'Gifts': use 3 to 63 lower-case letters"),
+        local_stack(tmp_path, brokers=0, buckets=["Gifts"]),
+    ):
+        pytest.fail("it started")
