@@ -1,0 +1,147 @@
+"""The objects of an S3 bucket, by boto3 in a few threads."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from streams.blobs import Blob
+from streams.errors import BlobMissing, BlobsUnavailable
+from streams.s3.options import S3Options
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DELETE_AT_ONCE = 1000
+"""As many as S3 takes in one request."""
+
+_CHUNK = 1 << 18
+_MISSING = {"NoSuchKey", "404"}
+
+
+class S3Blobs:
+    """A bucket. Make it in the composition root: loading boto3's description of S3 takes some 100 ms."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._client = options.client()
+        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="s3")
+
+    async def put(self, name: str, data: bytes, content_type: str) -> None:
+        """Write an object. What was altered on the way is refused by S3, and raises BlobsUnavailable."""
+        await self._run(f"write {name}", _put, self._options.bucket, name, data, content_type)
+
+    async def get(self, name: str, *, at_most: int | None = None) -> bytes:
+        """Its bytes, or the first `at_most`."""
+        # The thread ends itself at the deadline too: bytes that trickle in must not keep it for ever.
+        deadline = time.monotonic() + self._options.timeout
+        try:
+            return await self._run(f"read {name}", _get, self._options.bucket, name, at_most, deadline)
+        except _Missing:
+            raise BlobMissing(
+                f"s3://{self._options.bucket}/{name} is not there: it was deleted, or never written"
+            ) from None
+
+    async def head(self, name: str) -> Blob | None:
+        """What S3 knows of it; None when there is none."""
+        try:
+            return await self._run(f"ask for {name}", _head, self._options.bucket, name)
+        except _Missing:
+            return None
+
+    async def scan(self, prefix: str, *, older_than: float | None = None) -> AsyncIterator[Blob]:
+        """Objects in the order of their names, a page of up to 1000 at a time."""
+        what, token = f"list {prefix}", ""
+        while True:
+            page, token = await self._run(what, _list, self._options.bucket, prefix, token)
+            for blob in page:
+                if older_than is None or blob.modified < older_than:
+                    yield blob
+            if not token:
+                return
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Remove objects, 1000 in a request."""
+        for start in range(0, len(names), DELETE_AT_ONCE):
+            some = names[start : start + DELETE_AT_ONCE]
+            await self._run(f"delete {len(some)} objects", _delete, self._options.bucket, some)
+
+    async def close(self) -> None:
+        """Let go of threads and connections; does not wait for requests that hang."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    async def _run(
+        self, what: str, request: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Make a request in a thread; what goes wrong becomes ours."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                return await loop.run_in_executor(
+                    self._threads, lambda: request(self._client, *args, **kwargs)
+                )
+        except TimeoutError:
+            raise self._unavailable(what, f"no answer within {self._options.timeout:g} s") from None
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _MISSING:
+                raise _Missing from None
+            raise self._unavailable(what, str(error)) from error
+        except BotoCoreError as error:
+            raise self._unavailable(what, str(error)) from error
+
+    def _unavailable(self, what: str, why: str) -> BlobsUnavailable:
+        where = self._options.endpoint or "S3"
+        return BlobsUnavailable(f"cannot {what} in bucket {self._options.bucket} of {where}: {why}")
+
+
+class _Missing(Exception):
+    """There is no such object."""
+
+
+def _put(client: Any, bucket: str, name: str, data: bytes, content_type: str) -> None:
+    # MD5 is for errors on the way, and the one digest that every store verifies.
+    digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+    client.put_object(Bucket=bucket, Key=name, Body=data, ContentType=content_type, ContentMD5=digest)
+
+
+def _get(client: Any, bucket: str, name: str, at_most: int | None, deadline: float) -> bytes:
+    data = bytearray()
+    with closing(client.get_object(Bucket=bucket, Key=name)["Body"]) as body:
+        while at_most is None or len(data) < at_most:
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            chunk = body.read(_CHUNK if at_most is None else min(_CHUNK, at_most - len(data)))
+            if not chunk:
+                break
+            data += chunk
+    return bytes(data)
+
+
+def _head(client: Any, bucket: str, name: str) -> Blob:
+    found = client.head_object(Bucket=bucket, Key=name)
+    return Blob(name, found["ContentLength"], found["LastModified"].timestamp())
+
+
+def _list(client: Any, bucket: str, prefix: str, token: str) -> tuple[list[Blob], str]:
+    more = {"ContinuationToken": token} if token else {}
+    page = client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
+    found = [
+        Blob(each["Key"], each["Size"], each["LastModified"].timestamp()) for each in page.get("Contents", [])
+    ]
+    return found, page.get("NextContinuationToken", "")
+
+
+def _delete(client: Any, bucket: str, names: Sequence[str]) -> None:
+    wanted = {"Objects": [{"Key": name} for name in names], "Quiet": True}
+    errors = client.delete_objects(Bucket=bucket, Delete=wanted).get("Errors", [])
+    if refused := [each for each in errors if each["Code"] not in _MISSING]:
+        raise ClientError({"Error": refused[0]}, "DeleteObjects")

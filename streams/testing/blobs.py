@@ -1,0 +1,136 @@
+"""Objects in memory, with an outage, slowness, loss and alteration when a test asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from streams.blobs import Blob
+from streams.errors import BlobMissing, BlobsUnavailable
+
+
+@dataclass(slots=True)
+class _Object:
+    data: bytes
+    content_type: str
+    modified: float
+
+
+class MemoryBlobs:
+    """A bucket.
+
+    Args:
+        bucket: its name, for messages.
+        timeout: seconds after which a slow request is given up.
+        now: the store's clock, seconds since the epoch.
+        sleep: how a slow request waits.
+
+    Attributes:
+        down: every request fails.
+        slow: seconds that a request takes.
+        requests: how often each method was called.
+        faults: how often down, slow, missing and altered met a request.
+        most_at_once: requests under way at a time, at the most.
+    """
+
+    def __init__(
+        self,
+        bucket: str = "event-payloads",
+        *,
+        timeout: float = 30.0,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.bucket = bucket
+        self.down = False
+        self.slow = 0.0
+        self.requests: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.most_at_once = 0
+        self._timeout = timeout
+        self._now = now
+        self._sleep = sleep
+        self._at_once = 0
+        self._objects: dict[str, _Object] = {}
+        self._altered: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """What is there, in order."""
+        return sorted(self._objects)
+
+    def content_type(self, name: str) -> str:
+        """What the object was written as."""
+        return self._objects[name].content_type
+
+    def lose(self, name: str) -> None:
+        """Remove an object behind everyone's back."""
+        del self._objects[name]
+
+    def alter(self, name: str, data: bytes | None = None) -> None:
+        """Replace an object's bytes behind everyone's back; unless given, by as many of which one differs."""
+        found = self._objects[name]
+        if data is None:
+            data = bytes([found.data[0] ^ 1]) + found.data[1:] if found.data else b"?"
+        found.data = data
+        self._altered.add(name)
+
+    async def put(self, name: str, data: bytes, content_type: str) -> None:
+        """Write an object."""
+        await self._request("put")
+        self._objects[name] = _Object(bytes(data), content_type, float(int(self._now())))
+        self._altered.discard(name)
+
+    async def get(self, name: str, *, at_most: int | None = None) -> bytes:
+        """Its bytes, or the first `at_most`."""
+        await self._request("get")
+        found = self._objects.get(name)
+        if found is None:
+            self.faults["missing"] += 1
+            raise BlobMissing(f"s3://{self.bucket}/{name} is not there: it was deleted, or never written")
+        self.faults["altered"] += name in self._altered
+        return found.data[:at_most]
+
+    async def head(self, name: str) -> Blob | None:
+        """What is known of it."""
+        await self._request("head")
+        found = self._objects.get(name)
+        return None if found is None else Blob(name, len(found.data), found.modified)
+
+    async def scan(self, prefix: str, *, older_than: float | None = None) -> AsyncIterator[Blob]:
+        """Objects in the order of their names."""
+        await self._request("scan")
+        for name in sorted(self._objects, key=str.encode):
+            found = self._objects.get(name)  # it may have been deleted since
+            if found is None or not name.startswith(prefix):
+                continue
+            if older_than is None or found.modified < older_than:
+                yield Blob(name, len(found.data), found.modified)
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Remove objects."""
+        await self._request("delete")
+        for name in names:
+            self._objects.pop(name, None)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def _request(self, method: str) -> None:
+        self.requests[method] += 1
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            if self.slow:
+                self.faults["slow"] += 1
+            await self._sleep(min(self.slow, self._timeout))
+            if self.slow >= self._timeout:
+                raise BlobsUnavailable(f"cannot {method}: no answer within {self._timeout:g} s")
+            if self.down:
+                self.faults["down"] += 1
+                raise BlobsUnavailable(f"cannot {method}: the store is down, as a test wants it")
+        finally:
+            self._at_once -= 1

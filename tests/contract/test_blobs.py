@@ -1,0 +1,205 @@
+"""What a claim check relies on in an object store, held by the one in memory and by S3 alike."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
+
+import pytest
+
+from streams.blobs import Blobs
+from streams.errors import BlobMissing, BlobsUnavailable
+from streams.local import Stack, local_stack
+from streams.local.s3 import ACCESS_KEY, SECRET_KEY
+from streams.s3 import S3Blobs, S3Options
+from streams.testing.blobs import MemoryBlobs
+
+BUCKET = "event-payloads"
+TYPE = "application/avro"
+
+
+class World(Protocol):
+    @property
+    def blobs(self) -> Blobs: ...
+    async def go_down(self) -> None: ...
+    async def come_back(self) -> None: ...
+    async def hang(self) -> None: ...
+    async def go_on(self) -> None: ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.blobs = MemoryBlobs(timeout=0.2)
+
+    async def go_down(self) -> None:
+        self.blobs.down = True
+
+    async def come_back(self) -> None:
+        self.blobs.down = False
+
+    async def hang(self) -> None:
+        self.blobs.slow = 1.0
+
+    async def go_on(self) -> None:
+        self.blobs.slow = 0.0
+
+
+class S3World:
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.blobs = S3Blobs(
+            S3Options(BUCKET, stack.url("s3"), ACCESS_KEY, SECRET_KEY, read_timeout=5.0, timeout=5.0)
+        )
+
+    async def go_down(self) -> None:
+        await asyncio.to_thread(self.stack.stop_process, "s3")
+
+    async def come_back(self) -> None:
+        await asyncio.to_thread(self.stack.start_process, "s3")
+
+    async def hang(self) -> None:
+        self.stack.signal_process("s3", signal.SIGSTOP)
+
+    async def go_on(self) -> None:
+        self.stack.signal_process("s3", signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with local_stack(tmp_path_factory.mktemp("s3"), brokers=0, buckets=[BUCKET]) as stack:
+        yield stack
+
+
+@pytest.fixture(params=["memory", "s3"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    made: World = MemoryWorld() if request.param == "memory" else S3World(request.getfixturevalue("s3"))
+    yield made
+    await made.blobs.close()
+
+
+@pytest.fixture
+async def blobs(world: World) -> AsyncIterator[Blobs]:
+    yield world.blobs
+    await world.blobs.delete([blob.name async for blob in world.blobs.scan("")])
+
+
+async def names(blobs: Blobs, prefix: str = "events/", *, older_than: float | None = None) -> list[str]:
+    return [blob.name async for blob in blobs.scan(prefix, older_than=older_than)]
+
+
+@pytest.mark.parametrize("data", [b"", b"a gift", bytes(range(256)) * 20_000], ids=["empty", "short", "5 MB"])
+async def test_an_object_is_read_as_it_was_written(blobs: Blobs, data: bytes) -> None:
+    before = int(time.time())
+    await blobs.put("events/order/1-a", data, TYPE)
+    assert await blobs.get("events/order/1-a") == data
+    found = await blobs.head("events/order/1-a")
+    assert found is not None
+    assert found[:2] == ("events/order/1-a", len(data))
+    assert before <= found.modified <= time.time()
+
+
+async def test_no_more_is_read_than_wanted(blobs: Blobs) -> None:
+    await blobs.put("events/order/1-a", b"a gift picture", TYPE)
+    assert await blobs.get("events/order/1-a", at_most=6) == b"a gift"
+    assert await blobs.get("events/order/1-a", at_most=1000) == b"a gift picture"
+
+
+async def test_an_object_is_replaced_and_counts_as_new(world: World, blobs: Blobs) -> None:
+    await blobs.put("events/order/1-a", b"old", TYPE)
+    first = await blobs.head("events/order/1-a")
+    assert first is not None
+    async with asyncio.timeout(20):
+        while True:
+            await blobs.put("events/order/1-a", b"newer", TYPE)
+            again = await blobs.head("events/order/1-a")
+            assert again is not None
+            if again.modified > first.modified:
+                break
+    assert await blobs.get("events/order/1-a") == b"newer"
+    assert again.size == 5
+
+
+async def test_an_object_that_is_not_there_is_missing_by_name(blobs: Blobs) -> None:
+    with pytest.raises(BlobMissing, match=r"s3://event-payloads/events/order/none is not there"):
+        await blobs.get("events/order/none")
+    assert await blobs.head("events/order/none") is None
+
+
+@pytest.mark.parametrize("name", ["%2F%25", "a%20b", "~_.-", "%C3%A9", "x" * 190])
+async def test_a_name_is_kept_as_it_is(blobs: Blobs, name: str) -> None:
+    await blobs.put(f"events/order/{name}", b"x", TYPE)
+    assert await blobs.get(f"events/order/{name}") == b"x"
+    assert await names(blobs) == [f"events/order/{name}"]
+
+
+async def test_objects_are_listed_by_prefix_in_the_order_of_their_names(blobs: Blobs) -> None:
+    some = ["events/b/1", "events/a/2", "events/a/10", "events/a-b/1", "events/a.b/1", "events/B/1"]
+    for name in some:
+        await blobs.put(name, b"x", TYPE)
+    await blobs.put("other/1", b"x", TYPE)
+    assert await names(blobs) == sorted(some)
+    assert await names(blobs, "events/a/") == ["events/a/10", "events/a/2"]
+    assert await names(blobs, "none/") == []
+
+
+async def test_many_objects_are_listed_over_pages_and_deleted(blobs: Blobs) -> None:
+    many = [f"events/order/{number:04}" for number in range(1100)]
+    for start in range(0, len(many), 50):
+        await asyncio.gather(*(blobs.put(name, b"x", TYPE) for name in many[start : start + 50]))
+    assert await names(blobs) == many
+    await blobs.delete([*many[1:], "events/order/none"])
+    assert await names(blobs) == many[:1]
+
+
+async def test_only_what_is_old_enough_is_listed(blobs: Blobs) -> None:
+    await blobs.put("events/order/1-a", b"x", TYPE)
+    found = await blobs.head("events/order/1-a")
+    assert found is not None
+    assert [blob async for blob in blobs.scan("events/", older_than=found.modified + 1)] == [found]
+    assert await names(blobs, older_than=found.modified) == []
+
+
+async def test_deleting_nothing_is_no_error(blobs: Blobs) -> None:
+    await blobs.delete([])
+    await blobs.delete(["events/order/none"])
+
+
+async def requests(blobs: Blobs) -> list[type]:
+    """One of each, all at once; the types of what comes back."""
+
+    async def scan() -> None:
+        await names(blobs)
+
+    answers = await asyncio.gather(
+        blobs.put("events/order/2-b", b"x", TYPE),
+        blobs.get("events/order/1-a"),
+        blobs.head("events/order/1-a"),
+        blobs.delete(["events/order/none"]),
+        scan(),
+        return_exceptions=True,
+    )
+    return [type(answer) for answer in answers]
+
+
+async def test_a_store_that_is_down_is_unavailable_until_it_comes_back(world: World, blobs: Blobs) -> None:
+    await blobs.put("events/order/1-a", b"kept", TYPE)
+    await world.go_down()
+    try:
+        assert await requests(blobs) == [BlobsUnavailable] * 5
+    finally:
+        await world.come_back()
+    assert await blobs.get("events/order/1-a") == b"kept"
+
+
+async def test_a_store_that_hangs_is_unavailable_in_time(world: World, blobs: Blobs) -> None:
+    await blobs.put("events/order/1-a", b"kept", TYPE)
+    await world.hang()
+    try:
+        async with asyncio.timeout(30):
+            assert await requests(blobs) == [BlobsUnavailable] * 5
+    finally:
+        await world.go_on()
+    assert await blobs.get("events/order/1-a") == b"kept"
