@@ -13,6 +13,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     #: The topic that carries it, and its CloudEvents type: `<domain>.<entity>.<event>.v<N>`.
     TOPIC: ClassVar[str]
 
+    #: A picture, a document: its payload goes to the object store whatever its size.
+    BINARY: ClassVar[bool] = False
+
     @property
     def key(self) -> str:
         """What it is about: decides its partition, its lane and the rows its handlers may touch."""

@@ -1,0 +1,154 @@
+"""Claim check: a payload that is too large for a record, or binary, is an object that the record refers to.
+
+Pure. The object's name holds its digest, so a rerun that makes other bytes makes another object, and the same
+bytes may be written again at any time (design rule 18).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import NamedTuple
+from urllib.parse import quote
+
+from streams.errors import BlobAltered, PermanentError
+from streams.ports import Headers
+
+DATAREF = "ce_dataref"
+#: CloudEvents' `datacontenttype`: in Kafka's binary mode the one attribute that has no `ce_`.
+CONTENT_TYPE = "content-type"
+SHA256 = "claim-sha256"
+SIZE = "claim-size"
+
+PREFIX = "events/"
+"""What the names of all claim-check objects begin with."""
+
+DEFAULT_THRESHOLD = 900 * 1024
+"""Bytes of a payload that still travels in its record."""
+
+AVRO = "application/avro"
+
+VALUE = b""
+"""The value of a record that refers to its payload: not None, which would be a tombstone."""
+
+_MAX_PART = 120
+"""Characters of a type or an id in a name: a file behind an S3 has at most 255, the digest takes 65."""
+
+_REFERENCE = re.compile(r"s3://([a-z0-9][a-z0-9.-]+)/([!-~]{1,1024})")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_COUNT = re.compile(r"[0-9]{1,15}")
+_HEADERS = {DATAREF, CONTENT_TYPE, SHA256, SIZE}
+
+
+class BadReference(PermanentError):
+    """A message refers to its payload in a way that cannot be followed."""
+
+
+class Claim(NamedTuple):
+    """Which object is a message's payload.
+
+    Attributes:
+        bucket: where it is.
+        name: of the object.
+        content_type: what its bytes are, a media type.
+        sha256: of its bytes, 64 hexadecimal digits.
+        size: of it, in bytes.
+    """
+
+    bucket: str
+    name: str
+    content_type: str
+    sha256: str
+    size: int
+
+    @property
+    def reference(self) -> str:
+        """The object as messages and people name it: `s3://bucket/name`."""
+        return f"s3://{self.bucket}/{self.name}"
+
+
+def claim_of(bucket: str, message_type: str, message_id: str, data: bytes, content_type: str = AVRO) -> Claim:
+    """The claim for a message's payload; hashing it takes about 1 ms for each MB."""
+    digest = sha256(data).hexdigest()
+    return Claim(bucket, object_name(message_type, message_id, digest), content_type, digest, len(data))
+
+
+def object_name(message_type: str, message_id: str, digest: str) -> str:
+    """`events/{type}/{id}-{sha256}`, with type and id percent-encoded and, when very long, cut and hashed."""
+    return f"{PREFIX}{_part(message_type)}/{_part(message_id)}-{digest}"
+
+
+def _part(text: str) -> str:
+    """The text as a part of a path: no slash in it, and neither empty nor `.` nor `..`."""
+    part = quote(text, safe="", errors="replace")
+    if not part.strip("."):
+        return part.replace(".", "%2E") or "-"
+    if len(part) <= _MAX_PART:
+        return part
+    return f"{part[: _MAX_PART - 33]}.{sha256(text.encode(errors='replace')).hexdigest()[:32]}"
+
+
+def is_due(
+    payload: int, rest: int, *, limit: int, threshold: int = DEFAULT_THRESHOLD, binary: bool = False
+) -> bool:
+    """Whether a payload is to be checked in. All sizes in bytes.
+
+    Args:
+        payload: size of the encoded message.
+        rest: size of all else in the record: key and headers, with what their frame takes.
+        limit: what the topic allows a record.
+        threshold: a payload over it is checked in, though it would fit.
+        binary: the message's class is marked so; it is checked in whatever its size.
+    """
+    return binary or payload > threshold or payload + rest > limit
+
+
+def with_claim(headers: Headers, claim: Claim) -> list[tuple[str, bytes]]:
+    """The headers of the message whose payload the claim is for; its value is `VALUE`."""
+    return [
+        *(header for header in headers if header[0] not in _HEADERS),
+        (DATAREF, claim.reference.encode()),
+        (CONTENT_TYPE, claim.content_type.encode()),
+        (SHA256, claim.sha256.encode()),
+        (SIZE, b"%d" % claim.size),
+    ]
+
+
+def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
+    """The claim that a message's headers make; None when its payload is its value.
+
+    Raises:
+        BadReference: the reference, its digest or its size is missing or does not read.
+    """
+    if DATAREF not in headers:
+        return None
+    reference = _matched(headers, DATAREF, _REFERENCE)
+    digest = _matched(headers, SHA256, _DIGEST)
+    size = _matched(headers, SIZE, _COUNT)
+    content_type = headers.get(CONTENT_TYPE, b"").decode("utf-8", "replace")
+    return Claim(reference[1], reference[2], content_type, digest[0], int(size[0]))
+
+
+def _matched(headers: Mapping[str, bytes], name: str, form: re.Pattern[str]) -> re.Match[str]:
+    data = headers.get(name)
+    if data is None:
+        raise BadReference(f"{DATAREF} comes without the header {name}: its payload could not be verified")
+    found = form.fullmatch(data.decode("utf-8", "replace"))
+    if found is None:
+        raise BadReference(f"the header {name} does not read: {data[:200]!r}")
+    return found
+
+
+def verify(claim: Claim, data: bytes) -> None:
+    """Raises BlobAltered when these are not the bytes that were checked in."""
+    if len(data) != claim.size:
+        found = f"{len(data)} bytes" if len(data) < claim.size else "more bytes"
+        raise BlobAltered(
+            f"{claim.reference} is not what was checked in: it has {found}, the message says {claim.size}"
+        )
+    if (digest := sha256(data).hexdigest()) != claim.sha256:
+        raise BlobAltered(
+            f"{claim.reference} is not what was checked in: its SHA-256 is {digest},"
+            f" the message says {claim.sha256}"
+        )
