@@ -1,0 +1,100 @@
+"""Bounds in bytes: on what is under way at a time, and on what is kept at hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+
+class _Waiter(NamedTuple):
+    amount: int
+    turn: asyncio.Future[None]
+
+
+class BytesInFlight:
+    """At most `limit` bytes at a time over all who share it; first come, first served.
+
+    What is larger than the limit counts as all of it, so that it goes alone instead of waiting for ever. A
+    large one that waits lets none behind it pass, so that it does not wait for ever either.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._waiting: deque[_Waiter] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def of(self, size: int) -> AsyncIterator[None]:
+        """Hold so many bytes for the length of an `async with`."""
+        amount = min(size, self.limit)
+        await self._acquire(amount)
+        try:
+            yield
+        finally:
+            self._release(amount)
+
+    async def _acquire(self, amount: int) -> None:
+        if not self._waiting and self.held + amount <= self.limit:
+            self.held += amount
+            return
+        waiter = _Waiter(amount, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                self._wake()  # it may have been the large one that held back the others
+            else:
+                self._release(amount)  # its turn came together with the cancellation
+            raise
+
+    def _release(self, amount: int) -> None:
+        self.held -= amount
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self.held + self._waiting[0].amount <= self.limit:
+            waiter = self._waiting.popleft()
+            self.held += waiter.amount
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
+
+
+class BytesCache:
+    """Byte strings by key, at most `limit` bytes of them; those used longest ago go first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> bytes | None:
+        """The bytes, which count as used now; None when they are not kept."""
+        data = self._kept.get(key)
+        if data is not None:
+            self._kept.move_to_end(key)
+        return data
+
+    def put(self, key: Hashable, data: bytes) -> None:
+        """Keep the bytes, unless they alone are over the limit."""
+        if (old := self._kept.pop(key, None)) is not None:
+            self.size -= len(old)
+        if len(data) > self.limit:
+            return
+        self._kept[key] = data
+        self.size += len(data)
+        while self.size > self.limit:
+            _, oldest = self._kept.popitem(last=False)
+            self.size -= len(oldest)
