@@ -125,8 +125,9 @@ async def sweep(
 
     Args:
         blobs: the object store.
-        referenced: the names that rows refer to, up to an end that was asked for after this was called; a
-            name may come more than once, or when its row has gone already, which only keeps its object.
+        referenced: the names that rows refer to, up to an end that was asked for after this was called; and
+            those in messages that no lane has read yet, unless these are always younger than the grace
+            period. A name may come more than once, or when its row has gone: that only keeps its object.
         now: seconds since the epoch.
         grace: seconds for which an object without a row is left alone.
         delete: False: a dry run, which only counts.

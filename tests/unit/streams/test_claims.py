@@ -143,6 +143,21 @@ async def test_one_who_leaves_does_not_take_the_download_from_the_others(
     assert leaves.cancelled()
 
 
+async def test_those_who_try_again_at_once_share_again(blobs: MemoryBlobs, checks: ClaimChecks) -> None:
+    message = await stored(checks, b"popular")
+    blobs.down = True
+
+    async def persistent() -> bytes:
+        try:
+            return await checks.check_out(message)
+        except BlobsUnavailable:
+            blobs.down = False
+            return await checks.check_out(message)
+
+    assert list(await asyncio.gather(persistent(), persistent())) == [b"popular"] * 2
+    assert blobs.requests["get"] == 2
+
+
 async def test_uploads_and_downloads_share_one_bound(blobs: MemoryBlobs, checks: ClaimChecks) -> None:
     messages = [await stored(checks, bytes([n]) * 40, f"o-{n}") for n in range(3)]
     blobs.most_at_once = 0
