@@ -19,7 +19,7 @@ DOWN = 3
 
 def up(
     var: Var = Path("var"),
-    brokers: Annotated[int, typer.Option(help="1, or 3 for topics with three replicas.")] = 1,
+    brokers: Annotated[int, typer.Option(help="1, or 3 for topics with three replicas; 0: no Kafka.")] = 1,
     port: Annotated[int | None, typer.Option(help="The first broker's port; free ones unless given.")] = None,
     *,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in front until Ctrl-C.")] = False,
@@ -70,7 +70,8 @@ def status(
 
 def _print_addresses(stack: Stack) -> None:
     state = stack.state
-    typer.echo(f"kafka    {state.bootstrap}")
+    if state.brokers:
+        typer.echo(f"kafka    {state.bootstrap}")
     for name, process in state.processes.items():
         typer.echo(f"{name:<8} {process.url}")
     typer.echo(f"logs     {stack.var.log}")

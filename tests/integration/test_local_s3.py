@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
+import streams
 from streams.local import StackError, local_stack
 
 BUCKET = "event-payloads"
@@ -56,6 +61,21 @@ def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -
     last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
     assert "error: s3 died (SIGKILL): " in last
     assert last.endswith(f"log: {tmp_path}/log/s3.log")
+
+
+def test_the_command_starts_s3_where_the_project_names_buckets(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'[tool.steadfaust.local]\nbuckets = ["{BUCKET}"]\n')
+    command = [sys.executable, "-c", "from streams.cli.main import main; main()"]
+    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
+    run = partial(
+        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    try:
+        said = run([*command, "up", "--brokers", "0"]).stdout.splitlines()
+        address = next(line.split()[1] for line in said if line.startswith("s3  "))
+        assert b"<Name>event-payloads</Name>" in get(f"{address}/{BUCKET}")
+    finally:
+        assert run([*command, "down"]).stdout == "stopped\n"
 
 
 def test_a_bucket_with_a_name_that_s3_does_not_take_is_one_line(tmp_path: Path) -> None:

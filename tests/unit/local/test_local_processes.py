@@ -44,6 +44,10 @@ def test_buckets_are_read_from_the_project(tmp_path: Path) -> None:
         declared_buckets(pyproject)
 
 
+def test_this_project_has_a_bucket_for_payloads() -> None:
+    assert declared_buckets(Path(__file__).parents[3] / "pyproject.toml") == ("event-payloads",)
+
+
 async def test_a_process_that_dies_before_it_answers_says_why(tmp_path: Path) -> None:
     log = tmp_path / "bank.log"
     log.write_text("OutOfMemoryError of an earlier run\n")
