@@ -113,7 +113,7 @@ async def test_a_silent_gateway_is_given_up_in_the_time_allowed():
     assert isinstance(error, SteadfaustError)
     assert not isinstance(error, PermanentError)
     assert error.operation == "a"
-    assert 1 < error.attempts == len(asked)
+    assert 1 < len(asked) <= error.attempts <= len(asked) + 1  # the last may be cut off before it arrives
     assert error.seconds < 2
     assert "Timeout" in str(error.last)
     assert error.__cause__ is error.last
