@@ -133,7 +133,7 @@ class Driver:
             "STEADFAUST_HEARTBEAT": "0.5",
             # Three brokers on the machine of the workers: each transaction costs all of them.
             "STEADFAUST_LINGER": "0.1",
-            # A handler whose gateway stays away for longer ends its worker: there are no retries yet.
+            # An outage of the gateway is sat out by its client; what fails for longer waits for a retry.
             "STEADFAUST_GATEWAY_PATIENCE": "60",
         }
 

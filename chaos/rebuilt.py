@@ -17,6 +17,7 @@ from streams.ports import TP, Record
 INBOX, LANE = "inbox", "lane"  # changelogs that every application has
 _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
+_QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
 
 
@@ -47,6 +48,10 @@ class Rebuilt:
             _set(tables[_POSITIONS], prefix + key[1:], value)
         elif key[:1] == b"t":
             _set(tables[_TIMERS], prefix + key[1:], value)
+        elif key[:1] == b"q":
+            _set(tables[_QUEUES], prefix + key[1:], value)
+        elif key[:1] == b"w":
+            _set(tables[_WAITING], prefix + key[1:], value)
 
     def inbox(self) -> set[tuple[int, bytes]]:
         """Every entry: the partition and the key."""
@@ -124,11 +129,13 @@ def _merged(tables: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def _differences(found: Mapping[str, Rows], wanted: Mapping[str, Rows]) -> Iterator[str]:
-    for table in sorted((found.keys() | wanted.keys()) - {_TIMERS_BY_DUE}):
+    for table in sorted((found.keys() | wanted.keys()) - {_TIMERS_BY_DUE, _QUEUES_BY_DUE}):
         yield from _rows_that_differ(table, found.get(table, {}), wanted.get(table, {}))
     due = {value[:_TIME] + key for key, value in wanted.get(_TIMERS, {}).items()}
     # An index entry more is that of a timer that was moved or cancelled: found stale when it comes up.
     yield from _named(_TIMERS_BY_DUE, due - found.get(_TIMERS_BY_DUE, {}).keys(), "is missing")
+    heads = {value[:16] + key for key, value in wanted.get(_QUEUES, {}).items() if any(value[8:16])}
+    yield from _named(_QUEUES_BY_DUE, heads - found.get(_QUEUES_BY_DUE, {}).keys(), "is missing")
 
 
 def _rows_that_differ(table: str, found: Rows, wanted: Rows) -> Iterator[str]:

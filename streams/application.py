@@ -6,17 +6,19 @@ Made once at start from the choreography; everything that the hot path can have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from streams.breaker import BreakerPolicy
 from streams.changes import INBOX, LANE
 from streams.choreography import AnyHandler, Choreography
 from streams.codecs import Codec, MakeCodec
 from streams.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.errors import WiringError
-from streams.layout import Layout, dead_letter_topic
+from streams.layout import Layout, dead_letter_topic, retry_topic
 from streams.message import Message
+from streams.retry import MAX_TIERS, RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Delivery:
         delete_retention: how long changelogs keep tombstones; older local stores are rebuilt.
         stop_timeout: how long a commit in flight may take when the lane is stopped.
         fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
+        retry: what becomes of failed messages of handlers that do not say it themselves.
+        breaker: when handlers that do not say it themselves are left alone for a while.
+        max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
+            letters.
+        max_waiting_bytes: bytes of those.
     """
 
     max_batch: int = 4000
@@ -54,6 +61,10 @@ class Delivery:
     delete_retention: float = 86400.0
     stop_timeout: float = 3.0
     fenced_pause: float = 3.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    max_waiting: int = 1000
+    max_waiting_bytes: int = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,9 @@ class BoundHandler:
     wants_envelope: bool
     rows: tuple[tuple[str, BoundTable, Callable[[Any], str] | None], ...]
     sends: Mapping[type[Message], BoundMessage]
+    retry: RetryPolicy
+    breaker: BreakerPolicy
+    order_by: Callable[[Any], str] | None
 
     def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None]:
         """The table behind a row parameter. Raises WiringError for a name that was not declared."""
@@ -107,6 +121,7 @@ class BoundRoute:
     outside: bool
     is_async: bool
     dead_letters: str
+    retries: tuple[str, ...]
 
 
 class Application:
@@ -135,6 +150,8 @@ class Application:
         self.changelogs = {layout.changelog(table): table for table in [*self.tables, INBOX, LANE]}
         self.message_codecs = {topic: codecs(message, topic) for topic, message in wiring.messages().items()}
         bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
+        #: Every handler, by name.
+        self.handlers = bound
         self.routes = {
             topic: BoundRoute(
                 topic,
@@ -145,6 +162,7 @@ class Application:
                 topic not in wiring.sent,
                 any(handler.is_async for handler in handlers),
                 dead_letter_topic(topic),
+                tuple(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1)),
             )
             for topic, route in wiring.routes.items()
         }
@@ -174,6 +192,9 @@ class Application:
             handler.wants_envelope,
             tuple((name, self.tables[row.table.name], row.subkey) for name, row in handler.rows.items()),
             {message: self._bind_message(message, source) for message in handler.sends},
+            handler.retry or self.delivery.retry,
+            handler.breaker or self.delivery.breaker,
+            handler.order_by,
         )
 
     def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.application import BoundHandler, BoundRoute
+from streams.breaker import Permit
 from streams.envelope import Envelope
+from streams.errors import PermanentError
 from streams.ports import Record
 from streams.staging import Entry
 
@@ -21,12 +23,25 @@ class Counters:
     dead_letters: int = 0
     misrouted: int = 0
     timers: int = 0
+    retries: int = 0
+    waiting: int = 0
 
 
 class Arrival:
     """A decoded message with the handlers that are still to see it."""
 
-    __slots__ = ("entry", "envelope", "handlers", "message", "record", "route")
+    __slots__ = (
+        "attempts",
+        "entry",
+        "envelope",
+        "error",
+        "handlers",
+        "message",
+        "permit",
+        "queue",
+        "record",
+        "route",
+    )
 
     def __init__(
         self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, message: Any
@@ -36,5 +51,12 @@ class Arrival:
         self.record = record
         self.envelope = envelope
         self.message = message
+        #: The queue that it is the head of, by its local key; empty: it has just come in.
+        self.queue = b""
+        #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
+        self.permit: Permit | None = None
+        self.attempts = 0
+        #: Of the head of a queue: why no handler may see it.
+        self.error: PermanentError | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox

@@ -147,6 +147,12 @@ class Breaker:
             self._probes[self._last] = now + self.policy.probe_timeout
         return self._last
 
+    def succeeded(self, calls: int, *, now: float) -> None:
+        """Tell of calls that have succeeded while it was closed, without permits: for a busy handler."""
+        now = self._at(now)
+        if self.state is State.CLOSED and calls:
+            self._window.add(ok=True, now=now, calls=calls)
+
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Tell how a call has ended, once. One that began in an earlier state says nothing of this one."""
         now = self._at(now)
@@ -205,8 +211,8 @@ class _Window:
         """Failures for each call; there is at least one."""
         return self.failures / self.calls
 
-    def add(self, *, ok: bool, now: float) -> None:
-        """Count one call. `now` never goes back."""
+    def add(self, *, ok: bool, now: float, calls: int = 1) -> None:
+        """Count calls that ended alike. `now` never goes back."""
         newest = int(now // self._width)
         for passed in range(min(newest - self._newest, BUCKETS)):
             bucket = self._buckets[(newest - passed) % BUCKETS]
@@ -215,7 +221,8 @@ class _Window:
             bucket[:] = 0, 0
         self._newest = newest
         bucket = self._buckets[newest % BUCKETS]
-        bucket[0] += 1
-        bucket[1] += not ok
-        self.calls += 1
-        self.failures += not ok
+        failures = 0 if ok else calls
+        bucket[0] += calls
+        bucket[1] += failures
+        self.calls += calls
+        self.failures += failures

@@ -16,15 +16,20 @@ from streams.ports import Write
 
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
-LANE = "lane"  # source positions and timers
+LANE = "lane"  # source positions, timers, and messages that wait
 
 POSITION = b"p"
 TIMER = b"t"
+QUEUE = b"q"
+WAITING = b"w"
 
 #: Local tables that the LANE changelog spreads into.
 POSITIONS = "_positions"
 TIMERS = "_timers"
 TIMERS_BY_DUE = "_timers_by_due"
+QUEUES = "_queues"
+QUEUES_BY_DUE = "_queues_by_due"
+MESSAGES = "_waiting"
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -92,3 +97,11 @@ class Writes:
             yield Write(TIMERS, name, value)
             if value is not None:  # a moved or cancelled timer's old entry is found stale when it comes up
                 yield Write(TIMERS_BY_DUE, value[:8] + name, b"")
+        elif kind == QUEUE:
+            yield Write(QUEUES, name, value)
+            if value is not None and any(
+                value[8:16]
+            ):  # as above; a queue without a time is not due by itself
+                yield Write(QUEUES_BY_DUE, value[:16] + name, b"")
+        elif kind == WAITING:
+            yield Write(MESSAGES, name, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from streams.envelope import headers_size, rfc3339
+from streams.errors import text_of
 from streams.ports import Outgoing, Record
 
 #: A stack trace in a header must not push the message over the broker's limit (mission, mistake 10).
@@ -34,7 +35,7 @@ def dead_letter(
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
     added = [
         ("dlq-error-type", type(error).__name__.encode()),
-        ("dlq-error-message", str(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]),
+        ("dlq-error-message", text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]),
         ("dlq-stack-trace", trace),
         ("dlq-retry-count", b"%d" % retries),
         ("dlq-failed-at", rfc3339(now).encode()),

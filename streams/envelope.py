@@ -21,6 +21,7 @@ CAUSATION = "ce_causationid"
 SPEC_VERSION = "ce_specversion"
 TRACEPARENT = "traceparent"
 FINGERPRINT = "schema-fingerprint"
+EXPIRY = "ce_expirytime"
 TIMER_DUE = "timer-due"
 
 _SPEC = (SPEC_VERSION, b"1.0")
@@ -92,6 +93,17 @@ class Envelope:
     def fingerprint(self) -> bytes | None:
         """The fingerprint of the writer's schema, 16 hexadecimal digits; None when not said."""
         return self.headers.get(FINGERPRINT)
+
+    @property
+    def deadline(self) -> float | None:
+        """When it is of no use any more, epoch seconds; None: never, or it was not said readably."""
+        text = self._text(EXPIRY)
+        if not text:
+            return None
+        try:
+            return datetime.fromisoformat(text).timestamp()
+        except ValueError:
+            return None
 
     def caused(self) -> list[tuple[str, bytes]]:
         """The headers that every message sent in answer to this one shares."""

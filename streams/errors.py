@@ -55,6 +55,10 @@ class TooLarge(PermanentError):
     """A row or an outgoing message is over the broker's limit; found when staged, before the commit."""
 
 
+class QueueFull(PermanentError):
+    """As many messages of an ordering key wait for a handler as may: one more goes to the dead letters."""
+
+
 class UnknownSchema(SteadfaustError):
     """A message was written with a schema that nobody has announced yet; it waits.
 
@@ -65,6 +69,10 @@ class UnknownSchema(SteadfaustError):
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         super().__init__(f"schema {fingerprint} has not been announced yet; messages written with it wait")
+
+
+class MessageExpired(PermanentError):
+    """A message's deadline was over before its turn came."""
 
 
 class Fenced(SteadfaustError):
@@ -102,7 +110,7 @@ class StoreBroken(SteadfaustError):
 
 
 class HandlerFailed(SteadfaustError):
-    """A handler raised something it should not have; its message stays uncommitted and the worker stops."""
+    """A handler cannot be run at all, such as over a row that cannot be read: the worker stops."""
 
 
 class BlobsUnavailable(TransientError):
@@ -115,3 +123,11 @@ class BlobMissing(PermanentError):
 
 class BlobAltered(PermanentError):
     """An object is not what was checked in: its size or digest is another; its message names the object."""
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; one that cannot say it, because its `__str__` raises, says so."""
+    try:
+        return str(error)
+    except Exception as cause:  # noqa: BLE001 - told in the answer
+        return f"({type(error).__name__} cannot be shown: {type(cause).__name__})"

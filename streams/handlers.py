@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from streams.breaker import BreakerPolicy
 from streams.errors import WiringError
 from streams.message import Message
+from streams.retry import RetryPolicy
 from streams.table import RowOf, Table
 
 P = ParamSpec("P")
@@ -32,6 +34,10 @@ class Handler(Generic[P, T]):
         rows: parameter name -> the row it reads and may write.
         sends: the message classes it may send; sending another one is an error.
         resources: keyword-only parameters that the composition root supplies, such as a gateway.
+        retry: what becomes of a message that it fails on; None: what the application says.
+        breaker: when it is left alone for a while; None: what the application says.
+        order_by: what it orders by within a message's key: while a message of that waits, later ones wait
+            behind it. None: by the key.
     """
 
     def __init__(
@@ -40,12 +46,19 @@ class Handler(Generic[P, T]):
         function: Callable[P, T],
         sends: Sequence[type[Message]],
         rows: dict[str, Table[Any] | RowOf[Any]],
+        *,
+        retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
+        order_by: Callable[[Any], str] | None = None,
     ) -> None:
         self.name = f"{service}.{function.__name__}"
         self.service = service
         self.function = function
         self.sends = tuple(sends)
         self.rows = {name: row if isinstance(row, RowOf) else RowOf(row) for name, row in rows.items()}
+        self.retry = retry
+        self.breaker = breaker
+        self.order_by = order_by
         self.is_async = inspect.iscoroutinefunction(function)
         self.accepts, self.resources, self.wants_envelope = self._read_signature(function)
         self.__doc__ = function.__doc__
@@ -88,7 +101,17 @@ class Service:
         self.name = name
 
     def handler(
-        self, *, sends: Sequence[type[Message]] = (), **rows: Table[Any] | RowOf[Any]
+        self,
+        *,
+        sends: Sequence[type[Message]] = (),
+        retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
+        order_by: Callable[[Any], str] | None = None,
+        **rows: Table[Any] | RowOf[Any],
     ) -> Callable[[Callable[P, T]], Handler[P, T]]:
-        """Declare a handler: the rows its parameters stand for, and what it may send."""
-        return lambda function: Handler(self.name, function, sends, rows)
+        """Declare a handler: the rows its parameters stand for, what it may send, and what becomes of a
+        message that it fails on; see `Handler`.
+        """
+        return lambda function: Handler(
+            self.name, function, sends, rows, retry=retry, breaker=breaker, order_by=order_by
+        )

@@ -51,7 +51,7 @@ class Intake:
         return True
 
     def _room(self) -> int:
-        if self._pipeline.in_flight >= self._delivery.max_in_flight:
+        if self._pipeline.room_in_flight <= 0:
             return 0
         return self._limit.room(self._pipeline.sequences, self._waiting())
 

@@ -334,6 +334,8 @@ class Lane:
                     break
             if stale:
                 self.store.apply(stale, {})
+            if pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0)):
+                self._wake.set()
             await self._clock.sleep(TIMER_INTERVAL)
             if not self.backlog and not self._reopening.failing:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
@@ -342,3 +344,4 @@ class Lane:
         """Drop what has expired."""
         if expired := pipeline.inbox.expire(self._clock.now()):
             log.info("inbox_expired", lane=self.number, buckets=expired)
+        pipeline.tidy()

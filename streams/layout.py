@@ -77,3 +77,8 @@ class Layout:
 def dead_letter_topic(topic: str) -> str:
     """Where messages of a topic go that cannot be handled."""
     return f"{topic}.dlq"
+
+
+def retry_topic(topic: str, tier: int) -> str:
+    """Where it is shown what of a topic waits for its next attempt; tiers count from 1."""
+    return f"{topic}.retry-{tier}"

@@ -9,33 +9,43 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import structlog
 
 from streams.application import Application, BoundHandler, BoundRoute, BoundTable
 from streams.arrival import Arrival, Counters
+from streams.breaker import Permit
 from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
 from streams.codecs import decode_row
 from streams.envelope import SOURCE, Envelope, headers_size
 from streams.errors import (
     HandlerFailed,
     KeyMismatch,
+    MessageExpired,
     MissingHeader,
     PermanentError,
     TooLarge,
+    TransientError,
     Undecodable,
     UnknownSchema,
 )
+from streams.gate import UNASKED, Gate
 from streams.inbox import Inbox
 from streams.ports import TP, Batch, Clock, Outgoing, Record, Store
+from streams.queues import Queues
+from streams.retries import Retries
 from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences
 from streams.table import MAX_KEY_BYTES, row_key
 from streams.timers import Due, timer_key
+from streams.waiting import Queue, Reason, handler_of
 
 #: What a record's batch takes beside it, in bytes.
 FRAME = 128
+#: Heads of queues run in one go, before other lanes and what comes in have their turn.
+RETRIES_AT_ONCE = 200
 
 log = structlog.get_logger(__name__)
 
@@ -67,11 +77,24 @@ class Pipeline:
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
         self._stager = Stager(app, self.overlay, counters)
+        self._queues = Queues(store, self.overlay)
+        self._retries = Retries(app, self._queues, self._stager)
+        self._gates = self._retries.gates
+        self._tried = 0
+        self._may_try = 0
+        self._reserved = 0
+        self._turn = 0
+        self._retries.load(clock.now())
 
     @property
     def in_flight(self) -> int:
         """Keys with an async handler under way."""
         return len(self._busy)
+
+    @property
+    def room_in_flight(self) -> int:
+        """How many keys more new messages may begin; a part is left to heads that were due and found none."""
+        return self._app.delivery.max_in_flight - self.in_flight - self._reserved
 
     async def close(self) -> None:
         """Cancel what is under way; its effects were never staged."""
@@ -92,7 +115,7 @@ class Pipeline:
             return None
         room = len(records)
         if route.is_async:
-            room = min(room, self._app.delivery.max_in_flight - self.in_flight)
+            room = min(room, self.room_in_flight)
         self._stager.at(self._clock.now())
         arrivals: list[Arrival] = []
         taken = 0
@@ -181,7 +204,10 @@ class Pipeline:
             self._tasks.add(task)
             task.add_done_callback(self._finished)
         else:
-            self._run(arrival)
+            following: Arrival | None = arrival
+            while following is not None:
+                self._run(following)
+                following = self._after(following)
 
     async def _run_queue(self, key: bytes) -> None:
         """Run a key's messages one after the other until none is left."""
@@ -192,6 +218,8 @@ class Pipeline:
                 await self._run_async(arrival)
             else:
                 self._run(arrival)
+            if (following := self._after(arrival)) is not None:
+                queue.append(following)
             if queue:
                 self._progress(None)
         del self._busy[key]
@@ -203,45 +231,104 @@ class Pipeline:
 
     def _run(self, arrival: Arrival) -> None:
         for handler, inbox_key in arrival.handlers:
-            arguments, named = self._arguments(arrival, handler)
-            try:
-                outcome = handler.call(arrival.message, *arguments, **named)
-                self._stager.stage(arrival, handler, outcome, inbox_key)
-            except PermanentError as error:
-                self._stager.give_up(arrival, handler, error, inbox_key)
-            except Exception as error:
-                raise self._failure(arrival, handler, error) from error
+            permit, attempts = self._admit(arrival, handler, inbox_key), arrival.attempts
+            while permit is not None:
+                try:
+                    arguments, named = self._arguments(arrival, handler)
+                    outcome = handler.call(arrival.message, *arguments, **named)
+                    self._stager.stage(arrival, handler, outcome, inbox_key)
+                except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
+                    raise
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
+                    attempts += 1
+                    permit = self._failed(arrival, handler, inbox_key, error, attempts, permit)
+                else:
+                    self._succeeded(arrival, handler, permit)
+                    break
         self._done(arrival)
 
     async def _run_async(self, arrival: Arrival) -> None:
         for handler, inbox_key in arrival.handlers:
-            arguments, named = self._arguments(arrival, handler)
-            try:
-                outcome = handler.call(arrival.message, *arguments, **named)
-                if handler.is_async:
-                    outcome = await outcome
-                self._stager.stage(arrival, handler, outcome, inbox_key)
-            except PermanentError as error:
-                self._stager.give_up(arrival, handler, error, inbox_key)
-            except Exception as error:
-                raise self._failure(arrival, handler, error) from error
+            permit, attempts = self._admit(arrival, handler, inbox_key), arrival.attempts
+            while permit is not None:
+                try:
+                    arguments, named = self._arguments(arrival, handler)
+                    outcome = handler.call(arrival.message, *arguments, **named)
+                    if handler.is_async:
+                        outcome = await outcome
+                    self._stager.stage(arrival, handler, outcome, inbox_key)
+                except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
+                    raise
+                except (Exception, asyncio.CancelledError) as error:
+                    if (task := asyncio.current_task()) is not None and task.cancelling():
+                        raise
+                    attempts += 1
+                    permit = self._failed(arrival, handler, inbox_key, error, attempts, permit)
+                else:
+                    self._succeeded(arrival, handler, permit)
+                    break
         self._done(arrival)
+
+    def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
+        if self._gates[handler.name].clear:
+            return UNASKED
+        now = self._at_now()
+        if not arrival.queue:
+            return self._retries.admit(arrival, handler, inbox_key, now)
+        if arrival.error is not None:
+            self._retries.give_up(arrival, handler, inbox_key, arrival.error, arrival.attempts, now)
+        return arrival.permit
+
+    def _succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit) -> None:
+        if permit == UNASKED:
+            self._gates[handler.name].succeeded += 1
+        else:
+            self._retries.succeeded(arrival, handler, permit, self._at_now())
+
+    def _failed(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        error: BaseException,
+        attempts: int,
+        permit: Permit,
+    ) -> Permit | None:
+        if not isinstance(error, Exception):
+            error = TransientError("something that it waited for was cancelled")
+        now = self._at_now()
+        return self._retries.failed(arrival, handler, inbox_key, error, attempts, permit, now)
+
+    def _at_now(self) -> float:
+        now = self._clock.now()
+        self._stager.at(now)
+        return now
 
     def _done(self, arrival: Arrival) -> None:
         arrival.entry.done = True
         if arrival.handlers:
             self.counters.handled += 1
 
+    def _after(self, arrival: Arrival) -> Arrival | None:
+        """Whoever has waited behind a message that waited itself, if it may run now."""
+        if not arrival.queue or self._tried >= self._may_try or self._is_full:
+            return None
+        handler = self._app.handlers[handler_of(arrival.queue[2:]).decode()]
+        queue = self._queues.get(arrival.queue)
+        if queue is None or queue.reason is not Reason.NEXT:
+            return None
+        return self._head(handler, arrival.queue, queue, self._at_now())
+
+    @property
+    def _is_full(self) -> bool:
+        return self.sequences.held_bytes >= self._app.delivery.max_backlog_bytes
+
     def _arguments(self, arrival: Arrival, handler: BoundHandler) -> tuple[list[Any], dict[str, Any]]:
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
-        try:
-            locals_ = [
-                (table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
-                for _, table, subkey in handler.rows
-            ]
-        except Exception as error:  # the subkey is the handler's too
-            raise self._failure(arrival, handler, error) from error
-        rows = [self._read(table, local) for table, local in locals_]
+        rows = [
+            self._read(table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
+            for _, table, subkey in handler.rows
+        ]
         return rows, {"envelope": arrival.envelope} if handler.wants_envelope else {}
 
     def _read(self, table: BoundTable, local: bytes) -> Any:
@@ -258,13 +345,77 @@ class Pipeline:
                 f"a row of table {table.name}, key {local[4:]!r}, cannot be read: {error}"
             ) from error
 
-    def _failure(self, arrival: Arrival, handler: BoundHandler, error: Exception) -> HandlerFailed:
-        record = arrival.record
-        return HandlerFailed(
-            f"{handler.name} raised {type(error).__name__}: {error} on {record.topic} partition"
-            f" {record.partition} offset {record.offset} (id {arrival.envelope.id}). The message is not"
-            " committed and comes again when a worker starts."
-        )
+    def retry(self, room: int) -> int:
+        """Run heads of queues that are due, `room` messages at most; returns how many. Handlers take turns
+        in being first.
+        """
+        now = self._at_now()
+        self._tried = self._reserved = 0
+        self._may_try = min(room, RETRIES_AT_ONCE)
+        self._turn += 1
+        names = list(self._gates)
+        first = self._turn % len(names) if names else 0
+        for name in (*names[first:], *names[:first]):
+            gate = self._gates[name]
+            gate.tell(now)
+            if gate.queues and gate.breaker.allowed_from <= now:
+                self._retry(gate, self._app.handlers[name], now)
+        return self._tried
+
+    def tidy(self) -> None:
+        """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
+        for name in self._gates:
+            for _ in self._queues.due(name, self._clock.now()):
+                pass
+
+    def _retry(self, gate: Gate, handler: BoundHandler, now: float) -> None:
+        most = self._app.delivery.max_in_flight
+        share = self._tried + max(1, (self._may_try - self._tried) // 2)
+        with closing(self._queues.due(gate.handler, now)) as heads:
+            for local, queue in heads:
+                if self._is_full or self._tried >= min(share, self._may_try):
+                    return
+                if local in gate.running:
+                    continue
+                if handler.is_async and self.in_flight >= most:
+                    self._reserved = max(1, most // 4)
+                    return
+                arrival = self._head(handler, local, queue, now)
+                if arrival is not None:
+                    self._dispatch(arrival)
+                elif gate.breaker.allowed_from > now:
+                    return
+
+    def _head(self, handler: BoundHandler, local: bytes, queue: Queue, now: float) -> Arrival | None:
+        """The first message of a queue, on its way; None: not now."""
+        gate, waiting = self._gates[handler.name], self._queues.head(local, queue)
+        route = self._app.routes.get(waiting.topic)
+        if route is None or handler not in route.handlers:
+            log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
+            gate.running.add(local)  # until a version that knows what to do with it
+            return None
+        entry = Entry(waiting.partition, None, 0, len(waiting.value))
+        arrival = Arrival(entry, route, waiting, Envelope(waiting), None)
+        arrival.queue, arrival.attempts = local, queue.attempts
+        arrival.handlers = ((handler, None),)
+        try:
+            deadline = arrival.envelope.deadline
+            if deadline is not None and deadline < now:
+                raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
+            arrival.message = route.codec.decode(waiting.value, arrival.envelope.fingerprint)
+        except UnknownSchema as error:
+            self._tell_once(error)
+            return None
+        except PermanentError as error:
+            arrival.error = error  # given up in its turn: what came before it is not staged yet
+        else:
+            arrival.permit = gate.breaker.acquire(now)
+            if arrival.permit is None:
+                return None
+        self._tried += 1
+        gate.running.add(local)
+        self.sequences.add(entry)
+        return arrival
 
     def fire(self, due: Due) -> bool:
         """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may

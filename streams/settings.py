@@ -15,6 +15,7 @@ from streams.application import Delivery
 from streams.errors import SettingsError
 from streams.inbox import DAY, check_retention
 from streams.layout import Layout
+from streams.retry import RetryPolicy, longest_path
 
 
 class Settings(BaseSettings):
@@ -58,6 +59,10 @@ class Settings(BaseSettings):
     max_message_bytes: int = Field(
         default=1_000_000, ge=10_000, description="largest record, and largest row"
     )
+    retry_delays: str = Field(
+        default="10,60,300",
+        description="seconds that a failed message waits before each later try, three at most",
+    )
     inbox_retention_days: float = Field(default=15.0, gt=0)
     dead_letter_retention_days: float = Field(default=14.0, gt=0)
 
@@ -68,7 +73,8 @@ class Settings(BaseSettings):
     def delivery(self) -> Delivery:
         """How lanes work. Raises SettingsError when retentions contradict each other."""
         inbox, dead_letters = self.inbox_retention_days * DAY, self.dead_letter_retention_days * DAY
-        check_retention(inbox=inbox, dead_letters=dead_letters, longest_retry=0)
+        retry = RetryPolicy(delays=self._delays())
+        check_retention(inbox=inbox, dead_letters=dead_letters, longest_retry=longest_path(retry))
         if self.heartbeat * 3 > self.session_timeout:
             raise SettingsError(
                 f"heartbeat of {self.heartbeat:g} s is over a third of session_timeout"
@@ -84,7 +90,16 @@ class Settings(BaseSettings):
             inbox_retention=inbox,
             dead_letter_retention=dead_letters,
             fenced_pause=self.heartbeat * 1.5,
+            retry=retry,
         )
+
+    def _delays(self) -> tuple[float, ...]:
+        try:
+            return tuple(float(delay) for delay in self.retry_delays.split(",") if delay.strip())
+        except ValueError:
+            raise SettingsError(
+                f"retry_delays is {self.retry_delays!r}: give seconds, such as 10,60,300"
+            ) from None
 
     def brokers(self) -> str:
         """Where Kafka is. Raises SettingsError when neither a setting nor a running local stack says."""

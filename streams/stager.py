@@ -11,7 +11,7 @@ from streams.changes import Change
 from streams.codecs import encode_row
 from streams.dead_letters import dead_letter
 from streams.envelope import ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
-from streams.errors import HandlerFailed, PermanentError, TooLarge
+from streams.errors import TooLarge, WiringError
 from streams.inbox import Inbox
 from streams.outcome import Outcome
 from streams.ports import Outgoing, Record
@@ -97,7 +97,7 @@ class Stager:
     ) -> tuple[BoundMessage, Outgoing]:
         bound = handler.sends.get(type(message))
         if bound is None:
-            raise HandlerFailed(
+            raise WiringError(
                 f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
             )
         key = message.key.encode()
@@ -112,22 +112,41 @@ class Stager:
         return bound, Outgoing(key, value, headers)
 
     def give_up(
-        self, arrival: Arrival, handler: BoundHandler, error: PermanentError, inbox_key: bytes | None
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        error: Exception,
+        inbox_key: bytes | None,
+        attempts: int = 0,
     ) -> None:
         """The message is settled for this handler, as a dead letter; the other handlers are not concerned."""
-        self.bury(arrival.entry, arrival.route, arrival.record, error, handler.name)
+        self.bury(arrival.entry, arrival.route, arrival.record, error, handler.name, attempts)
         if inbox_key is not None:
             mark = Inbox.entry(inbox_key, int(self.now * 1000), b"dead letter")
             self.put(arrival.entry, [mark])
 
     def bury(
-        self, entry: Entry, route: BoundRoute, record: Record, error: PermanentError, handler: str
+        self,
+        entry: Entry,
+        route: BoundRoute,
+        record: Record,
+        error: Exception,
+        handler: str,
+        attempts: int = 0,
     ) -> None:
         """Add the record to an entry as a dead letter, as it came. `handler` is empty when none saw it."""
         self.counters.dead_letters += 1
         group = self._app.layout.app_id
         limit = self._app.delivery.max_message_bytes
-        letter = dead_letter(record, error, group=group, handler=handler, now=self.now, limit=limit)
+        letter = dead_letter(
+            record,
+            error,
+            group=group,
+            handler=handler,
+            now=self.now,
+            limit=limit,
+            retries=max(attempts - 1, 0),
+        )
         entry.sends.append((route.dead_letters, 0, letter))
 
     def fire(self, due: Due, now: float) -> Entry:

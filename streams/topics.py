@@ -49,7 +49,10 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
         TopicSpec(topic, layout.partitions, replication, inbox if table == INBOX else compacted)
         for topic, table in app.changelogs.items()
     ]
-    specs += [TopicSpec(dead_letter_topic(topic), 1, replication, dead) for topic in app.sources]
+    for topic, route in app.routes.items():
+        tiers = max(len(handler.retry.delays) for handler in route.handlers)
+        beside = [*route.retries[:tiers], dead_letter_topic(topic)]
+        specs += [TopicSpec(name, 1, replication, dead) for name in beside]
     specs.append(TopicSpec(layout.announcements, 1, replication, compacted))
     return specs
 

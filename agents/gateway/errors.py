@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.errors import PermanentError, SteadfaustError
+from streams.errors import PermanentError, SteadfaustError, TransientError
 
 
 class GatewayRefused(PermanentError):
@@ -21,7 +21,7 @@ class GatewayRefused(PermanentError):
         super().__init__(f"{operation}: the payment gateway refused it with {status}: {body}")
 
 
-class GatewayUnavailable(SteadfaustError):
+class GatewayUnavailable(TransientError):
     """No answer came in the time allowed. The operation may have been done: ask again under the same name.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lane_worlds import Post, World, ids
 
-from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
+from streams.changes import POSITIONS, QUEUES_BY_DUE, TIMERS_BY_DUE, Writes
 from streams.inbox import bucket_length
 from streams.layout import dead_letter_topic
 from streams.ports import TP, Stores
@@ -74,8 +74,8 @@ async def check_positions(world: World, settled: Iterable[str] = ()) -> None:
 async def check_store(
     world: World, lane: int = 0, stores: Stores | None = None, *, may_be_empty: bool = False
 ) -> None:
-    """A closed lane's store holds what its changelogs say, no more and no less. Stale entries of the timer
-    index are allowed: they are recognised when they come up.
+    """A closed lane's store holds what its changelogs say, no more and no less. Stale entries of the indexes
+    of what is due are allowed: they are recognised when they come up.
     """
     writes = Writes(bucket_length(world.app.delivery.inbox_retention))
     rebuilt: dict[str, dict[bytes, bytes]] = {}
@@ -94,7 +94,7 @@ async def check_store(
         copy = {table: dict(store.scan(table)) for table in store.tables()}
     finally:
         store.close()
-    for table in (rebuilt.keys() | copy.keys()) - {TIMERS_BY_DUE}:
+    for table in (rebuilt.keys() | copy.keys()) - {TIMERS_BY_DUE, QUEUES_BY_DUE}:
         assert copy.get(table, {}) == rebuilt.get(table, {}), table
     assert may_be_empty or copy.get(POSITIONS), "the store has never been written"
 

@@ -6,6 +6,8 @@ whose annotations must be real, not text.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, ClassVar
 
 from streams.choreography import Choreography, choreography, on
@@ -37,6 +39,7 @@ class Hooks:
 
     before: Callable[[Any], None] = lambda _: None
     before_tally: Callable[[Any], None] = lambda _: None
+    before_settle: Callable[[Any], None] = lambda _: None
     text: Callable[[Any], str] = lambda _: ""
     passed: Callable[[Any], str] = lambda _: ""
     calls: list[tuple[str, int]] = field(default_factory=list)
@@ -87,22 +90,47 @@ def messages_of(prefix: str) -> tuple[type[Message], type[Message]]:
     return Made, Counted
 
 
-def counting(prefix: str, *, tallied: bool = False, settled: bool = False) -> Workload:
+Ask = Callable[[str, int], Any]
+
+
+def counting(
+    prefix: str,
+    *,
+    tallied: bool = False,
+    settled: bool = False,
+    ask: Ask | None = None,
+    order_by: Callable[[Any], str] | None = None,
+) -> Workload:
     """Count events. `tallied` adds a second handler of the same event; `settled` a handler of the output, so
-    that the lane also reads what lanes have written.
+    that the lane also reads what lanes have written. With `ask`, the first handler is async and asks the
+    outside before it counts: `await ask(key, i)`. `order_by` is what it orders by within a key.
     """
     Made, Counted = messages_of(prefix)  # noqa: N806 - classes
     hooks = Hooks()
     service = Service("bench")
     counts, tallies, settlements = Table("counts", Count), Table("tallies", Tally), Table("settled", Tally)
+    counter = service.handler(sends=(Counted,), order_by=order_by, count=counts)
 
-    @service.handler(sends=(Counted,), count=counts)
-    def count(event: Made, count: Count | None) -> Outcome:
-        hooks.calls.append((event.k, event.i))
+    def decide(event: Made, count: Count | None) -> Outcome:
         hooks.before(event)
         n = 1 if count is None else count.n + 1
         row = Count(n=n, text=hooks.text(event))
         return outcome(count=row, send=[Counted(k=event.k, i=event.i, n=n, text=hooks.passed(event))])
+
+    if ask is None:
+
+        @counter
+        def count(event: Made, count: Count | None) -> Outcome:
+            hooks.calls.append((event.k, event.i))
+            return decide(event, count)
+
+    else:
+
+        @counter
+        async def count(event: Made, count: Count | None, *, ask: Ask) -> Outcome:
+            hooks.calls.append((event.k, event.i))
+            await ask(event.k, event.i)
+            return decide(event, count)
 
     @service.handler(tally=tallies)
     def tally(event: Made, tally: Tally | None) -> Outcome:
@@ -111,29 +139,52 @@ def counting(prefix: str, *, tallied: bool = False, settled: bool = False) -> Wo
 
     @service.handler(row=settlements)
     def settle(event: Counted, row: Tally | None) -> Outcome:
+        hooks.before_settle(event)
         return outcome(row=Tally(n=1 if row is None else row.n + 1))
 
     routes = [on(Made, count, tally) if tallied else on(Made, count)]
     if settled:
         routes.append(on(Counted, settle))
-    return Workload(choreography(*routes), Made, Counted, hooks)
+    return Workload(choreography(*routes), Made, Counted, hooks, {} if ask is None else {"ask": ask})
 
 
-def asking(prefix: str, ask: Callable[[str, int], Any]) -> Workload:
+def asking(prefix: str, ask: Ask, *, order_by: Callable[[Any], str] | None = None) -> Workload:
     """Count events with an async handler that first asks the outside: `await ask(key, i)`."""
-    Made, Counted = messages_of(prefix)  # noqa: N806 - classes
+    return counting(prefix, ask=ask, order_by=order_by)
+
+
+def deployed(prefix: str, *versions: int, wants_colour: bool = False) -> Workload:
+    """A version of a service whose one handler counts the events of some topics, by their version. With
+    `wants_colour`, an event without one cannot be decoded.
+    """
     hooks = Hooks()
     service = Service("bench")
-    counts = Table("counts", Count)
+    made = [_made(prefix, version, wants_colour) for version in versions]
+    accepted = reduce(or_, made)
 
-    @service.handler(sends=(Counted,), count=counts)
-    async def count(event: Made, count: Count | None, *, ask: Callable[[str, int], Any]) -> Outcome:
+    @service.handler(count=Table("counts", Count))
+    def count(event: accepted, count: Count | None) -> Outcome:
         hooks.calls.append((event.k, event.i))
-        await ask(event.k, event.i)
-        n = 1 if count is None else count.n + 1
-        return outcome(count=Count(n=n), send=[Counted(k=event.k, i=event.i, n=n)])
+        hooks.before(event)
+        return outcome(count=Count(n=1 if count is None else count.n + 1))
 
-    return Workload(choreography(on(Made, count)), Made, Counted, hooks, {"ask": ask})
+    return Workload(choreography(*(on(each, count) for each in made)), made[0], made[-1], hooks)
+
+
+def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:
+    class Made(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.event.made.v{version}"
+        k: str
+        i: int = 0
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    class Coloured(Made, frozen=True, kw_only=True):
+        colour: str
+
+    return Coloured if wants_colour else Made
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from lane_checker import check, check_store, counts, dead_letters
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 
-from streams.errors import HandlerFailed, PermanentError
-from streams.ports import TP
+from streams.errors import PermanentError
 
 Spoil = Callable[[Post], Post]
 
@@ -207,28 +206,6 @@ async def test_a_spoiled_message_of_the_largest_size_that_the_topic_takes_fits_t
     bad = post._replace(value=b"?" * (world.app.delivery.max_message_bytes - frame))
     letter = await beside_good_ones(world, work, bad)
     as_it_came(letter, bad)
-
-
-async def test_an_unexpected_error_ends_the_lane_and_the_message_comes_again(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
-    events = [world.event(work, "a", i) for i in range(4)]
-    work.hooks.before_tally = failing(world, ZeroDivisionError("oops"), 2)
-    await world.post(*events)
-    lane = world.lane()
-    with pytest.raises(HandlerFailed, match=r"bench.tally raised ZeroDivisionError: oops .* a-2"):
-        await lane.ended()
-    assert lane.lane.state == "closed"
-    position = world.event(work, "a", 0).partition
-    committed = await world.cluster.committed(world.name, [(tp := TP(work.source, position))])
-    assert committed.get(tp, 0) <= 2
-    work.hooks.before_tally = lambda _: None
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, events)
-    await check(world, work, events, table="tallies")
-    await check_store(world)
 
 
 async def test_a_message_that_came_by_a_foreign_partition_is_sent_on_and_handled_once(world: World) -> None:

@@ -145,12 +145,14 @@ async def test_stopping_is_quick_while_membership_is_unsure(
     assert host.lanes == {}
 
 
-async def test_a_failed_handler_is_fatal_to_the_worker(world: World, fatal: list[BaseException]) -> None:
+async def test_a_row_that_cannot_be_read_is_fatal_to_the_worker(
+    world: World, fatal: list[BaseException]
+) -> None:
     work = counting(world.name)
     await world.start(work)
 
     def fail(_: object) -> None:
-        raise ZeroDivisionError("oops")
+        raise HandlerFailed("a row of table counts cannot be read")
 
     work.hooks.before = fail
     host = host_of(world, fatal)

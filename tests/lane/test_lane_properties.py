@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from lane_checker import check, check_store, counts
-from lane_workloads import counting
+from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running
 
 from streams.ports import Stores
@@ -35,13 +35,18 @@ class Worker:
 class Lanes(RuleBasedStateMachine):
     """Two lanes, each with two machines that may run it at the same time, against a dictionary."""
 
+    delivery: ClassVar[dict[str, Any]] = {}
+
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.world = FakeWorld()
         self.posts: dict[str, Post] = {}
-        self.work = counting(self.world.name, tallied=True, settled=True)
+        self.work = self.workload()
         self.workers: dict[tuple[int, int], Worker] = {}
+
+    def workload(self) -> Workload:
+        return counting(self.world.name, tallied=True, settled=True)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(work)
@@ -56,6 +61,7 @@ class Lanes(RuleBasedStateMachine):
                 max_batch=max_batch,
                 max_backlog=max_backlog,
                 fenced_pause=2.0,
+                **self.delivery,
             )
         )
         self.workers = {
@@ -144,7 +150,7 @@ class Lanes(RuleBasedStateMachine):
             self.runner.close()
 
     async def _finish(self) -> None:
-        world, work = self.world, self.work
+        world = self.world
         for worker in self.workers.values():
             if worker.running is not None:
                 await self._cancel(worker.running)
@@ -152,19 +158,27 @@ class Lanes(RuleBasedStateMachine):
         world.cluster._faults.clear()
         for lane in range(2):
             await self._open(lane, self.workers[lane, 0])
-        await world.settled(work.source, work.output)
-        # What was sent on, or is passed on by what was settled now, is settled as well.
-        await world.settled(work.source, work.output)
+        await self.until_done()
         for lane in range(2):
             running = self.workers[lane, 0].running
             assert running is not None
             await running.stop()
-        posts = list(self.posts.values())
+        await self.check()
+        for lane in range(2):
+            await check_store(world, lane, self.workers[lane, 0].stores, may_be_empty=True)
+
+    async def until_done(self) -> None:
+        """Wait until nothing is left to handle."""
+        world, work = self.world, self.work
+        await world.settled(work.source, work.output)
+        # What was sent on, or is passed on by what was settled now, is settled as well.
+        await world.settled(work.source, work.output)
+
+    async def check(self) -> None:
+        world, work, posts = self.world, self.work, list(self.posts.values())
         await check(world, work, posts)
         await check(world, work, posts, table="tallies")
         assert await counts(world, "settled") == await counts(world)
-        for lane in range(2):
-            await check_store(world, lane, self.workers[lane, 0].stores, may_be_empty=True)
 
 
 Lanes.TestCase.settings = settings(

@@ -10,7 +10,7 @@ from lane_checker import check, check_store, counts, dead_letters
 from lane_workloads import asking
 from lane_worlds import World
 
-from streams.errors import HandlerFailed, PermanentError
+from streams.errors import PermanentError
 from streams.ports import TP
 
 
@@ -151,27 +151,6 @@ async def test_a_duplicate_of_a_message_under_way_is_dropped(world: World, outsi
     await lane.stop()
     assert outside.asked == [("a", 0)]
     await check(world, work, [event])
-
-
-async def test_an_async_handler_that_fails_unexpectedly_ends_the_lane_and_runs_again(
-    world: World, outside: Outside
-) -> None:
-    work = asking(world.name, outside.ask)
-    await world.start(work, partitions=1)
-    events = [world.event(work, key, 0) for key in "abc"]
-    await world.post(*events)
-    outside.errors["b", 0] = RuntimeError("the outside is odd")
-    lane = world.lane()
-    await world.until(lambda: len(outside.waiting) == 3)
-    outside.let_all()
-    with pytest.raises(HandlerFailed, match="the outside is odd"):
-        await lane.ended()
-    assert await position(world, work.source) <= 1
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, events)
-    await check_store(world)
 
 
 async def test_an_async_handler_may_give_a_message_up(world: World, outside: Outside) -> None:

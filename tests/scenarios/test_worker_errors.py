@@ -28,8 +28,8 @@ def test_a_worker_with_another_lane_count_than_the_group_stops_and_the_others_go
     world.check()
 
 
-def test_an_unexpected_handler_error_stops_the_worker_and_the_message_comes_again(world: World) -> None:
-    # Until retries come with a later issue: the gateway answers 503 for longer than the client asks.
+def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) -> None:
+    # The gateway answers 503 for longer than the client asks.
     placed = Order(
         order_id="outage-1",
         customer="c",
@@ -38,17 +38,16 @@ def test_an_unexpected_handler_error_stops_the_worker_and_the_message_comes_agai
         card="tok_unavailable_5",
         country="US",
     )
-    worker = world.start_worker(STEADFAUST_GATEWAY_PATIENCE="0.3")
+    worker = world.start_worker(STEADFAUST_GATEWAY_PATIENCE="0.3", STEADFAUST_RETRY_DELAYS="0.5,1,60")
     world.until_shared([worker])
     world.send([(OrderPlaced(order=placed), "message-outage-1")])
-    assert worker.process.wait(60) == 1
-    error = worker.events("worker_stops")[0]["error"]
-    assert error.startswith("payments.capture raised GatewayUnavailable")
-    assert "comes again when a worker starts" in error
     world.expected["outage-1"] = ("confirmed", 500)
-    heir = world.start_worker(STEADFAUST_GATEWAY_PATIENCE="60")
-    world.until_shared([heir])
     world.until_settled(["outage-1"])
+    failures = worker.events("handler_failed")
+    assert {failure["handler"] for failure in failures} == {"payments.capture"}
+    assert {failure["kind"] for failure in failures} == {"transient"}
+    assert "Later" in {failure["decision"] for failure in failures}
+    assert worker.process.poll() is None
     world.check()
 
 

@@ -177,12 +177,21 @@ def test_every_topic_of_an_application_is_declared() -> None:
     assert {name: spec.partitions for name, spec in specs().items()} == {
         "orders.placed.v1": 6,
         "orders.paid.v1": 6,
+        "orders.placed.v1.retry-1": 1,
+        "orders.placed.v1.retry-2": 1,
+        "orders.placed.v1.retry-3": 1,
         "orders.placed.v1.dlq": 1,
         "app-stock-changelog": 6,
         "app-inbox-changelog": 6,
         "app-lane-changelog": 6,
         "app-announcements": 1,
     }
+
+
+def test_delays_of_retries_are_seconds_with_commas() -> None:
+    assert Settings(retry_delays="0.5, 2").delivery().retry.delays == (0.5, 2.0)
+    with pytest.raises(SettingsError, match="give seconds, such as 10,60,300"):
+        Settings(retry_delays="soon").delivery()
 
 
 def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:

@@ -1,0 +1,76 @@
+"""Whether a handler's messages run now: nothing waits before them, and its circuit breaker is closed."""
+
+from __future__ import annotations
+
+import structlog
+
+from streams.breaker import Breaker, BreakerPolicy, Permit, State, Transition
+
+log = structlog.get_logger(__name__)
+
+#: What a message runs with that was let through without asking the breaker: it was closed.
+UNASKED = Permit(0)
+
+
+class Gate:
+    """Of one handler in one lane.
+
+    Attributes:
+        clear: nothing waits for the handler and its breaker is closed: messages go straight through.
+        succeeded: how many of those did since the breaker was last told.
+        away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
+        queues: the handler's queues by their local keys.
+        running: those of which the head is under way.
+    """
+
+    __slots__ = ("away", "breaker", "clear", "handler", "queues", "running", "succeeded")
+
+    def __init__(self, handler: str, policy: BreakerPolicy) -> None:
+        self.handler = handler
+        self.breaker = Breaker(policy, self._changed)
+        self.clear = True
+        self.succeeded = 0
+        self.away = False
+        self.queues: set[bytes] = set()
+        self.running: set[bytes] = set()
+
+    def record(self, permit: Permit, *, ok: bool, now: float) -> None:
+        """Tell how an attempt has ended: `ok` unless it may well be the outside's fault."""
+        self.tell(now)
+        if ok:
+            self.away = False
+        if permit != UNASKED:
+            self.breaker.record(permit, ok=ok, now=now)
+        elif self.breaker.state is State.CLOSED:  # else it says nothing of the state that came after
+            self.breaker.record(self.breaker.acquire(now) or permit, ok=ok, now=now)
+
+    def tell(self, now: float) -> None:
+        """Pass on to the breaker what time it is and how many have succeeded."""
+        count, self.succeeded = self.succeeded, 0
+        self.breaker.succeeded(count, now=now)
+
+    def add(self, queue: bytes) -> None:
+        """A queue has begun."""
+        self.queues.add(queue)
+        self.clear = False
+
+    def remove(self, queue: bytes) -> None:
+        """A queue has ended."""
+        self.queues.discard(queue)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.clear = not self.queues and self.breaker.state is State.CLOSED
+
+    def _changed(self, transition: Transition) -> None:
+        self._clear()
+        if transition.before is State.CLOSED:
+            self.away = True
+        log.warning(
+            "breaker_changed",
+            handler=self.handler,
+            before=str(transition.before),
+            after=str(transition.after),
+            calls=transition.calls,
+            failures=transition.failures,
+        )

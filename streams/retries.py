@@ -1,0 +1,321 @@
+"""What becomes of messages that cannot run now or whose handler failed: they wait, or become dead letters.
+
+All of it is staged like any outcome, in the lane's transaction (design rules 10 and 11). The record that goes
+to a retry topic shows what waits there; what is tried again is the waiting row, of the same transaction.
+Times are epoch seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import structlog
+
+from streams.application import Application, BoundHandler
+from streams.arrival import Arrival
+from streams.breaker import Permit, State
+from streams.changes import Change
+from streams.dead_letters import MAX_MESSAGE_BYTES
+from streams.envelope import rfc3339
+from streams.errors import QueueFull, TooLarge, text_of
+from streams.gate import Gate
+from streams.inbox import Inbox
+from streams.ports import Outgoing
+from streams.queues import Queues, with_message, without_head
+from streams.retry import Expired, GiveUp, Kind, Later, TryAgain, classify, decide
+from streams.stager import RECORD_OVERHEAD, Stager
+from streams.waiting import (
+    Reason,
+    advance,
+    append,
+    begin,
+    handler_of,
+    message_of,
+    put_off,
+    queue_name,
+    set_queue,
+)
+
+log = structlog.get_logger(__name__)
+
+#: An ordering key longer than this is hashed: it is part of the keys of rows.
+MAX_ORDER_BYTES = 64
+
+
+class Retries:
+    """Decides for one lane, and stages what it decided."""
+
+    def __init__(self, app: Application, queues: Queues, stager: Stager) -> None:
+        self.gates: Mapping[str, Gate] = {
+            name: Gate(name, handler.breaker) for name, handler in app.handlers.items()
+        }
+        self._delivery = app.delivery
+        self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._queues = queues
+        self._stager = stager
+        self._counters = stager.counters
+
+    def load(self, now: float) -> None:
+        """Learn what waits. A handler that a breaker has held back begins with probes."""
+        strangers: set[str] = set()
+        for local, queue in self._queues.committed():
+            name = handler_of(local[2:]).decode("utf-8", "replace")
+            gate = self.gates.get(name)
+            if gate is None:
+                strangers.add(name)
+                continue
+            gate.add(local)
+            if queue.reason is Reason.BREAKER and gate.breaker.state is State.CLOSED:
+                gate.breaker.start_half_open(now)
+        for name in sorted(strangers):
+            log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
+
+    # -- a message that has just come in ----------------------------------------------------------------
+
+    def admit(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, now: float
+    ) -> Permit | None:
+        """Whether the handler may see the message now; None: it waits, or had to become a dead letter."""
+        gate = self.gates[handler.name]
+        local = self._local(arrival, handler)
+        if local in gate.queues:
+            self._stand_behind(arrival, handler, inbox_key, local)
+            return None
+        permit = gate.breaker.acquire(now)
+        if permit is None:
+            self._begin(arrival, handler, inbox_key, Reason.BREAKER, now)
+        return permit
+
+    def _local(self, arrival: Arrival, handler: BoundHandler) -> bytes:
+        """The local key of the queue that the message would wait in."""
+        order = b""
+        if handler.order_by is not None:
+            try:
+                order = handler.order_by(arrival.message).encode()
+            except Exception:
+                log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
+        if len(order) > MAX_ORDER_BYTES:
+            order = blake2b(order, digest_size=16).digest()
+        return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"", order)
+
+    def _stand_behind(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, local: bytes
+    ) -> None:
+        """Let a message wait for its turn, behind an earlier one of its ordering key."""
+        queue = self._queues.get(local)
+        assert queue is not None
+        message = message_of(arrival.record)
+        longer = append(queue, message.size)
+        if longer.length > self._delivery.max_waiting or longer.bytes > self._delivery.max_waiting_bytes:
+            error = QueueFull(
+                f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for {handler.name}"
+                " already: it cannot wait behind them"
+            )
+            self._stager.give_up(arrival, handler, error, inbox_key)
+        else:
+            changes = with_message(local, longer, queue.next, message)
+            self._put_or_bury(arrival, handler, inbox_key, changes, None)
+
+    def _begin(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        reason: Reason,
+        due: float,
+        *,
+        attempts: int = 0,
+        error: Exception | None = None,
+    ) -> bool:
+        """Let a message wait until it is due, first in a queue of its own. False: it is a dead letter."""
+        local = self._local(arrival, handler)
+        gate = self.gates[handler.name]
+        if local in gate.queues:  # only where `order_by` does not say the same twice
+            self._stand_behind(arrival, handler, inbox_key, local)
+            return True
+        message = message_of(arrival.record)
+        queue = begin(reason, due_ms=_ms(due), attempts=attempts, size=message.size)
+        changes = with_message(local, queue, queue.first, message)
+        if not self._put_or_bury(arrival, handler, inbox_key, changes, error, attempts):
+            return False
+        gate.add(local)
+        return True
+
+    def _put_or_bury(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        changes: list[Change],
+        error: Exception | None,
+        attempts: int = 0,
+    ) -> bool:
+        """Stage that a message waits; False: its rows are too large, and it is a dead letter."""
+        largest = max(len(change.key) + len(change.value or b"") for change in changes)
+        if largest > self._limit:
+            too_large = TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
+            self._stager.give_up(arrival, handler, error or too_large, inbox_key, attempts)
+            return False
+        if inbox_key is not None:
+            changes.append(Inbox.entry(inbox_key, int(self._stager.now * 1000), b"waits"))
+        self._stager.put(arrival.entry, changes)
+        self._counters.waiting += 1
+        return True
+
+    # -- after an attempt -------------------------------------------------------------------------------
+
+    def succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit, now: float) -> None:
+        """The outcome is staged; whoever has waited behind the message is next."""
+        gate = self.gates[handler.name]
+        gate.record(permit, ok=True, now=now)
+        if arrival.queue:
+            self._leave(arrival, gate, now)
+
+    def failed(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        error: Exception,
+        attempts: int,
+        permit: Permit,
+        now: float,
+    ) -> Permit | None:
+        """The handler raised, at its `attempts`-th attempt. Returns a permit to try again at once; None: the
+        message waits, or is a dead letter.
+        """
+        gate = self.gates[handler.name]
+        kind = classify(error, handler.retry)
+        gate.record(permit, ok=kind is Kind.PERMANENT, now=now)
+        if gate.away and arrival.queue and kind is not Kind.PERMANENT:
+            # A probe that failed while nothing says that the outside is back: it is not the message's fault.
+            self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")
+            self._put_off(arrival, gate, Reason.BREAKER, now, attempts - 1)
+            return None
+        deadline = arrival.envelope.deadline
+        decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline)
+        delay = decision.delay if isinstance(decision, Later) else 0.0
+        self._tell(arrival, handler, error, kind, attempts, type(decision).__name__, delay)
+        match decision:
+            case TryAgain():
+                again = gate.breaker.acquire(now)
+                if again is None:
+                    self._wait(arrival, handler, inbox_key, Reason.BREAKER, now, attempts, error)
+                return again
+            case Later():
+                if self._wait(arrival, handler, inbox_key, Reason.RETRY, decision.due, attempts, error):
+                    self._counters.retries += 1
+                    self._show(arrival, handler, error, attempts, decision)
+            case GiveUp() | Expired():
+                self.give_up(arrival, handler, inbox_key, error, attempts, now)
+        return None
+
+    def give_up(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        error: Exception,
+        attempts: int,
+        now: float,
+    ) -> None:
+        """The message becomes a dead letter of the handler; the next of its ordering key has its turn, or
+        waits on where the policy says so.
+        """
+        self._stager.give_up(arrival, handler, error, inbox_key, attempts)
+        gate = self.gates[handler.name]
+        if not handler.retry.hold_while_dead:
+            if arrival.queue:
+                self._leave(arrival, gate, now)
+        elif arrival.queue:
+            self._put_off(arrival, gate, Reason.DEAD, 0.0, attempts)
+        elif (local := self._local(arrival, handler)) not in gate.queues:  # see `_begin`
+            message = message_of(arrival.record)
+            queue = begin(Reason.DEAD, due_ms=0, attempts=attempts, size=message.size)
+            changes = with_message(local, queue, queue.first, message)
+            if all(len(change.key) + len(change.value or b"") <= self._limit for change in changes):
+                self._stager.put(arrival.entry, changes)
+                gate.add(local)
+
+    def _wait(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        reason: Reason,
+        due: float,
+        attempts: int,
+        error: Exception,
+    ) -> bool:
+        if arrival.queue:
+            self._put_off(arrival, self.gates[handler.name], reason, due, attempts)
+            return True
+        return self._begin(arrival, handler, inbox_key, reason, due, attempts=attempts, error=error)
+
+    def _put_off(self, arrival: Arrival, gate: Gate, reason: Reason, due: float, attempts: int) -> None:
+        """Let the head of a queue wait on."""
+        local = arrival.queue
+        queue = self._queues.get(local)
+        assert queue is not None
+        later = put_off(queue, reason, due_ms=_ms(due), attempts=attempts)
+        self._stager.put(arrival.entry, [set_queue(local[2:], later)])
+        gate.running.discard(local)
+
+    def _leave(self, arrival: Arrival, gate: Gate, now: float) -> None:
+        """Take the head of a queue away."""
+        local = arrival.queue
+        queue = self._queues.get(local)
+        assert queue is not None
+        rest = advance(queue, message_of(arrival.record).size, _ms(now))
+        self._stager.put(arrival.entry, without_head(local, queue, rest))
+        gate.running.discard(local)
+        if rest is None:
+            gate.remove(local)
+
+    def _show(
+        self, arrival: Arrival, handler: BoundHandler, error: Exception, attempts: int, later: Later
+    ) -> None:
+        """Write the record to its retry topic, as it came."""
+        record = arrival.record
+        added = [
+            ("retry-service", handler.name.partition(".")[0].encode()),
+            ("retry-handler", handler.name_bytes),
+            ("retry-attempt", b"%d" % attempts),
+            ("retry-due", rfc3339(later.due).encode()),
+            ("retry-error-type", type(error).__name__.encode()),
+            ("retry-error-message", text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]),
+            ("retry-source-partition", b"%d" % record.partition),
+            ("retry-source-offset", b"%d" % record.offset),
+        ]
+        outgoing = Outgoing(record.key, record.value, [*record.headers, *added])
+        arrival.entry.sends.append((arrival.route.retries[later.tier - 1], 0, outgoing))
+
+    def _tell(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        error: Exception,
+        kind: Kind,
+        attempts: int,
+        decision: str,
+        delay: float = 0.0,
+    ) -> None:
+        log.warning(
+            "handler_failed",
+            handler=handler.name,
+            error=f"{type(error).__name__}: {text_of(error)}",
+            kind=str(kind),
+            attempt=attempts,
+            decision=decision,
+            delay=delay,
+            topic=arrival.record.topic,
+            partition=arrival.record.partition,
+            offset=arrival.record.offset,
+            id=arrival.envelope.id,
+        )
+
+
+def _ms(seconds: float) -> int:
+    return math.ceil(seconds * 1000)  # never early

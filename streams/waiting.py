@@ -1,0 +1,175 @@
+"""Messages that wait for one handler, in the order in which they came: a queue for each ordering key
+(design rules 10 and 11). Values and their encoding; nothing happens here.
+
+The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
+Queue and messages are rows in the lane's changelog, staged with what made them wait, so a crash loses none.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from streams.changes import LANE, QUEUE, WAITING, Change
+from streams.ports import Headers, Record
+from streams.table import row_key
+
+
+class Reason(StrEnum):
+    """Why the head of a queue waits."""
+
+    RETRY = "retry"  # its handler failed; it is tried again later
+    BREAKER = "breaker"  # the handler's circuit breaker is open
+    NEXT = "next"  # nothing but its turn
+    DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
+
+
+class Queue(msgspec.Struct, array_like=True, frozen=True):
+    """The messages of one ordering key that wait for one handler.
+
+    Attributes:
+        reason: why its head waits.
+        due_ms: when its head is tried, epoch milliseconds; 0: not before something else happens.
+        first: number of the head; messages are numbered as they come.
+        next: number of the message that comes next.
+        bytes: of all that wait.
+        attempts: how often the head was tried.
+    """
+
+    reason: Reason
+    due_ms: int
+    first: int
+    next: int
+    bytes: int
+    attempts: int
+
+    @property
+    def length(self) -> int:
+        """How many wait."""
+        return self.next - self.first
+
+
+class Waiting(msgspec.Struct, array_like=True, frozen=True):
+    """A message as it came in: see `ports.Record`."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key) + len(self.value)
+
+
+class DueQueue(NamedTuple):
+    """An entry of the due index: which queue, and when its head is due, epoch milliseconds."""
+
+    partition: int
+    name: bytes
+    due_ms: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_queue = msgspec.msgpack.Decoder(Queue).decode
+_decode_waiting = msgspec.msgpack.Decoder(Waiting).decode
+
+
+def queue_name(handler: bytes, key: bytes, order: bytes = b"") -> bytes:
+    """The identity of a queue within its partition; `order` is what the handler orders by within a key."""
+    return handler + b"\0" + row_key(key, order)
+
+
+def handler_of(name: bytes) -> bytes:
+    """The handler of a queue, from its name."""
+    return name.partition(b"\0")[0]
+
+
+def index_prefix(handler: bytes) -> bytes:
+    """What the due index's keys of a handler begin with: each handler's queues lie together in order of
+    time, so that those of one whose breaker is open cost nothing.
+    """
+    return blake2b(handler, digest_size=8).digest()
+
+
+def due_from(entry: bytes) -> DueQueue:
+    """What a key of the due index says."""
+    return DueQueue(int.from_bytes(entry[16:18], "big"), entry[18:], int.from_bytes(entry[8:16], "big"))
+
+
+def due_until(now: float) -> bytes:
+    """Where the index of a handler ends for what is due at `now`, epoch seconds; after its prefix."""
+    return (int(now * 1000) + 1).to_bytes(8, "big")
+
+
+def message_of(record: Record) -> Waiting:
+    """A record as it is kept. It has a key and a value, or it would be a dead letter already."""
+    headers: Headers = record.headers
+    return Waiting(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.key or b"",
+        record.value or b"",
+        [(name, value or b"") for name, value in headers],
+    )
+
+
+# -- what becomes of a queue ------------------------------------------------------------------------------
+
+
+def begin(reason: Reason, *, due_ms: int, attempts: int, size: int) -> Queue:
+    """A queue of one message, of `size` bytes."""
+    return Queue(reason, due_ms, 0, 1, size, attempts)
+
+
+def append(queue: Queue, size: int) -> Queue:
+    """One more message waits behind the others."""
+    return Queue(queue.reason, queue.due_ms, queue.first, queue.next + 1, queue.bytes + size, queue.attempts)
+
+
+def put_off(queue: Queue, reason: Reason, *, due_ms: int, attempts: int) -> Queue:
+    """The head is tried later, or not by itself."""
+    return Queue(reason, due_ms, queue.first, queue.next, queue.bytes, attempts)
+
+
+def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
+    """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
+    if queue.length == 1:
+        return None
+    return Queue(Reason.NEXT, now_ms, queue.first + 1, queue.next, queue.bytes - size, 0)
+
+
+# -- as changes -------------------------------------------------------------------------------------------
+
+
+def set_queue(name: bytes, queue: Queue | None) -> Change:
+    """The change of a queue; None takes it away. Its value begins with its place in the due index."""
+    if queue is None:
+        return Change(LANE, QUEUE + name, None)
+    place = index_prefix(handler_of(name)) + queue.due_ms.to_bytes(8, "big")
+    return Change(LANE, QUEUE + name, place + _encode(queue), queue)
+
+
+def set_message(name: bytes, number: int, message: Waiting | None) -> Change:
+    """The change of a message that waits; None takes it away."""
+    key = WAITING + name + number.to_bytes(8, "big")
+    return Change(LANE, key, None if message is None else _encode(message), message)
+
+
+def read_queue(data: bytes) -> Queue:
+    """A queue from the value of its row."""
+    return _decode_queue(data[16:])
+
+
+def read_message(data: bytes) -> Waiting:
+    """A message from its bytes."""
+    return _decode_waiting(data)

@@ -1,0 +1,248 @@
+"""Retries of many messages at once: an outage buries none and holds up none once it is over, what is due has
+its turn under load, and memory is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lane_checker import dead_letters
+from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
+from lane_workloads import asking, counting
+from lane_worlds import FakeWorld, Running
+
+from streams.breaker import BreakerPolicy
+from streams.changes import QUEUES_BY_DUE
+from streams.envelope import new_headers
+from streams.errors import TransientError
+from streams.lane import HOUSEKEEPING
+from streams.retry import RetryPolicy
+
+#: Opens soon, and tries again each second.
+QUICK_BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
+
+
+class Outage:
+    """While it is down, every attempt fails."""
+
+    def __init__(self) -> None:
+        self.down = True
+
+    def __call__(self, event: Any) -> None:
+        if self.down:
+            raise ConnectionError("nobody there")
+
+
+def due_entries(lane: Running) -> int:
+    """Entries of the index of what is due, stale ones among them."""
+    assert lane.lane.store is not None
+    return len(list(lane.lane.store.scan(QUEUES_BY_DUE)))
+
+
+# -- an outage --------------------------------------------------------------------------------------------
+
+
+async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> None:
+    world = fake
+    work = counting(world.name)
+    await started(world, work, breaker=QUICK_BREAKER)
+    work.hooks.before = outage = Outage()
+    events = [world.event(work, f"k{n}", 0) for n in range(10)]
+    await world.post(*events)
+    lane = await world.open()
+    await pass_time(world, 120.0)
+    assert len(work.hooks.calls) > 60
+    assert await dead_letters(world, work.source) == []
+    outage.down = False
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
+    await finish(world, work, lane, events)
+
+
+async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
+    world, outage = fake, Outage()
+
+    async def ask(key: str, i: int) -> None:
+        await world.clock.sleep(0.05)
+        outage(None)
+
+    work = asking(world.name, ask)
+    await started(world, work, breaker=QUICK_BREAKER, max_in_flight=8)
+    events = [world.event(work, f"k{n}", 0) for n in range(40)]
+    await world.post(*events)
+    lane = await world.open()
+    await pass_time(world, 10.0)
+    outage.down, over = False, world.clock.now()
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 40)
+    assert world.clock.now() - over < 3.0
+    await finish(world, work, lane, events)
+
+
+async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: FakeWorld) -> None:
+    world = fake
+    work = counting(world.name)
+    await started(world, work, breaker=QUICK_BREAKER)
+    work.hooks.before = outage = Outage()
+    soon = world.clock.now() + 0.5
+    expired = [expiring(world.event(work, f"e{n}", 0), soon) for n in range(30)]
+    events = [world.event(work, f"k{n}", 0) for n in range(10)]
+    await world.post(*expired, *events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.handled == 40)
+    outage.down, over = False, world.clock.now()
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
+    assert world.clock.now() - over < 3.0
+    await finish(world, work, lane, events)
+    assert len(await dead_letters(world, work.source)) == 30
+
+
+# -- turns ------------------------------------------------------------------------------------------------
+
+
+async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
+    world = fake
+    world.clock.set(world.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
+    work = counting(world.name)
+    await started(world, work, retry=LATER)
+    work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
+    events = [world.event(work, "a", i) for i in range(50)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: bool(failing.of("a", 49)))
+    await finish(world, work, lane, events)
+    assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
+
+
+async def test_a_due_message_has_its_turn_while_new_ones_fill_all_slots_of_an_async_handler(
+    fake: FakeWorld,
+) -> None:
+    world, tries, running, most = fake, [], 0, 0
+
+    async def ask(key: str, i: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await world.clock.sleep(0.07)
+        running -= 1
+        if key == "bad":
+            tries.append(world.clock.now())
+            if len(tries) == 1:
+                raise TransientError("busy")
+
+    work = asking(world.name, ask)
+    await started(world, work, retry=LATER, max_in_flight=4)
+    await world.post(world.event(work, "bad", 0), *(world.event(work, f"k{n}", 0) for n in range(400)))
+    await world.open()
+    await world.until(lambda: len(tries) == 2)
+    assert tries[1] - tries[0] < 1.0
+    assert len(work.hooks.calls) < 200, "there was more to do"
+    assert most == 4
+
+
+async def test_a_due_message_has_its_turn_while_others_of_its_key_keep_coming(fake: FakeWorld) -> None:
+    world, tries = fake, []
+
+    async def ask(key: str, i: int) -> None:
+        await world.clock.sleep(0.25)
+        if i == 0:
+            tries.append(world.clock.now())
+            if len(tries) == 1:
+                raise TransientError("busy")
+
+    work = asking(world.name, ask, order_by=lambda event: str(event.i))
+    await started(world, work, retry=LATER)
+    await world.post(world.event(work, "a", 0))
+    await world.open()
+    for i in range(1, 40):
+        await world.post(world.event(work, "a", i))
+        await pass_time(world, 0.2)
+    assert len(tries) == 2
+    assert tries[1] - tries[0] < 3.0
+
+
+async def test_a_handler_with_much_to_try_again_slowly_leaves_others_their_turn(fake: FakeWorld) -> None:
+    world, outage, settled = fake, Outage(), []
+
+    async def ask(key: str, i: int) -> None:
+        outage(None)
+        await world.clock.sleep(2.0)
+
+    def settle(event: Any) -> None:
+        outage(event)
+        settled.append(world.clock.now())
+
+    work = counting(world.name, settled=True, ask=ask)
+    work.hooks.before_settle = settle
+    policy = RetryPolicy(immediate=0, delays=(1.0,))
+    await started(world, work, retry=policy, breaker=PATIENT, max_in_flight=2)
+    codec = world.app.message_codecs[work.output]
+    headers = new_headers(work.output, "z", source="outside", time=1e9, message_id="z-0")
+    headers.append(("schema-fingerprint", codec.fingerprint))
+    other = world.raw(work.output, "z", codec.encode(work.counted(k="z", i=0, n=0)), headers)
+    await world.post(other, *(world.event(work, f"k{n}", 0) for n in range(30)))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 31)
+    outage.down, over = False, world.clock.now()
+    await world.until(lambda: bool(settled))
+    assert settled[0] - over < 2.0
+
+
+# -- bounds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [100, 1])
+async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWorld, keys: int) -> None:
+    world, outage, most = fake, Outage(), 0
+
+    def before(event: Any) -> None:
+        nonlocal most
+        outage(event)
+        most = max(most, lane.lane.backlog)
+
+    work = counting(world.name)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0,)), max_backlog_bytes=50_000)
+    work.hooks.before = before
+    events = [world.event(work, f"k{i % keys}", i) for i in range(100)]
+    padded = [
+        event._replace(value=(event.value or b"")[:-1] + b',"p":"%b"}' % (b"p" * 9000)) for event in events
+    ]
+    await world.post(*padded)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.waiting == 100)
+    outage.down = False
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
+    await finish(world, work, lane, events)
+    assert 0 < most <= 50_000 // 9000 + 1
+
+
+async def test_housekeeping_leaves_nothing_of_queues_that_have_ended(fake: FakeWorld) -> None:
+    world = fake
+    work = counting(world.name)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3)))
+    events = [world.event(work, f"k{n}", 0) for n in range(100)]
+    work.hooks.before = Failing(world, {(f"k{n}", 0): 3 for n in range(100)}, TransientError("busy"))
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
+    await world.clock.advance(HOUSEKEEPING + 1.0)
+    assert due_entries(lane) == 0
+    await finish(world, work, lane, events)
+
+
+async def test_entries_of_what_has_been_tried_do_not_pile_up_under_load(fake: FakeWorld) -> None:
+    world, failed = fake, set()
+
+    async def ask(key: str, i: int) -> None:
+        await world.clock.sleep(0.05)
+        if key not in failed:
+            failed.add(key)
+            raise TransientError("busy")
+
+    work = asking(world.name, ask)
+    await started(world, work, retry=LATER, max_in_flight=4)
+    await world.post(*(world.event(work, f"k{n}", 0) for n in range(300)))
+    lane = await world.open()
+    await world.until(lambda: len(world.cluster.visible(work.output)) > 100)
+    done = len(world.cluster.visible(work.output))
+    assert done < 150, "it is still busy"
+    assert due_entries(lane) < len(failed) - done + 20

@@ -1,0 +1,25 @@
+"""What an error says can always be written down."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.errors import SteadfaustError, text_of
+
+
+class Unshowable(Exception):
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+    def __str__(self) -> str:
+        raise self.cause
+
+
+def test_an_error_is_told_in_its_own_words() -> None:
+    assert text_of(SteadfaustError("say what to do")) == "say what to do"
+    assert text_of(ValueError()) == ""
+
+
+@pytest.mark.parametrize("cause", [KeyError("text"), AttributeError("text"), RecursionError()])
+def test_an_error_that_cannot_say_it_is_told_by_its_class_and_why(cause: Exception) -> None:
+    assert text_of(Unshowable(cause)) == f"(Unshowable cannot be shown: {type(cause).__name__})"

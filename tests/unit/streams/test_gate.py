@@ -1,0 +1,162 @@
+"""A gate: messages of a handler go straight through while nothing waits for it and its breaker is closed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from streams.breaker import BreakerPolicy, Permit, State
+from streams.gate import UNASKED, Gate
+
+POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate("bench.count", POLICY)
+
+
+def opened(gate: Gate, now: float = 0.0) -> Gate:
+    for _ in range(POLICY.minimum):
+        gate.record(UNASKED, ok=False, now=now)
+    assert gate.breaker.state is State.OPEN
+    return gate
+
+
+def probe(gate: Gate, now: float) -> Permit:
+    permit = gate.breaker.acquire(now)
+    assert permit is not None
+    return permit
+
+
+def test_a_new_gate_is_clear(gate: Gate) -> None:
+    assert gate.clear
+    assert not gate.away
+
+
+def test_it_is_clear_again_when_the_last_queue_has_ended(gate: Gate) -> None:
+    gate.add(b"one")
+    gate.add(b"two")
+    gate.remove(b"one")
+    assert not gate.clear
+    gate.remove(b"two")
+    assert gate.clear
+
+
+def test_messages_that_went_straight_through_count_as_calls_that_succeeded(gate: Gate) -> None:
+    gate.succeeded = 5
+    for _ in range(4):
+        gate.record(UNASKED, ok=False, now=1.0)
+    assert gate.breaker.state is State.CLOSED, "4 of 9"
+    assert gate.succeeded == 0
+    gate.record(UNASKED, ok=False, now=1.0)
+    assert gate.breaker.state is State.OPEN, "5 of 10"
+
+
+def test_those_of_before_the_window_do_not_count(gate: Gate) -> None:
+    gate.succeeded = 5
+    gate.tell(0.0)
+    for _ in range(4):
+        gate.record(UNASKED, ok=False, now=20.0)
+    assert gate.breaker.state is State.OPEN
+
+
+def test_when_the_breaker_opens_it_is_not_clear_and_the_outside_is_to_blame(gate: Gate) -> None:
+    opened(gate)
+    assert not gate.clear
+    assert gate.away
+
+
+def test_the_outside_is_to_blame_until_an_attempt_has_succeeded(gate: Gate) -> None:
+    opened(gate)
+    gate.record(probe(gate, 5.0), ok=False, now=5.0)
+    assert gate.away
+    gate.record(probe(gate, 10.0), ok=True, now=10.0)
+    assert not gate.away
+    gate.record(probe(gate, 10.0), ok=False, now=10.0)
+    assert gate.breaker.state is State.OPEN
+    assert not gate.away, "something answered meanwhile"
+
+
+def test_it_is_clear_again_once_the_breaker_is_closed_and_nothing_waits(gate: Gate) -> None:
+    opened(gate)
+    gate.add(b"queue")
+    for _ in range(POLICY.probes):
+        gate.record(probe(gate, 5.0), ok=True, now=5.0)
+    assert gate.breaker.state is State.CLOSED
+    assert not gate.clear
+    gate.remove(b"queue")
+    assert gate.clear
+
+
+def test_the_end_of_the_last_queue_does_not_clear_it_while_the_breaker_is_open(gate: Gate) -> None:
+    opened(gate)
+    gate.add(b"queue")
+    gate.remove(b"queue")
+    assert not gate.clear
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_message_that_went_through_before_the_breaker_opened_says_nothing_of_it(
+    gate: Gate, *, ok: bool
+) -> None:
+    opened(gate)
+    probe(gate, 5.0)
+    gate.record(UNASKED, ok=ok, now=5.0)
+    assert gate.breaker.state is State.HALF_OPEN
+
+
+def test_a_lane_that_opens_behind_a_breaker_has_the_outside_to_blame(gate: Gate) -> None:
+    gate.breaker.start_half_open(0.0)
+    assert not gate.clear
+    assert gate.away
+
+
+class AnyGate(RuleBasedStateMachine):
+    """Whatever happens, it is clear exactly when nothing waits and the breaker is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate("bench.count", POLICY)
+        self.now = 0.0
+        self.permits: list[Permit] = []
+
+    @rule(queue=st.sampled_from([b"1", b"2", b"3"]))
+    def begin(self, queue: bytes) -> None:
+        self.gate.add(queue)
+
+    @rule(queue=st.sampled_from([b"1", b"2", b"3"]))
+    def end(self, queue: bytes) -> None:
+        self.gate.remove(queue)
+
+    @rule(seconds=st.sampled_from([0.1, 2.0, 5.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.gate.tell(self.now)
+
+    @rule()
+    def ask(self) -> None:
+        if (permit := self.gate.breaker.acquire(self.now)) is not None:
+            self.permits.append(permit)
+
+    @rule(ok=st.booleans())
+    def tell(self, *, ok: bool) -> None:
+        before, blamed = self.gate.breaker.state, self.gate.away
+        self.gate.record(self.permits.pop(0) if self.permits else UNASKED, ok=ok, now=self.now)
+        if before is not State.CLOSED:
+            assert self.gate.away is (blamed and not ok)
+
+    @rule()
+    def one_goes_straight_through(self) -> None:
+        if self.gate.clear:
+            self.gate.succeeded += 1
+
+    @invariant()
+    def it_is_clear_when_it_should_be(self) -> None:
+        closed = self.gate.breaker.state is State.CLOSED
+        assert self.gate.clear is (closed and not self.gate.queues)
+        assert not (closed and self.gate.away)
+
+
+TestAnyGate = AnyGate.TestCase

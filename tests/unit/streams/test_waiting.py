@@ -1,0 +1,193 @@
+"""Queues of waiting messages: what they hold, how they are written down, and when their heads are due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streams.changes import LANE, MESSAGES, QUEUES, QUEUES_BY_DUE, Writes, store_key
+from streams.testing.log import FakeRecord
+from streams.testing.store import MemoryStore, MemoryStores
+from streams.waiting import (
+    Queue,
+    Reason,
+    Waiting,
+    advance,
+    append,
+    begin,
+    due_from,
+    due_until,
+    handler_of,
+    index_prefix,
+    message_of,
+    put_off,
+    queue_name,
+    read_message,
+    read_queue,
+    set_message,
+    set_queue,
+)
+
+WRITES = Writes(100.0)
+HANDLERS = st.sampled_from([b"bench.count", b"bench.counts", b"b"])
+KEYS = st.binary(max_size=4) | st.sampled_from([b"\0", b"a\0", b"a\0b"])
+TIMES = st.integers(0, 2**53)
+SIZES = st.integers(0, 99)
+
+
+def queue(due_ms: int, reason: Reason = Reason.RETRY) -> Queue:
+    return begin(reason, due_ms=due_ms, attempts=1, size=10)
+
+
+def put(rows: MemoryStore, name: bytes, value: Queue | None, partition: int = 0) -> None:
+    change = set_queue(name, value)
+    rows.apply(WRITES.of(LANE, partition, [(change.key, change.value)]), {})
+
+
+def due(rows: MemoryStore, handler: bytes, now: float) -> list[tuple[int, bytes, int]]:
+    prefix = index_prefix(handler)
+    entries = rows.scan(QUEUES_BY_DUE, start=prefix, stop=prefix + due_until(now))
+    return [tuple(due_from(entry)) for entry, _ in entries]
+
+
+class QueueOfMessages(RuleBasedStateMachine):
+    """A queue does what a list of sizes does; only its head has a reason, a time and attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.first = 0
+        self.queue: Queue | None = None
+        self.head: tuple[Reason, int, int] = (Reason.NEXT, 0, 0)
+
+    @precondition(lambda self: self.queue is None)
+    @rule(reason=st.sampled_from(Reason), due_ms=TIMES, attempts=st.integers(0, 9), size=SIZES)
+    def it_begins(self, reason: Reason, due_ms: int, attempts: int, size: int) -> None:
+        self.queue = begin(reason, due_ms=due_ms, attempts=attempts, size=size)
+        self.sizes, self.first, self.head = [size], 0, (reason, due_ms, attempts)
+
+    @precondition(lambda self: self.queue)
+    @rule(size=SIZES)
+    def another_comes(self, size: int) -> None:
+        assert self.queue is not None
+        assert self.queue.next == self.first + len(self.sizes)
+        self.queue = append(self.queue, size)
+        self.sizes.append(size)
+
+    @precondition(lambda self: self.queue)
+    @rule(reason=st.sampled_from(Reason), due_ms=TIMES, attempts=st.integers(0, 9))
+    def the_head_is_put_off(self, reason: Reason, due_ms: int, attempts: int) -> None:
+        assert self.queue is not None
+        self.queue = put_off(self.queue, reason, due_ms=due_ms, attempts=attempts)
+        self.head = (reason, due_ms, attempts)
+
+    @precondition(lambda self: self.queue)
+    @rule(now_ms=TIMES)
+    def the_head_goes(self, now_ms: int) -> None:
+        assert self.queue is not None
+        self.queue = advance(self.queue, self.sizes.pop(0), now_ms)
+        self.first += 1
+        self.head = (Reason.NEXT, now_ms, 0)
+
+    @invariant()
+    def it_is_as_the_list_says(self) -> None:
+        assert (self.queue is None) is (not self.sizes)
+        if self.queue is not None:
+            q = self.queue
+            assert (q.first, q.length, q.bytes) == (self.first, len(self.sizes), sum(self.sizes))
+            assert (q.reason, q.due_ms, q.attempts) == self.head
+            written = set_queue(b"bench.count\0name", q).value
+            assert written is not None
+            assert read_queue(written) == q
+
+
+TestQueueOfMessages = QueueOfMessages.TestCase
+
+
+@given(HANDLERS, KEYS, KEYS, HANDLERS, KEYS, KEYS)
+def test_queues_of_different_handlers_keys_and_orders_never_meet(
+    handler: bytes, key: bytes, order: bytes, other: bytes, other_key: bytes, other_order: bytes
+) -> None:
+    one, two = queue_name(handler, key, order), queue_name(other, other_key, other_order)
+    assert (one == two) is ((handler, key, order) == (other, other_key, other_order))
+    assert handler_of(one) == handler
+
+
+@given(st.integers(0, 2**63), st.integers(0, 2**63))
+def test_the_messages_of_a_queue_lie_in_the_order_of_their_numbers(one: int, other: int) -> None:
+    keys = [set_message(b"name", number, None).key for number in (one, other)]
+    assert (keys[0] < keys[1]) is (one < other)
+
+
+@pytest.mark.parametrize(
+    "headers", [[], [("ce_id", b"1"), ("empty", b""), ("none", None), ("twice", b"1"), ("twice", b"2")]]
+)
+def test_a_message_is_kept_as_it_came(headers: list[Any]) -> None:
+    record = FakeRecord("topic", 3, 42, 1_700_000_000_123, b"key", b"value\xff", headers)
+    kept = message_of(record)
+    change = set_message(b"name", 0, kept)
+    assert change.value is not None
+    assert read_message(change.value) == kept == change.row
+    assert kept.size == len(b"key") + len(b"value\xff")
+    whole = (kept.topic, kept.partition, kept.offset, kept.timestamp, kept.key, kept.value)
+    assert whole == ("topic", 3, 42, 1_700_000_000_123, b"key", b"value\xff")
+    assert kept.headers == [(name, value or b"") for name, value in headers]
+
+
+def test_a_message_that_goes_takes_its_row_away() -> None:
+    rows = MemoryStores().open(0)
+    message = Waiting("topic", 0, 1, 2, b"k", b"v", [])
+    for change in (set_message(b"n", 7, message), set_message(b"n", 8, message), set_message(b"n", 7, None)):
+        rows.apply(WRITES.of(LANE, 5, [(change.key, change.value)]), {})
+    assert [key for key, _ in rows.scan(MESSAGES)] == [store_key(5, b"n" + (8).to_bytes(8, "big"))]
+
+
+# -- the due index ----------------------------------------------------------------------------------------
+
+
+def test_queues_come_up_in_order_of_time_each_from_its_own_millisecond() -> None:
+    rows = MemoryStores().open(0)
+    names = {due_ms: queue_name(b"h", b"%d" % due_ms) for due_ms in (3000, 1000, 2000)}
+    for due_ms, name in names.items():
+        put(rows, name, queue(due_ms), partition=7)
+    assert due(rows, b"h", 0.999) == []
+    assert due(rows, b"h", 2.0) == [(7, names[1000], 1000), (7, names[2000], 2000)]
+    assert [at for *_, at in due(rows, b"h", 9.0)] == [1000, 2000, 3000]
+
+
+def test_those_of_a_handler_come_up_for_it_alone() -> None:
+    rows = MemoryStores().open(0)
+    put(rows, queue_name(b"bench.count", b"k"), queue(1000))
+    put(rows, queue_name(b"bench.counts", b"k"), queue(500))
+    assert [at for *_, at in due(rows, b"bench.count", 2.0)] == [1000]
+    assert [at for *_, at in due(rows, b"bench.counts", 2.0)] == [500]
+
+
+def test_what_waits_for_something_else_than_time_never_comes_up() -> None:
+    rows = MemoryStores().open(0)
+    name = queue_name(b"h", b"k")
+    put(rows, name, queue(0, Reason.DEAD))
+    assert due(rows, b"h", 1e12) == []
+    assert rows.get(QUEUES, store_key(0, name)) is not None
+
+
+def test_a_queue_that_is_put_off_or_ends_leaves_an_entry_that_its_row_contradicts() -> None:
+    rows = MemoryStores().open(0)
+    name = queue_name(b"h", b"k")
+    put(rows, name, queue(1000))
+    put(rows, name, queue(5000))
+    assert [at for *_, at in due(rows, b"h", 9.0)] == [1000, 5000]
+    stored = rows.get(QUEUES, store_key(0, name))
+    assert stored is not None
+    assert read_queue(stored).due_ms == 5000
+    put(rows, name, None)
+    assert rows.get(QUEUES, store_key(0, name)) is None
+
+
+@given(st.floats(0, 1e10), TIMES)
+def test_an_entry_is_due_from_its_time_on(now: float, due_ms: int) -> None:
+    assert (due_ms.to_bytes(8, "big") < due_until(now)) is (due_ms <= now * 1000)
