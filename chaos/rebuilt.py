@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from chaos.stores import Copy, Rows
 from streams.ports import TP, Record
 
@@ -19,6 +21,7 @@ _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
+_read_ids = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode  # many entries to one record
 
 
 @dataclass
@@ -40,8 +43,8 @@ class Rebuilt:
         tables = self.tables[record.partition % self.lanes]
         prefix, key, value = record.partition.to_bytes(2, "big"), record.key or b"", record.value
         if table == INBOX:
-            if value is not None:
-                tables[INBOX][prefix + key] = value[_TIME:]
+            for name, entry in _read_ids(value or b""):
+                tables[INBOX][prefix + name] = entry[_TIME:]
         elif table != LANE:
             _set(tables[table], prefix + key, value)
         elif key[:1] == b"p":

@@ -18,6 +18,7 @@ from streams.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.errors import WiringError
 from streams.layout import Layout, dead_letter_topic, retry_topic
 from streams.message import Message
+from streams.ports import TP
 from streams.retry import MAX_TIERS, RetryPolicy
 
 
@@ -83,6 +84,8 @@ class BoundMessage:
     topic: str
     codec: Codec[Any]
     headers: tuple[tuple[str, bytes], ...]
+    #: Where it goes, by partition number.
+    partitions: tuple[TP, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +203,5 @@ class Application:
     def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:
         codec = self.message_codecs[message.TOPIC]
         headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
-        return BoundMessage(message.TOPIC, codec, headers)
+        partitions = tuple(TP(message.TOPIC, number) for number in range(self.layout.partitions))
+        return BoundMessage(message.TOPIC, codec, headers, partitions)

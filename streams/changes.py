@@ -6,13 +6,15 @@ rebuilt from its changelog equals the copy that was written live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from streams.ports import Write
+
+Pair = tuple[bytes, bytes]
 
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
@@ -30,6 +32,15 @@ TIMERS_BY_DUE = "_timers_by_due"
 QUEUES = "_queues"
 QUEUES_BY_DUE = "_queues_by_due"
 MESSAGES = "_waiting"
+
+
+#: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
+_write: Callable[[tuple[str, bytes, bytes | None]], Write] = partial(tuple.__new__, Write)
+
+#: Bytes of ids in one record of the inbox's changelog, about.
+IDS_BYTES = 64 << 10
+_encode_ids = msgspec.msgpack.Encoder().encode
+_decode_ids = msgspec.msgpack.Decoder(list[Pair]).decode
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -57,36 +68,59 @@ def split_store_key(data: bytes) -> tuple[int, bytes]:
     return int.from_bytes(data[:2], "big"), data[2:]
 
 
+def pack_ids(entries: Iterable[Pair]) -> Iterator[bytes]:
+    """The inbox's changelog records for entries (key, value): many to one record, a transaction has
+    thousands. That changelog is not compacted, so its records need no keys.
+    """
+    packed: list[Pair] = []
+    size = 0
+    for entry in entries:
+        packed.append(entry)
+        size += len(entry[0]) + len(entry[1])
+        if size >= IDS_BYTES:
+            yield _encode_ids(packed)
+            packed, size = [], 0
+    if packed:
+        yield _encode_ids(packed)
+
+
 class Writes:
     """Turns changelog records into writes to the local store."""
 
     def __init__(self, inbox_bucket: float) -> None:
         """`inbox_bucket` is the length of an inbox time bucket, in seconds."""
         self._bucket_ms = max(1, int(inbox_bucket * 1000))
+        self._bucket: tuple[int, str] = (-1, "")
 
     def inbox_table(self, time_ms: int) -> str:
         """The local table of inbox entries made at a time."""
-        return f"_inbox-{time_ms // self._bucket_ms:08d}"
+        number = time_ms // self._bucket_ms
+        if number != self._bucket[0]:
+            self._bucket = (number, f"_inbox-{number:08d}")
+        return self._bucket[1]
 
     def of(
         self, table: str, partition: int, records: Iterable[tuple[bytes, bytes | None]]
     ) -> Iterator[Write]:
         """The writes for records of a table's changelog partition."""
         prefix = prefix_of(partition)
-        return self.local(table, ((prefix + key, value) for key, value in records))
-
-    def local(self, table: str, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
-        """The writes for records whose keys are local already."""
         if table == INBOX:
-            for key, value in records:
-                if value is not None:
-                    yield Write(self.inbox_table(int.from_bytes(value[:8], "big")), key, value[8:])
-        elif table == LANE:
-            for key, value in records:
-                yield from self._lane(key, value)
-        else:
-            for key, value in records:
-                yield Write(table, key, value)
+            records = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
+        return self.local(table, [(prefix + key, value) for key, value in records])
+
+    def local(self, table: str, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        """The writes for changes whose keys are local already."""
+        if table == INBOX:
+            return self._inbox(changes)
+        if table == LANE:
+            return (write for key, value in changes for write in self._lane(key, value))
+        return iter([_write((table, key, value)) for key, value in changes])
+
+    def _inbox(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        for key, value in changes:
+            if value is not None:
+                table = self.inbox_table(int.from_bytes(value[:8], "big"))
+                yield _write((table, key, value[8:]))
 
     @staticmethod
     def _lane(key: bytes, value: bytes | None) -> Iterator[Write]:

@@ -121,12 +121,9 @@ class JsonCodec(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
-        self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
+        #: Never fails for a value of the type.
+        self.encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
-
-    def encode(self, value: T) -> bytes:
-        """Never fails for a value of the type."""
-        return self._encode(value)
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
         """Raises Undecodable."""

@@ -169,7 +169,7 @@ class Pipeline:
         if size + FRAME > self._app.delivery.max_message_bytes:  # it came compressed
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
-        entry.sends.append((record.topic, home, Outgoing(record.key, record.value, record.headers)))
+        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
         entry.done = True
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
@@ -231,11 +231,14 @@ class Pipeline:
 
     def _run(self, arrival: Arrival) -> None:
         for handler, inbox_key in arrival.handlers:
-            permit, attempts = self._admit(arrival, handler, inbox_key), arrival.attempts
+            clear = self._gates[handler.name].clear
+            permit, attempts = (
+                UNASKED if clear else self._admit(arrival, handler, inbox_key),
+                arrival.attempts,
+            )
             while permit is not None:
                 try:
-                    arguments, named = self._arguments(arrival, handler)
-                    outcome = handler.call(arrival.message, *arguments, **named)
+                    outcome = self._call(arrival, handler)
                     self._stager.stage(arrival, handler, outcome, inbox_key)
                 except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
                     raise
@@ -249,11 +252,14 @@ class Pipeline:
 
     async def _run_async(self, arrival: Arrival) -> None:
         for handler, inbox_key in arrival.handlers:
-            permit, attempts = self._admit(arrival, handler, inbox_key), arrival.attempts
+            clear = self._gates[handler.name].clear
+            permit, attempts = (
+                UNASKED if clear else self._admit(arrival, handler, inbox_key),
+                arrival.attempts,
+            )
             while permit is not None:
                 try:
-                    arguments, named = self._arguments(arrival, handler)
-                    outcome = handler.call(arrival.message, *arguments, **named)
+                    outcome = self._call(arrival, handler)
                     if handler.is_async:
                         outcome = await outcome
                     self._stager.stage(arrival, handler, outcome, inbox_key)
@@ -270,8 +276,6 @@ class Pipeline:
         self._done(arrival)
 
     def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
-        if self._gates[handler.name].clear:
-            return UNASKED
         now = self._at_now()
         if not arrival.queue:
             return self._retries.admit(arrival, handler, inbox_key, now)
@@ -280,7 +284,7 @@ class Pipeline:
         return arrival.permit
 
     def _succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit) -> None:
-        if permit == UNASKED:
+        if permit is UNASKED:
             self._gates[handler.name].succeeded += 1
         else:
             self._retries.succeeded(arrival, handler, permit, self._at_now())
@@ -323,13 +327,15 @@ class Pipeline:
     def _is_full(self) -> bool:
         return self.sequences.held_bytes >= self._app.delivery.max_backlog_bytes
 
-    def _arguments(self, arrival: Arrival, handler: BoundHandler) -> tuple[list[Any], dict[str, Any]]:
+    def _call(self, arrival: Arrival, handler: BoundHandler) -> Any:
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
         rows = [
             self._read(table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
             for _, table, subkey in handler.rows
         ]
-        return rows, {"envelope": arrival.envelope} if handler.wants_envelope else {}
+        if handler.wants_envelope:
+            return handler.call(arrival.message, *rows, envelope=arrival.envelope)
+        return handler.call(arrival.message, *rows)
 
     def _read(self, table: BoundTable, local: bytes) -> Any:
         staged = self.overlay.get(table.name, local)

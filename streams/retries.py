@@ -22,7 +22,7 @@ from streams.envelope import rfc3339
 from streams.errors import QueueFull, TooLarge, text_of
 from streams.gate import Gate
 from streams.inbox import Inbox
-from streams.ports import Outgoing
+from streams.ports import TP, Outgoing
 from streams.queues import Queues, with_message, without_head
 from streams.retry import Expired, GiveUp, Kind, Later, TryAgain, classify, decide
 from streams.stager import RECORD_OVERHEAD, Stager
@@ -290,7 +290,7 @@ class Retries:
             ("retry-source-offset", b"%d" % record.offset),
         ]
         outgoing = Outgoing(record.key, record.value, [*record.headers, *added])
-        arrival.entry.sends.append((arrival.route.retries[later.tier - 1], 0, outgoing))
+        arrival.entry.sends.append((TP(arrival.route.retries[later.tier - 1], 0), outgoing))
 
     def _tell(
         self,

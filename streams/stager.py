@@ -14,7 +14,7 @@ from streams.envelope import ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_s
 from streams.errors import TooLarge, WiringError
 from streams.inbox import Inbox
 from streams.outcome import Outcome
-from streams.ports import Outgoing, Record
+from streams.ports import TP, Outgoing, Record
 from streams.staging import Entry, Overlay
 from streams.table import row_key
 from streams.timers import Due, remove_timer, set_timer, timer_name
@@ -53,7 +53,7 @@ class Stager:
                 bound, outgoing = self._outgoing(handler, message, arrival, caused, index)
                 same = outgoing.key == key
                 partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
-                sends.append((bound.topic, partition, outgoing))
+                sends.append((bound.partitions[partition], outgoing))
             for index, timer in enumerate(outcome.timers, len(outcome.send)):
                 bound, outgoing = self._outgoing(handler, timer.message, arrival, caused, index)
                 name = timer_name(handler.name_bytes, key, timer.name)
@@ -147,7 +147,7 @@ class Stager:
             limit=limit,
             retries=max(attempts - 1, 0),
         )
-        entry.sends.append((route.dead_letters, 0, letter))
+        entry.sends.append((TP(route.dead_letters, 0), letter))
 
     def fire(self, due: Due, now: float) -> Entry:
         """An entry that sends a due timer's message and takes the timer away."""
@@ -159,7 +159,7 @@ class Stager:
         ]
         key = due.outgoing.key or b""
         outgoing = Outgoing(key, due.outgoing.value, headers)
-        entry.sends.append((due.topic, self._app.layout.partition_of(key), outgoing))
+        entry.sends.append((TP(due.topic, self._app.layout.partition_of(key)), outgoing))
         self.put(entry, [remove_timer(due.name)])
         entry.done = True
         self.counters.timers += 1

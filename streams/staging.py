@@ -7,14 +7,18 @@ read rows of an earlier one. Different partition numbers do not wait for each ot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from streams.changes import LANE, POSITION, Change, Writes, prefix_of
+from streams.changes import INBOX, LANE, POSITION, Change, Writes, pack_ids, prefix_of
 from streams.layout import Layout
-from streams.ports import TP, Outgoing, Write
+from streams.ports import TP, Headers, Outgoing, Write
 
 NO_HEADERS: list[tuple[str, bytes]] = []
+
+#: See `changes._write`.
+_outgoing: Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing] = partial(tuple.__new__, Outgoing)
 
 
 class Entry:
@@ -31,7 +35,7 @@ class Entry:
         self.size = size
         #: Each with its local key, which several steps need.
         self.changes: list[tuple[bytes, Change]] = []
-        self.sends: list[tuple[str, int, Outgoing]] = []
+        self.sends: list[tuple[TP, Outgoing]] = []
         self.done = False
         self.taken = False
 
@@ -161,12 +165,24 @@ class Sequences:
 
     def _log(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
         """Add the changelog records of a table's changes."""
+        if table == INBOX:
+            self._log_ids(changes, records)
+            return
         queues: dict[bytes, list[Outgoing]] = {}
         for local, change in changes.items():
             queue = queues.get(local[:2])
             if queue is None:
                 queue = queues[local[:2]] = records[self._changelog(table, local[:2])] = []
-            queue.append(Outgoing(change.key, change.value, NO_HEADERS))
+            queue.append(_outgoing((change.key, change.value, NO_HEADERS)))
+
+    def _log_ids(self, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
+        entries: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        for local, change in changes.items():
+            entries.setdefault(local[:2], []).append((change.key, change.value or b""))
+        for prefix, pairs in entries.items():
+            records[self._changelog(INBOX, prefix)] = [
+                Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs)
+            ]
 
     def _finished(self, limit: int, max_bytes: int) -> Iterator[Entry]:
         for partition in list(self._queues):
@@ -188,8 +204,7 @@ class Sequences:
             if changes is None:
                 changes = staged.changes[change.table] = {}
             changes[local] = change
-        for topic, to, outgoing in entry.sends:
-            tp = TP(topic, to)
+        for tp, outgoing in entry.sends:
             queue = records.get(tp)
             if queue is None:
                 queue = records[tp] = []
@@ -210,4 +225,4 @@ class Sequences:
 def writes_of(staged: Staged, writes: Writes) -> Iterator[Write]:
     """The store's writes for a committed transaction, made as recovery would make them."""
     for table, changes in staged.changes.items():
-        yield from writes.local(table, ((key, change.value) for key, change in changes.items()))
+        yield from writes.local(table, [(key, change.value) for key, change in changes.items()])

@@ -15,7 +15,7 @@ from benchmarks.kafka import delete_topics_of
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import WorkerProcess
-from streams.changes import INBOX, Writes
+from streams.changes import INBOX, Writes, pack_ids
 from streams.codecs import encode_row
 from streams.envelope import ID, SOURCE
 from streams.inbox import Inbox, bucket_length
@@ -114,13 +114,11 @@ class Ground:
         retention = self.app.delivery.inbox_retention
         inbox = Inbox(MemoryStores().open(0), Writes(bucket_length(retention)), retention)
         value = inbox.entry(b"", int(time.time() * 1000), b"").value or b""
-        for i in range(number):
-            yield (
-                i % self.layout.partitions,
-                inbox.key(handler.name_bytes, _CLIENT, b"before-%d" % i),
-                value,
-                [],
-            )
+        for partition in range(self.layout.partitions):
+            mine = range(partition, number, self.layout.partitions)
+            entries = ((inbox.key(handler.name_bytes, _CLIENT, b"before-%d" % i), value) for i in mine)
+            for record in pack_ids(entries):
+                yield partition, b"", record, []
 
     # -- what happens ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from benchmarks.growth.ground import Ground
 from benchmarks.growth.part import ratio, short
 from benchmarks.growth.workload import COUNTS, Count
-from streams.changes import INBOX, Writes
+from streams.changes import INBOX, Writes, store_key
 from streams.codecs import decode_row
 from streams.inbox import Inbox, bucket_length
 from streams.layout import partition_of
@@ -53,13 +54,15 @@ def test_preloaded_ids_are_what_the_inbox_looks_for(ground: Ground) -> None:
     retention = ground.app.delivery.inbox_retention
     writes = Writes(bucket_length(retention))
     store = MemoryStores().open(0)
-    entries = [(key, value) for _, key, value, _ in ground._ids(10)]
-    store.apply(writes.local(INBOX, entries), {})
+    for partition, key, value, _ in ground._ids(10):
+        store.apply(writes.of(INBOX, partition, [(key, value)]), {})
     (handler,) = ground.app.routes[ground.topic].handlers
     inbox = Inbox(store, writes, retention)
-    now = int.from_bytes(entries[0][1][:8], "big") / 1000
-    keys = [inbox.key(handler.name_bytes, b"growth", b"before-%d" % i) for i in (0, 9, 10)]
-    assert inbox.seen(keys, now) == [True, True, False]
+    keys = [
+        store_key(i % PARTITIONS, inbox.key(handler.name_bytes, b"growth", b"before-%d" % i))
+        for i in (0, 9, 10)
+    ]
+    assert inbox.seen(keys, time.time()) == [True, True, False]
 
 
 def test_figures_are_printed_as_people_say_them() -> None:

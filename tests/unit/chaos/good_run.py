@@ -35,6 +35,7 @@ from chaos.rebuilt import Compared, Place, Rebuilt
 from chaos.records import Commits, Ended, Happened, Run
 from demo import evidence as books
 from demo.purchases import SHORT, SOLD_OUT, Outcome, order, outcome, purchases, receipts, units_by_sku
+from streams.changes import INBOX, Change, pack_ids
 from streams.layout import partition_of
 from streams.message import Message
 from streams.ports import TP, Headers
@@ -201,4 +202,13 @@ def remember(evidence: Evidence, message: Sent, handler: str) -> None:
     made_by = f"{handler}\0{message.source}".encode()
     key = blake2b(made_by, digest_size=8).digest() + message.message_id.encode()
     home = partition_of(message.key.encode(), PARTITIONS)
-    evidence.rebuilt.add("inbox", Written("app-inbox-changelog", home, 0, key, bytes(8)))
+    (packed,) = pack_ids([(key, bytes(8))])
+    evidence.rebuilt.add("inbox", Written("app-inbox-changelog", home, 0, b"", packed))
+
+
+def logged(change: Change) -> tuple[bytes, bytes | None]:
+    """Key and value of the changelog record of a change."""
+    if change.table != INBOX:
+        return change.key, change.value
+    (packed,) = pack_ids([(change.key, change.value or b"")])
+    return b"", packed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from good_run import Written
+from good_run import Written, logged
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,10 +34,10 @@ timers = st.builds(lambda name, due: set_timer(name, due, "bell", RING), KEYS, T
 entries = st.lists(st.tuples(KEYS, TIMES), unique_by=lambda entry: entry[0]).map(
     lambda found: [Inbox.entry(key, time, b"note") for key, time in found]
 )
-logged = st.tuples(st.lists(rows | positions | timers, max_size=20), entries).map(
+changes = st.tuples(st.lists(rows | positions | timers, max_size=20), entries).map(
     lambda both: both[0] + both[1]
 )
-histories = st.lists(st.tuples(st.integers(0, 3), logged), max_size=4)
+histories = st.lists(st.tuples(st.integers(0, 3), changes), max_size=4)
 
 
 class Disk:
@@ -48,7 +48,7 @@ class Disk:
         self._writes = Writes(inbox_bucket=0.002)
 
     def write(self, partition: int, change: Change, end: int) -> None:
-        for table, key, value in self._writes.of(change.table, partition, [(change.key, change.value)]):
+        for table, key, value in self._writes.of(change.table, partition, [logged(change)]):
             held = self.copy.tables.setdefault(table, {})
             held.pop(key, None)
             if value is not None:
@@ -71,7 +71,7 @@ def replay(history: Sequence[tuple[int, Sequence[Change]]]) -> tuple[Rebuilt, di
             seen.add((partition, change.key))
             tp = TP(topic_of(change), partition)
             ends[tp] = ends.get(tp, 0) + 1
-            rebuilt.add(change.table, Written(*tp, ends[tp] - 1, change.key, change.value))
+            rebuilt.add(change.table, Written(*tp, ends[tp] - 1, *logged(change)))
             disks[partition % LANES].write(partition, change, ends[tp])
     return rebuilt, ends, disks
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from good_run import Written
+from good_run import Written, logged
 
 from chaos.rebuilt import Compared, Place, Rebuilt, compare
 from chaos.stores import copies_in, read_copy
@@ -57,7 +57,7 @@ class Lane:
         """As committed records, each transaction with its marker."""
         for change in changes:
             tp = TP(f"app-{change.table}-changelog", PARTITION)
-            record = Written(*tp, self.ends.get(tp, 0), change.key, change.value)
+            record = Written(*tp, self.ends.get(tp, 0), *logged(change))
             self.rebuilt.add(change.table, record)
             self.ends[tp] = self.ends.get(tp, 0) + 2
 
@@ -65,7 +65,7 @@ class Lane:
         """To the store, with positions just before the last markers, as a lane does."""
         behind = behind or {}
         positions = {tp: end - 1 - behind.get(tp.topic, 0) for tp, end in self.ends.items()}
-        writes = [w for c in changes for w in self.writes.of(c.table, PARTITION, [(c.key, c.value)])]
+        writes = [w for c in changes for w in self.writes.of(c.table, PARTITION, [logged(c)])]
         self.store.apply(writes, positions)
 
     def compared(self) -> Compared:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.changes import (
+    IDS_BYTES,
     INBOX,
     LANE,
     POSITION,
@@ -15,6 +17,7 @@ from streams.changes import (
     TIMERS_BY_DUE,
     Change,
     Writes,
+    pack_ids,
     split_store_key,
     store_key,
 )
@@ -136,7 +139,7 @@ def test_of_a_partition_only_the_finished_prefix_is_taken_and_in_order(
     made = []
     for offset, (partition, done) in enumerate(entries):
         entry = Entry(partition, TP("source", partition), offset + 1)
-        entry.sends.append(("out", partition, Outgoing(None, b"%d" % offset, [])))
+        entry.sends.append((TP("out", partition), Outgoing(None, b"%d" % offset, [])))
         entry.done = done
         sequences.add(entry)
         made.append(entry)
@@ -181,7 +184,8 @@ def test_a_newer_change_stays_staged_when_the_one_before_has_reached_the_store()
 
 def remember(of: MemoryStore, key: bytes, at: float) -> None:
     entry = Inbox.entry(key, int(at * 1000), b"note")
-    of.apply(WRITES.of(INBOX, 1, [(entry.key, entry.value)]), {})
+    records = [(b"", value) for value in pack_ids([(entry.key, entry.value or b"")])]
+    of.apply(WRITES.of(INBOX, 1, records), {})
 
 
 @given(st.floats(0, 10_000), st.floats(0, 1_000))
@@ -242,3 +246,17 @@ def test_a_transaction_takes_no_more_once_its_messages_came_to_the_bound_in_byte
     assert sequences.take(limit=10, max_bytes=250).messages == 3
     assert sequences.backlog_bytes == 300
     assert sequences.take(limit=10, max_bytes=1).messages == 1
+
+
+@given(st.lists(st.tuples(NAMES, st.binary(min_size=8, max_size=300_000)), max_size=8))
+def test_ids_packed_into_records_are_all_there_and_no_record_is_much_larger_than_its_largest(
+    entries: list[tuple[bytes, bytes]],
+) -> None:
+    records = list(pack_ids(entries))
+    assert [pair for record in records for pair in _ids_of(record)] == entries
+    largest = max((len(key) + len(value) for key, value in entries), default=0)
+    assert all(len(record) <= IDS_BYTES + largest + 16 * len(entries) for record in records)
+
+
+def _ids_of(record: bytes) -> list[tuple[bytes, bytes]]:
+    return msgspec.msgpack.decode(record, type=list[tuple[bytes, bytes]])

@@ -6,7 +6,7 @@ import pytest
 from web_workers import Browser, FakeStandby, FakeWorker
 
 from streams.assignment import Assignment
-from streams.changes import POSITION, TIMER, Writes
+from streams.changes import POSITION, TIMER, Writes, pack_ids
 from streams.errors import OutcomeUnknown
 from streams.inbox import Inbox
 from streams.lane import LaneState
@@ -193,7 +193,8 @@ async def test_inbox_entries_are_shown_by_message_id(browser, worker):
     store = worker.lanes[1].store
     key = Inbox(store, writes, 1.0).key(b"post.note", b"test", b"m-1")
     entry = Inbox.entry(key, 86400_000 * 3, b"seen")
-    store.apply(writes.of("inbox", 1, [(entry.key, entry.value)]), {})
+    (record,) = pack_ids([(entry.key, entry.value)])
+    store.apply(writes.of("inbox", 1, [(b"", record)]), {})
     _, answer = await browser.json("/api/tables/_inbox-00000003")
     (row,) = answer["rows"]
     assert (row["key"], row["value"]["note"], row["lane"]) == ("m-1", "seen", 1)
