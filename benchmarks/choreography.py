@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from statistics import median
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,25 @@ SECTION = "choreography"
 
 _MODULE = "agents.worker"
 _WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the application is cut, which is what a transaction costs: every partition in it has a batch and a
+    marker, and every lane has transactions of its own.
+    """
+
+    partitions: int
+    lanes: int
+
+    @property
+    def title(self) -> str:
+        """As people say it."""
+        return f"{self.partitions} partitions, {self.lanes} lanes"
+
+
+#: The default, which has room for eight workers; and what suits two of them on a machine of two cores.
+_CUTS = (Cut(16, 8), Cut(4, 2))
 _PER_SECOND = 200
 _OPEN_WITHIN = 90.0
 _SETTLED_WITHIN = 300.0
@@ -40,28 +60,55 @@ _NOTE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found with one cut: orders settled in a second, milliseconds of the workers' processors for
+    each, latency at a steady rate, and the most bytes that a worker had.
+    """
+
+    cut: Cut
+    rate: float
+    cpu: float
+    latency: Latency
+    peak: int
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """The latency's quantiles."""
+        return {name: round(value * 1000, 1) for name, value in self.latency.seconds().items()}
+
+
 def measure(context: Context) -> Section:
-    """Throughput first, then latency at a steady rate, by the same workers."""
-    settings = OrderSettings(var=context.var)
+    """With each cut: throughput first, then latency at a steady rate, by the same workers."""
+    return _section([_with_cut(context, cut) for cut in _CUTS])
+
+
+def _with_cut(context: Context, cut: Cut) -> Measured:
+    context.say(f"{cut.title}:")
+    var = context.var / f"{cut.partitions}-{cut.lanes}"
+    settings = OrderSettings(var=var, partitions=cut.partitions, lanes=cut.lanes)
     with (
         local_stack(
-            context.var, tiered=True, processes=declared(PROJECT / "pyproject.toml"), say=context.say
+            var, tiered=True, processes=declared(PROJECT / "pyproject.toml"), say=context.say
         ) as stack,
         ExitStack() as started,
     ):
-        environment = {"STEADFAUST_VAR": str(context.var), "STEADFAUST_WEB_PORT": "0"}
+        environment = {
+            "STEADFAUST_VAR": str(var),
+            "STEADFAUST_WEB_PORT": "0",
+            "STEADFAUST_PARTITIONS": str(cut.partitions),
+            "STEADFAUST_LANES": str(cut.lanes),
+        }
         workers = [
-            started.enter_context(
-                WorkerProcess(_MODULE, environment, context.var / "log" / f"worker-{number}.log")
-            )
+            started.enter_context(WorkerProcess(_MODULE, environment, var / "log" / f"worker-{number}.log"))
             for number in range(_WORKERS)
         ]
-        return asyncio.run(_measure(context, stack, settings, workers))
+        return asyncio.run(_measure(context, cut, stack, settings, workers))
 
 
 async def _measure(
-    context: Context, stack: Stack, settings: OrderSettings, workers: Sequence[WorkerProcess]
-) -> Section:
+    context: Context, cut: Cut, stack: Stack, settings: OrderSettings, workers: Sequence[WorkerProcess]
+) -> Measured:
     burst, seconds = (2000, 8) if context.quick else (12_000, 30)
     for worker in workers:
         await worker.owns(settings.lanes // _WORKERS, within=_OPEN_WITHIN)
@@ -75,7 +122,7 @@ async def _measure(
             cpus.append((_cpu(workers) - before) / burst * 1000)
             context.say(f"  {rates[-1]:,.0f} orders/s, {cpus[-1]:.2f} ms of CPU each")
         latency = await _latency(stack, settlements, bought[context.runs * burst :], workers)
-    return _section(median(rates), median(cpus), latency, [worker.peak for worker in workers])
+    return Measured(cut, median(rates), median(cpus), latency, max(worker.peak for worker in workers))
 
 
 class Settlements:
@@ -160,30 +207,38 @@ def _cpu(workers: Sequence[WorkerProcess]) -> float:
     return sum(worker.cpu_seconds for worker in workers)
 
 
-def _section(rate: float, cpu: float, latency: Latency, peaks: Sequence[int]) -> Section:
-    milliseconds = {name: round(value * 1000, 1) for name, value in latency.seconds().items()}
-    peak = max(peaks) / 1e6
+def _section(found: Sequence[Measured]) -> Section:
     tables = [
         Table(
             "Orders through the whole choreography, two workers",
             ("", "orders/s", "CPU ms of the workers, each order", "peak MB of a worker"),
-            [["as many as there are", f"{rate:,.0f}", f"{cpu:.2f}", f"{peak:,.0f}"]],
+            [
+                [each.cut.title, f"{each.rate:,.0f}", f"{each.cpu:.2f}", f"{each.peak / 1e6:,.0f}"]
+                for each in found
+            ],
         ),
         Table(
             f"From OrderPlaced to OrderConfirmed at {_PER_SECOND} orders/s, in ms",
-            ("", *milliseconds),
+            ("", "confirmed orders", *found[0].milliseconds),
             [
                 [
-                    f"{latency.messages:,} confirmed orders",
-                    *(f"{value:,.0f}" for value in milliseconds.values()),
+                    each.cut.title,
+                    f"{each.latency.messages:,}",
+                    *(f"{value:,.0f}" for value in each.milliseconds.values()),
                 ]
+                for each in found
             ],
         ),
     ]
-    numbers = {
-        "orders_per_second": round(rate),
-        "cpu_ms_per_order": round(cpu, 2),
-        "worker_peak_mb": round(peak),
-        "latency_ms_at_200": {"orders": latency.messages, **milliseconds},
-    }
+    numbers = [
+        {
+            "partitions": each.cut.partitions,
+            "lanes": each.cut.lanes,
+            "orders_per_second": round(each.rate),
+            "cpu_ms_per_order": round(each.cpu, 2),
+            "worker_peak_mb": round(each.peak / 1e6),
+            "latency_ms_at_200": {"orders": each.latency.messages, **each.milliseconds},
+        }
+        for each in found
+    ]
     return Section("Choreography", tables, {SECTION: numbers}, [_NOTE])
