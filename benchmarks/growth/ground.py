@@ -33,6 +33,8 @@ _LOOK_EVERY = 0.02
 _HANDLED_WITHIN = 300.0
 #: Records packed at once before they are sent, which bounds what lies here in memory.
 _AT_ONCE = 250_000
+#: A record has many ids.
+_IDS_AT_ONCE = 500
 
 
 class Ground:
@@ -107,7 +109,7 @@ class Ground:
 
     async def preload_ids(self, number: int) -> None:
         """So many ids in the inbox's changelog, none of which an event will have."""
-        await fill(self.bootstrap, self.layout.changelog(INBOX), self._ids(number), at_once=_AT_ONCE)
+        await fill(self.bootstrap, self.layout.changelog(INBOX), self._ids(number), at_once=_IDS_AT_ONCE)
 
     def _ids(self, number: int) -> Iterator[Packed]:
         (handler,) = self.app.routes[self.topic].handlers
