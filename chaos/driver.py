@@ -15,6 +15,7 @@ from chaos.arming import ARMED, script_of
 from chaos.brokers import Brokers
 from chaos.commits import CommitWatch
 from chaos.errors import ChaosFailed
+from chaos.failing import FAILING, failing_file
 from chaos.faults.ground import Ground
 from chaos.fleet import Fleet, worker_name
 from chaos.injection import Injection, Say
@@ -133,8 +134,11 @@ class Driver:
             "STEADFAUST_HEARTBEAT": "0.5",
             # Three brokers on the machine of the workers: each transaction costs all of them.
             "STEADFAUST_LINGER": "0.1",
-            # An outage of the gateway is sat out by its client; what fails for longer waits for a retry.
-            "STEADFAUST_GATEWAY_PATIENCE": "60",
+            # What the gateway's client does not sit out is tried again by the lane.
+            "STEADFAUST_GATEWAY_PATIENCE": "2",
+            # Handlers fail for 8 s at most, and none of their messages may become a dead letter of it.
+            "STEADFAUST_RETRY_DELAYS": "0.3,1,10",
+            FAILING: str(failing_file(self._plan.var)),
         }
 
     def _by_slot(self, network: Network) -> dict[int, dict[str, str]]:

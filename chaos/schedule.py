@@ -46,6 +46,7 @@ class Kind(StrEnum):
     GATEWAY_DOWN = "gateway_down"
     GATEWAY_SLOW = "gateway_slow"
     GATEWAY_LOSES_ANSWERS = "gateway_loses_answers"
+    HANDLERS_FAIL = "handlers_fail"
 
 
 class After(StrEnum):
@@ -71,6 +72,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         point: where in the commit protocol the worker ends or freezes, at its `nth` reach.
         seconds: how long it lasts, where that is ours to say.
         delay: by how much the network or the gateway is slower, in seconds.
+        rate: how often a handler fails, from 0 to 1.
     """
 
     at: float
@@ -85,10 +87,17 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     nth: int = 0
     seconds: float = 0.0
     delay: float = 0.0
+    rate: float = 0.0
 
 
 _OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
-_OF_EDGES = {Kind.NETWORK_DELAY, Kind.GATEWAY_DOWN, Kind.GATEWAY_SLOW, Kind.GATEWAY_LOSES_ANSWERS}
+_OF_EDGES = {
+    Kind.NETWORK_DELAY,
+    Kind.GATEWAY_DOWN,
+    Kind.GATEWAY_SLOW,
+    Kind.GATEWAY_LOSES_ANSWERS,
+    Kind.HANDLERS_FAIL,
+}
 _OF_WORKERS = set(Kind) - _OF_BROKERS - _OF_EDGES
 
 #: About how long each takes until it has healed, in seconds: what the deck is dealt by.
@@ -111,6 +120,7 @@ _TAKES = {
     Kind.GATEWAY_DOWN: 9,
     Kind.GATEWAY_SLOW: 9,
     Kind.GATEWAY_LOSES_ANSWERS: 9,
+    Kind.HANDLERS_FAIL: 9,
 }
 _LASTS: dict[Kind, tuple[float, float]] = {
     Kind.FREEZE_WORKER: (9.0, 12.0),
@@ -122,7 +132,10 @@ _LASTS: dict[Kind, tuple[float, float]] = {
     Kind.GATEWAY_DOWN: (4.0, 8.0),
     Kind.GATEWAY_SLOW: (5.0, 8.0),
     Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
+    Kind.HANDLERS_FAIL: (4.0, 8.0),
 }
+#: How often handlers fail while they do.
+_RATES = {Kind.HANDLERS_FAIL: (0.05, 0.3)}
 _DELAYS = {Kind.NETWORK_DELAY: (0.05, 0.2), Kind.GATEWAY_SLOW: (0.2, 0.6)}
 #: How long lanes stand still after these, alone, is judged: what is laid to a fault ends this long after it.
 _TIMED = {Kind.KILL_WORKER, Kind.ROLLING_RESTART}
@@ -230,6 +243,7 @@ class _Dealer:
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
             seconds=round(self.chance.uniform(low, high), 1),
             delay=round(self.chance.uniform(slower, slowest), 2),
+            rate=round(self.chance.uniform(*_RATES[kind]), 2) if kind in _RATES else 0.0,
         )
 
     def _point(self, kind: Kind) -> str:

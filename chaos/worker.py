@@ -8,25 +8,29 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from agents.choreographies import stock_first
 from agents.gateway.client import HttpGateway
 from agents.gateway.retries import Retries
 from agents.settings import OrderSettings
-from agents.worker import create_app
 from chaos.arming import armed_faults
+from chaos.failing import with_failures
 from chaos.notes import VERSION, schema, with_notes
 from streams.application import Application
 from streams.codecs import Schemas, avro
+from streams.logs import configure_logs
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
+from streams.runtime.loop import tune_process
 
 
-def create_app_with_notes(settings: OrderSettings, faults: Faults) -> LaneApp:
-    """A worker of version 2."""
+def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
+    """A worker of the version that the environment says."""
+    wiring = with_failures(with_notes if os.environ.get(VERSION) == "2" else stock_first)
 
     def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
         return Application(
             settings.layout(),
-            with_notes,
+            wiring,
             avro(schema, schemas),
             resources=resources,
             delivery=settings.delivery(),
@@ -36,5 +40,6 @@ def create_app_with_notes(settings: OrderSettings, faults: Faults) -> LaneApp:
     return LaneApp(settings, bind, resources={"gateway": gateway}, faults=faults)
 
 
-_create = create_app_with_notes if os.environ.get(VERSION) == "2" else create_app
-app = _create(settings_or_exit(OrderSettings), armed_faults())
+tune_process()
+configure_logs()
+app = create_app(settings_or_exit(OrderSettings), armed_faults())

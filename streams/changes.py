@@ -63,6 +63,11 @@ def store_key(partition: int, key: bytes) -> bytes:
     return prefix_of(partition) + key
 
 
+def split_lane_key(key: bytes) -> tuple[bytes, bytes]:
+    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE or WAITING, and whose."""
+    return key[:1], key[1:]
+
+
 def split_store_key(data: bytes) -> tuple[int, bytes]:
     """The (partition, changelog key) of a local key."""
     return int.from_bytes(data[:2], "big"), data[2:]

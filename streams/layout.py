@@ -66,12 +66,17 @@ class Layout:
 
     def changelog(self, table: str) -> str:
         """The changelog topic of a table."""
-        return f"{self.app_id}-{table}-changelog"
+        return changelog_topic(self.app_id, table)
 
     @property
     def announcements(self) -> str:
         """The compacted topic of schemas and of this layout."""
         return f"{self.app_id}-announcements"
+
+
+def changelog_topic(app_id: str, table: str) -> str:
+    """The changelog topic of an application's table."""
+    return f"{app_id}-{table}-changelog"
 
 
 def dead_letter_topic(topic: str) -> str:

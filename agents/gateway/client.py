@@ -92,7 +92,7 @@ class HttpGateway:
     async def _ask(self, operation: str, once: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer, or no time for another attempt."""
         started = time.monotonic()
-        attempts = 0
+        attempts = 1
         last: Unanswered | None = None
 
         # stamina adds its jitter to the backoff; full jitter takes a hook that says how long to wait.
@@ -103,8 +103,14 @@ class HttpGateway:
 
         try:
             async with asyncio.timeout(self._retries.total):
+                try:
+                    return await once()  # nearly always enough, and stamina's context costs as much again
+                except Unanswered as error:
+                    last = error
                 async for attempt in stamina.retry_context(on=pause, attempts=None, timeout=None):
                     with attempt:
+                        if attempt.num == 1:  # that one was made
+                            raise last
                         attempts += 1
                         try:
                             return await once()

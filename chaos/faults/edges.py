@@ -1,4 +1,4 @@
-"""Faults between processes: the network of one worker, and the gateway."""
+"""Faults between processes: the network of one worker, and the gateway; and handlers that fail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from contextlib import AbstractContextManager
 
 from chaos.errors import ChaosFailed
+from chaos.failing import HandlerFault, failing_file
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.fleet import worker_name
 from chaos.network import Injected
@@ -50,6 +51,32 @@ async def gateway_slow(planned: Planned, ground: Ground) -> Happened:
 async def gateway_loses_answers(planned: Planned, ground: Ground) -> Happened:
     """The gateway charges, and its answer is lost."""
     return await _for_a_while(planned, ground.network.gateway_loses_answers(), "gateway", "answers lost")
+
+
+async def handlers_fail(planned: Planned, ground: Ground) -> Happened:
+    """Handlers of all workers fail now and then, before their work or after it."""
+    marks = {worker.name: (worker, worker.log.mark()) for worker in ground.fleet.alive}
+    file = failing_file(ground.var)
+    began = time.time()
+    file.write_text(str(planned.rate))
+    try:
+        await asyncio.sleep(planned.seconds)
+    finally:
+        file.unlink()
+    failures = [
+        event
+        for worker, mark in marks.values()
+        for event in worker.log.events("handler_failed", mark)
+        if HandlerFault.__name__ in event.get("error", "")
+    ]
+    if not failures:
+        raise ChaosFailed("no handler failed: was there any load?")
+    later = sum(event.get("decision") == "Later" for event in failures)
+    confirmed = (
+        f"{len(failures)} failures of {len({event['handler'] for event in failures})} handlers"
+        f" in {planned.seconds:.1f} s, {later} put off"
+    )
+    return happened(planned, "handlers", began, confirmed)
 
 
 async def _cut_off(

@@ -28,6 +28,7 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.GATEWAY_DOWN: edges.gateway_down,
     Kind.GATEWAY_SLOW: edges.gateway_slow,
     Kind.GATEWAY_LOSES_ANSWERS: edges.gateway_loses_answers,
+    Kind.HANDLERS_FAIL: edges.handlers_fail,
 }
 
 

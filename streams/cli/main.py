@@ -6,12 +6,12 @@ import sys
 
 import typer
 
-from streams.cli import stack
+from streams.cli import compiling, stack
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
     name="steadfaust",
-    help="Reliable messaging on Faust: the local stack.",
+    help="Reliable messaging on Faust: the local stack, and compiled workers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
+app.command("compile")(compiling.compile_hot_path)
 
 
 def main() -> None:

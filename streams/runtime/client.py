@@ -13,14 +13,17 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer
 
+from streams.changes import LANE, QUEUE, split_lane_key
 from streams.codecs import Codec, MakeCodec
 from streams.envelope import FINGERPRINT, new_headers
 from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.layout import changelog_topic
 from streams.message import Message
 from streams.ports import TP, Reader, Record
 from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
+from streams.waiting import Queue, handler_of, read_queue
 
 _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
@@ -172,6 +175,27 @@ async def unhandled(bootstrap: str, group: str, topics: Iterable[str]) -> dict[s
             await reader.close()
     finally:
         await cluster.close()
+
+
+async def waiting(bootstrap: str, app_id: str) -> dict[str, int]:
+    """How many messages wait for each handler, by the lanes' changelog: those that are tried again later,
+    those behind them, and those that a breaker holds. Handlers for which none waits are left out.
+    """
+    queues: dict[tuple[int, bytes], Queue] = {}
+    async with TopicReader(bootstrap, [changelog_topic(app_id, LANE)]) as reader:
+        async for record in reader.to_end():
+            kind, name = split_lane_key(record.key or b"")
+            if kind != QUEUE:
+                continue
+            if record.value is None:
+                queues.pop((record.partition, name), None)
+            else:
+                queues[record.partition, name] = read_queue(record.value)
+    counts: dict[str, int] = {}
+    for (_, name), queue in queues.items():
+        handler = handler_of(name).decode()
+        counts[handler] = counts.get(handler, 0) + queue.length
+    return counts
 
 
 async def _count(reader: Reader, positions: dict[TP, int], ends: dict[TP, int]) -> dict[str, int]:
