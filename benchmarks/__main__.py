@@ -13,6 +13,7 @@ from typing import Annotated, cast
 
 import typer
 
+from benchmarks.compiled import is_compiled, use_compiled
 from benchmarks.machine import describe_machine
 from benchmarks.report import Circumstances, as_json, markdown, merge, plain, put_into, read
 from benchmarks.sections import Context, SectionModule
@@ -48,9 +49,10 @@ def command(
     """Measure, write the numbers to VAR/report.json and the tables to benchmarks/README.md."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    circumstances = Circumstances(
-        describe_machine(), datetime.now(UTC).date().isoformat(), 1 if quick else runs, quick
-    )
+    out = sys.stderr if json_output else sys.stdout
+    use_compiled(var.absolute(), lambda line: print(line, file=out, flush=True))
+    machine = {**describe_machine(), "hot_path": "compiled" if is_compiled() else "not compiled"}
+    circumstances = Circumstances(machine, datetime.now(UTC).date().isoformat(), 1 if quick else runs, quick)
     bench = Bench(var.absolute(), circumstances, quiet=json_output)
     try:
         failed = [part for part in dict.fromkeys(only or Part) if not bench.measured(part)]

@@ -34,7 +34,8 @@ def in_words(machine: dict[str, str | int | float]) -> str:
     versions = ", ".join(f"{name} {machine[name]}" for name in _PACKAGES)
     return (
         f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gb']} GB, {machine['system']}; "
-        f"Python {machine['python']}, Java {machine['java']}, Kafka {machine['kafka']}, {versions}."
+        f"Python {machine['python']}, Java {machine['java']}, Kafka {machine['kafka']}, {versions};"
+        f" the hot path {machine.get('hot_path', 'not compiled')}."
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.compiled import FROM_SOURCES, is_compiled
 from benchmarks.peers.programs import quix_python, streams_command
 
 LANE = "lane"
@@ -69,8 +70,11 @@ def catalog(var: Path, say: Callable[[str], None]) -> list[Peer]:
 def own_peers() -> list[Peer]:
     """The lane and the loops that need nothing but the project's own packages."""
     loop = [sys.executable, "-m", "benchmarks.peers.raw_loop"]
+    lane = _faust("benchmarks.peers.lane")
+    from_sources = Peer("lane_from_sources", "the lane, not compiled", "", lane, FROM_SOURCES)
     return [
-        Peer(LANE, "the lane", "", _faust("benchmarks.peers.lane")),
+        Peer(LANE, "the lane", "", lane),
+        *([from_sources] if is_compiled() else []),
         Peer(RAW_SEND, "bare aiokafka loop, a send for each record", "no rows, no inbox", [*loop, "send"]),
         Peer("raw_send_batch", "bare aiokafka loop, packed", "no rows, no inbox", [*loop, "send_batch"]),
     ]

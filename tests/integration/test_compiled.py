@@ -1,0 +1,88 @@
+"""The compiled hot path does what the sources do: the lane's own tests run on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streams.compiling import HOT, CannotCompile, compile_into
+
+PROJECT = Path(__file__).parents[2]
+#: Deliveries, duplicates, dead letters, retries, timers, and their properties under crashes and fences.
+TESTS = ("delivery", "dead_letters", "giving_up", "properties", "retries", "retry_properties", "timers")
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {**os.environ, **compile_into(tmp_path_factory.mktemp("compiled"))}
+
+
+def python(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+@needs_compiler
+def test_a_worker_with_that_environment_runs_what_was_compiled_and_its_own_application(
+    compiled: dict[str, str],
+) -> None:
+    code = "import agents.worker, streams.lane; " + "".join(
+        f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
+    )
+    ran = python({**compiled, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "x"}, "-c", code)
+    assert ran.returncode == 0, ran.stderr
+    assert [path for path in ran.stdout.split() if not path.endswith(".so")] == []
+
+
+@needs_compiler
+def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
+    files = [f"tests/lane/test_lane_{name}.py" for name in TESTS]
+    ran = python(compiled, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not kafka", *files)
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    assert " passed" in ran.stdout
+
+
+@needs_compiler
+def test_what_is_compiled_already_is_left_alone_and_changed_sources_are_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Path] = []
+    monkeypatch.setattr("streams.compiling._compile", lambda target: (calls.append(target), target.mkdir()))
+    target = tmp_path / "made"
+    environment = compile_into(target)
+    assert compile_into(target) == environment
+    assert len(calls) == 1
+    (target / "compiled-from").write_text("other sources")
+    monkeypatch.setattr("streams.compiling._compile", calls.append)
+    compile_into(target)
+    assert len(calls) == 2
+
+
+def test_without_a_compiler_it_says_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    with pytest.raises(CannotCompile, match="a C compiler"):
+        compile_into(tmp_path / "made")
+
+
+def test_the_command_prints_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    code = (
+        "import streams.compiling as c; c._compile = lambda target: None;"
+        "from streams.cli.main import main; main()"
+    )
+    ran = python(dict(os.environ), "-c", code, "compile", "--into", str(tmp_path / "made"), "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": f"{tmp_path / 'made'}{os.pathsep}{PROJECT}",
+    }
