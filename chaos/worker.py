@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from agents.choreographies import stock_first
@@ -16,11 +17,16 @@ from chaos.arming import armed_faults
 from chaos.failing import with_failures
 from chaos.notes import VERSION, schema, with_notes
 from streams.application import Application
+from streams.breaker import BreakerPolicy
 from streams.codecs import Schemas, avro
 from streams.logs import configure_logs
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
+
+#: Faults follow one another within seconds, and each must meet somebody: a breaker that stays open for a
+#: minute after one outage would keep every call from the next.
+_BREAKER = BreakerPolicy(open_for=1.0, max_open_for=2.0)
 
 
 def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
@@ -33,7 +39,7 @@ def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
             wiring,
             avro(schema, schemas),
             resources=resources,
-            delivery=settings.delivery(),
+            delivery=replace(settings.delivery(), breaker=_BREAKER),
         )
 
     gateway = HttpGateway(settings.gateway(), retries=Retries(total=settings.gateway_patience))
