@@ -59,6 +59,7 @@ class Load:
         self._under_way = 0
         self._failure: BaseException | None = None
         self._refused: list[_Sent] = []
+        self._delivering: set[asyncio.Task[None]] = set()
         self._make_codec = avro(schema, Schemas())
         self._codecs: dict[type[Message], Codec[Any]] = {}
 
@@ -95,14 +96,14 @@ class Load:
         repeated = receipts()
         for number, row in enumerate(arrivals(self._rows(), self._chance)):
             await asyncio.sleep(max(0.0, began + number / self._rate - time.time()))
-            await self._send_refused(producer)
+            self._send_refused(producer)
             purchase = self._purchases[row]
-            await self._send(producer, OrderPlaced(order=order(purchase)), f"placed-{purchase.order_id}")
+            self._send(producer, OrderPlaced(order=order(purchase)), f"placed-{purchase.order_id}")
             if number % _RECEIPT_EVERY == 0:
                 receipt = self._chance.choice(repeated)
-                await self._send(producer, receipt, f"stock-{receipt.sku}")
+                self._send(producer, receipt, f"stock-{receipt.sku}")
             if self._makes_notes and number % _NOTE_EVERY == 0:
-                await self._send_note(producer)
+                self._send_note(producer)
         self.span = (began, time.time())
 
     def _rows(self) -> Iterator[int]:
@@ -112,7 +113,7 @@ class Load:
             self.placed = row + 1
             yield row
 
-    async def _send_note(self, producer: Any) -> None:
+    def _send_note(self, producer: Any) -> None:
         if self.notes >= len(self._order_ids) * NOTES_EACH:
             return
         made = self.notes
@@ -121,39 +122,43 @@ class Load:
             made,
             *([self._chance.randint(0, made)] if self._chance.random() < _NOTE_TWICE else []),
         ):
-            await self._send(producer, note(number, self._order_ids), note_id(number))
+            self._send(producer, note(number, self._order_ids), note_id(number))
 
-    async def _send(self, producer: Any, message: Message, message_id: str) -> None:
+    def _send(self, producer: Any, message: Message, message_id: str) -> None:
         kind = type(message)
         codec = self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
         headers = new_headers(kind.TOPIC, message.key, source=SOURCE, time=time.time(), message_id=message_id)
         marked = [*headers, (FINGERPRINT, codec.fingerprint)]
-        await self._hand_over(producer, (kind.TOPIC, message.key.encode(), codec.encode(message), marked))
+        self._hand_over(producer, (kind.TOPIC, message.key.encode(), codec.encode(message), marked))
 
-    async def _hand_over(self, producer: Any, sent: _Sent) -> None:
-        topic, key, value, headers = sent
+    def _hand_over(self, producer: Any, sent: _Sent) -> None:
+        """Not awaited: aiokafka holds a sender back while an earlier batch of its partition is tried again,
+        and a partition without a leader must not stop the load of the others.
+        """
         self.sent += 1
         self._under_way += 1
-        future: asyncio.Future[Any] = await producer.send(topic, value, key=key, headers=headers)
-        future.add_done_callback(lambda done: self._done(sent, done))
+        task = asyncio.create_task(self._deliver(producer, sent))
+        self._delivering.add(task)
+        task.add_done_callback(self._delivering.discard)
 
-    def _done(self, sent: _Sent, future: asyncio.Future[Any]) -> None:
-        self._under_way -= 1
-        if future.cancelled():
-            return
-        error = future.exception()
-        if isinstance(error, KafkaError):
+    async def _deliver(self, producer: Any, sent: _Sent) -> None:
+        topic, key, value, headers = sent
+        try:
+            await producer.send_and_wait(topic, value, key=key, headers=headers)
+        except KafkaError:
             self._refused.append(sent)
-        elif error is not None:
+        except Exception as error:  # noqa: BLE001 - raised where the load is made
             self._failure = self._failure or error
+        finally:
+            self._under_way -= 1
 
-    async def _send_refused(self, producer: Any) -> None:
+    def _send_refused(self, producer: Any) -> None:
         if self._failure is not None:
             raise self._failure
         refused, self._refused = self._refused, []
         for sent in refused:
             self.again += 1
-            await self._hand_over(producer, sent)
+            self._hand_over(producer, sent)
 
     async def _until_taken(self, producer: Any) -> None:
         deadline = time.monotonic() + _TAKEN_WITHIN
@@ -161,5 +166,5 @@ class Load:
             if time.monotonic() > deadline:
                 left = self._under_way + len(self._refused)
                 raise ChaosFailed(f"the cluster did not take {left} messages within {_TAKEN_WITHIN:.0f} s")
-            await self._send_refused(producer)
+            self._send_refused(producer)
             await asyncio.sleep(_PAUSE)

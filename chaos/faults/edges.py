@@ -16,6 +16,10 @@ from chaos.schedule import Planned
 from chaos.waiting import until
 
 
+#: How long a fault may wait for somebody that it hits, in seconds.
+MEETS_WITHIN = 40.0
+
+
 async def network_cut(planned: Planned, ground: Ground) -> Happened:
     """One worker's connections to all brokers are closed, for longer than its session."""
     fault = ground.network.cut(ground.worker(planned).name)
@@ -109,9 +113,11 @@ async def _cut_off(
 async def _for_a_while(
     planned: Planned, fault: AbstractContextManager[Injected], target: str, what: str
 ) -> Happened:
+    """As planned, and until it has met somebody: beside a broker that dies, lanes stand still for a while."""
     began = time.time()
     with fault as injected:
-        await asyncio.sleep(planned.seconds)
-    if not injected.count:
-        raise ChaosFailed(f"{planned.kind} of {target} met nothing: no {what}")
-    return happened(planned, target, began, f"{injected.count} {what} in {planned.seconds:.1f} s")
+        async with lasting(planned.seconds):
+            await until(
+                lambda: injected.count, f"{planned.kind} of {target} meets any: {what}", within=MEETS_WITHIN
+            )
+    return happened(planned, target, began, f"{injected.count} {what} in {time.time() - began:.1f} s")
