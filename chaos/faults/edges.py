@@ -15,7 +15,6 @@ from chaos.records import Happened
 from chaos.schedule import Planned
 from chaos.waiting import until
 
-
 #: How long a fault may wait for somebody that it hits, in seconds.
 MEETS_WITHIN = 40.0
 
