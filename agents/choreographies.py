@@ -9,6 +9,7 @@ from agents.messages import (
     LineRefused,
     LineReleased,
     LineReserved,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -41,6 +42,11 @@ stock_keeping = (
     on(ShipLine,      inventory.ship_line),
 )
 
+#: What comes with an order goes with it, whatever becomes of the order itself.
+documents = (
+    on(OrderDocumented, shipping.pack),
+)
+
 #: Stock, payment, shipment.
 stock_first = choreography(
     on(OrderPlaced,            orders.open,    inventory.split_order),
@@ -55,6 +61,7 @@ stock_first = choreography(
     on(PaymentRefunded,        orders.note),
     on(StockReleased,          orders.note),
     *stock_keeping,
+    *documents,
 )
 
 #: Payment, stock, shipment.
@@ -71,4 +78,5 @@ payment_first = choreography(
     on(PaymentRefunded,        orders.note),
     on(StockReleased,          orders.note),
     *stock_keeping,
+    *documents,
 )

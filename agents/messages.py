@@ -8,15 +8,18 @@ from __future__ import annotations
 from typing import Any, Self
 
 from streams.message import Message
-from tables.values import Cents, Key, Order, OrderLine, Units
+from tables.values import Attachment, Cents, Key, Order, OrderLine, Units
 
 __all__ = [
+    "Attachment",
+    "DocumentsPacked",
     "LineRefused",
     "LineReleased",
     "LineReserved",
     "Order",
     "OrderCancelled",
     "OrderConfirmed",
+    "OrderDocumented",
     "OrderLine",
     "OrderPlaced",
     "PaymentCaptured",
@@ -49,6 +52,18 @@ class FailedOrderEvent(OrderEvent, frozen=True, kw_only=True):
     """Something that ends an order badly; `reason` is a word for programs, such as `out_of_stock`."""
 
     reason: str
+
+
+class Documents(Message, frozen=True, kw_only=True):
+    """About the files that came with an order. Events about the order itself do without them."""
+
+    order_id: Key
+    attachments: tuple[Attachment, ...]
+
+    @property
+    def key(self) -> str:
+        """The order's id."""
+        return self.order_id
 
 
 class LineMessage(Message, frozen=True, kw_only=True):
@@ -87,6 +102,8 @@ class OrderPlaced(OrderEvent, frozen=True, kw_only=True):
 
     TOPIC = "orders.order.placed.v1"
 
+    attachments: tuple[Attachment, ...] = ()
+
 
 class OrderConfirmed(OrderEvent, frozen=True, kw_only=True):
     """The order is paid for, and it ships: its good end."""
@@ -98,6 +115,18 @@ class OrderCancelled(FailedOrderEvent, frozen=True, kw_only=True):
     """The order comes to nothing: its other end."""
 
     TOPIC = "orders.order.cancelled.v1"
+
+
+class OrderDocumented(Documents, frozen=True, kw_only=True):
+    """An order came with files, for whoever ships it."""
+
+    TOPIC = "orders.order.documented.v1"
+
+
+class DocumentsPacked(Documents, frozen=True, kw_only=True):
+    """The files of an order are in its parcel."""
+
+    TOPIC = "shipping.documents.packed.v1"
 
 
 class StockReceived(Message, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from agents.choreographies import payment_first, stock_first
@@ -18,7 +19,9 @@ from streams.logs import configure_logs
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
+from streams.s3 import claim_checks
 
+CLAIMS = "claims"
 CHOREOGRAPHIES = {Way.STOCK_FIRST: stock_first, Way.PAYMENT_FIRST: payment_first}
 
 
@@ -30,12 +33,17 @@ def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp
             settings.layout(),
             CHOREOGRAPHIES[settings.choreography],
             avro(latest, schemas),
-            resources=resources,
+            resources={name: each for name, each in resources.items() if name != CLAIMS},
             delivery=settings.delivery(),
+            claims=resources[CLAIMS],
         )
 
     gateway = HttpGateway(settings.gateway(), retries=Retries(total=settings.gateway_patience))
-    return LaneApp(settings, bind, resources={"gateway": gateway}, faults=faults)
+    opened: dict[str, AbstractAsyncContextManager[Any]] = {
+        "gateway": gateway,
+        CLAIMS: claim_checks(settings),
+    }
+    return LaneApp(settings, bind, resources=opened, faults=faults)
 
 
 tune_process()

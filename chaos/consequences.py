@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agents.messages import (
+    DocumentsPacked,
     LineRefused,
     LineReleased,
     LineReserved,
     OrderCancelled,
     OrderConfirmed,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -68,6 +70,8 @@ CALLS: Mapping[type[Message], Calls] = {
     PaymentFailed: Calls(one_of=((OrderCancelled,),), for_each_sku=(ReleaseLine,)),
     ShipmentFailed: Calls(one_of=((OrderCancelled,), (PaymentRefunded,)), for_each_sku=(ReleaseLine,)),
     ReleaseLine: Calls(one_of=((LineReleased,),)),
+    OrderDocumented: Calls(one_of=((DocumentsPacked,),)),
+    DocumentsPacked: NOTHING,
     ShipLine: NOTHING,
     StockReceived: NOTHING,
     PaymentRefunded: NOTHING,

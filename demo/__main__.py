@@ -32,10 +32,13 @@ def command(
     kill_worker_after: Annotated[
         int | None, typer.Option(min=0, help="Kill a worker (SIGKILL) after so many settled orders.")
     ] = None,
+    attached: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the orders that come with files, 10 B to 5 MB.")
+    ] = 0.01,
     restart: Annotated[bool, typer.Option("--restart", help="Start the killed worker again.")] = False,
 ) -> None:
     """Send real orders through the application and check every order, cent and unit."""
-    plan = Plan(orders, var.absolute(), workers, choreography, kill_worker_after, restart)
+    plan = Plan(orders, var.absolute(), workers, choreography, kill_worker_after, restart, attached)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:

@@ -18,6 +18,7 @@ from demo.progress import Tally, View, watch
 from demo.purchases import purchases
 from demo.workers import Workers
 from streams.local import Stack
+from streams.s3 import claim_checks
 
 _LANES_OPEN_WITHIN = 90.0
 _STALLED_AFTER = 60.0
@@ -28,7 +29,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again."""
+    """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again.
+    `attached` is the share of orders that come with files.
+    """
 
     orders: int
     var: Path
@@ -36,6 +39,7 @@ class Plan:
     choreography: Way = Way.STOCK_FIRST
     kill_after: int | None = None
     restart: bool = False
+    attached: float = 0.0
 
 
 class Drive:
@@ -78,7 +82,7 @@ class Drive:
 
     async def _settle(self, view: View) -> None:
         bootstrap = self._stack.bootstrap
-        placing = asyncio.create_task(place_orders(bootstrap, purchases(self.plan.orders), self.tally.place))
+        placing = asyncio.create_task(self._place())
         watching = asyncio.create_task(watch(bootstrap, self.tally))
         try:
             while not self.tally.done:
@@ -95,6 +99,16 @@ class Drive:
             for task in (placing, watching):
                 task.cancel()
             await asyncio.gather(placing, watching, return_exceptions=True)
+
+    async def _place(self) -> None:
+        async with claim_checks(OrderSettings(var=self.plan.var)) as claims:
+            await place_orders(
+                self._stack.bootstrap,
+                purchases(self.plan.orders),
+                self.tally.place,
+                claims=claims,
+                attached=self.plan.attached,
+            )
 
     def _show(self, view: View, *, last: bool = False) -> None:
         view.update([worker.process.pid for worker in self._workers.alive], last=last)

@@ -6,18 +6,21 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import aiohttp
 import msgspec
 
 from agents.gateway.wire import Charged, LedgerPage, Refunded
 from agents.messages import (
+    DocumentsPacked,
     LineRefused,
     LineReleased,
     LineReserved,
     Order,
     OrderCancelled,
     OrderConfirmed,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -34,6 +37,8 @@ from agents.messages import (
 )
 from demo.purchases import Outcome
 from schemas import latest
+from streams.claim_check import claim_in
+from streams.claims import ClaimChecks
 from streams.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.envelope import ID, SOURCE
 from streams.layout import dead_letter_topic
@@ -48,6 +53,7 @@ HANDLED: tuple[type[Message], ...] = (
     LineRefused,
     LineReleased,
     LineReserved,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -71,6 +77,7 @@ _cancelled = AvroCodec(OrderCancelled, latest(OrderCancelled.TOPIC), _schemas)
 _receipt = AvroCodec(StockReceived, latest(StockReceived.TOPIC), _schemas)
 _leaving = AvroCodec(ShipLine, latest(ShipLine.TOPIC), _schemas)
 _level = AvroCodec(StockLevel, latest(STOCK.name), _schemas)
+_packed = AvroCodec(DocumentsPacked, latest(DocumentsPacked.TOPIC), _schemas)
 _PAGE = 10_000
 _LOOK_EVERY = 0.2
 
@@ -95,6 +102,7 @@ class Evidence:
         stock: the stock table, from its changelog.
         unhandled: messages not handled yet, by topic or by the handler for which they wait.
         dead_letters: dead letters, by topic.
+        packed: name and SHA-256 of each file that is in a parcel, by order, each time that it was packed.
     """
 
     settlements: list[Settlement] = field(default_factory=list)
@@ -104,6 +112,7 @@ class Evidence:
     stock: dict[str, StockLevel] = field(default_factory=dict)
     unhandled: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
+    packed: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) -> Evidence:
@@ -160,6 +169,20 @@ async def settlements(bootstrap: str) -> list[Settlement]:
     """Every one that there is by now."""
     async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
         return [settlement(record) async for record in reader.to_end()]
+
+
+async def packed(bootstrap: str, claims: ClaimChecks | None) -> dict[str, list[tuple[str, str]]]:
+    """The files in each order's parcel."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    async with TopicReader(bootstrap, [DocumentsPacked.TOPIC]) as reader:
+        async for record in reader.to_end():
+            headers = dict(record.headers)
+            by_reference = claims is not None and claim_in(headers) is not None
+            data = await claims.check_out(headers) if claims and by_reference else record.value or b""
+            parcel = _packed.decode(data, None)
+            files = [(each.name, sha256(each.data).hexdigest()) for each in parcel.attachments]
+            found.setdefault(parcel.order_id, []).extend(files)
+    return found
 
 
 async def _received(bootstrap: str) -> Counter[str]:

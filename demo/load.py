@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from agents.messages import OrderPlaced, StockReceived
 from demo.errors import DemoFailed
 from demo.evidence import make_codec, quiet
-from demo.purchases import Purchase, order, receipts
+from demo.purchases import Purchase, attachments, order, receipts
+from streams.claims import ClaimChecks
 from streams.runtime.client import Producer
 
 SOURCE = "demo"
@@ -29,10 +30,19 @@ async def receive_stock(bootstrap: str, app_id: str) -> None:
         )
 
 
-async def place_orders(bootstrap: str, purchases: Sequence[Purchase], placed: Callable[[], None]) -> None:
-    """Place an order for each purchase. Ids are fixed, so that placing one again does nothing."""
-    async with Producer(bootstrap, make_codec, source=SOURCE) as producer:
+async def place_orders(
+    bootstrap: str,
+    purchases: Sequence[Purchase],
+    placed: Callable[[], None],
+    *,
+    claims: ClaimChecks | None = None,
+    attached: float = 0.0,
+) -> None:
+    """Place an order for each purchase, a share of them with files attached, which needs `claims`. Ids are
+    fixed, so that placing one again does nothing.
+    """
+    async with Producer(bootstrap, make_codec, source=SOURCE, claims=claims) as producer:
         for purchase in purchases:
-            message = OrderPlaced(order=order(purchase))
+            message = OrderPlaced(order=order(purchase), attachments=attachments(purchase, attached))
             await producer.send(message, message_id=f"placed-{purchase.order_id}")
             placed()

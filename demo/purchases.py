@@ -14,10 +14,11 @@ from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from agents.gateway.cards import ACCEPTED, DECLINED
-from agents.messages import Order, OrderLine, StockReceived
+from agents.messages import Attachment, Order, OrderLine, StockReceived
 
 FILE = Path(__file__).parent / "data" / "cdnow_orders.csv"
 ROWS = 69_659
@@ -30,6 +31,10 @@ SOLD_OUT = tuple(f"cd-{number:03d}" for number in range(496, 501))
 MOST_LINES = 3
 SPARE = 10  # pieces of an ordinary SKU that nobody asks for, so that the shelves do not end empty
 SHORT_LINE = 2  # pieces asked of a SKU that has one
+
+#: Bytes of an attachment.
+SMALLEST, LARGEST = 10, 5_000_000
+_FILES = (("gift.png", "image/png"), ("customs.pdf", "application/pdf"))
 
 _SUPPORTED = ("US", "US", "US", "CA", "GB", "DE", "JP")
 _NOWHERE = "AQ"
@@ -94,6 +99,17 @@ def order(purchase: Purchase) -> Order:
         card=DECLINED if wanted is Outcome.DECLINED else ACCEPTED,
         country=_NOWHERE if wanted is Outcome.NOWHERE else _SUPPORTED[_draw(row, "country", len(_SUPPORTED))],
     )
+
+
+def attachments(purchase: Purchase, share: float) -> tuple[Attachment, ...]:
+    """The files that come with so large a share of the orders: of 10 B to 5 MB, small ones more often."""
+    row = purchase.row
+    if _draw(row, "attachments", 1_000_000) >= share * 1_000_000:
+        return ()
+    size = int(SMALLEST * (LARGEST / SMALLEST) ** (_draw(row, "size", 1001) / 1000))
+    name, content_type = _FILES[_draw(row, "file", len(_FILES))]
+    # Chance by the row number: the same bytes wherever they are asked for.
+    return (Attachment(name=name, content_type=content_type, data=Random(row).randbytes(size)),)
 
 
 def units_by_sku(orders: Iterable[Order]) -> Counter[str]:

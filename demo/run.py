@@ -54,6 +54,7 @@ def run(plan: Plan, console: Console) -> bool:
 def _check(plan: Plan, settings: Mapping[str, str]) -> Verdict:
     """By a process of its own, which shares nothing with the workers or with us but the directory."""
     command = [sys.executable, "-m", "demo.check", "--var", str(plan.var), "--orders", str(plan.orders)]
+    command += ["--attached", str(plan.attached)]
     try:
         ended = subprocess.run(
             [*command, "--json"],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 
 import msgspec
 
 from agents.gateway.wire import Charged, Refunded
 from demo.evidence import Evidence
-from demo.purchases import Outcome, Purchase, order, outcome, receipts, units_by_sku
+from demo.purchases import Outcome, Purchase, attachments, order, outcome, receipts, units_by_sku
 
 _SHOWN = 3
 
@@ -49,8 +50,8 @@ class Verdict(msgspec.Struct, frozen=True):
         return all(finding.passed for finding in self.findings)
 
 
-def judge(purchases: Sequence[Purchase], evidence: Evidence) -> Verdict:
-    """Hold the evidence against what the purchases call for."""
+def judge(purchases: Sequence[Purchase], evidence: Evidence, *, attached: float = 0.0) -> Verdict:
+    """Hold the evidence against what the purchases call for; `attached` is the share that came with files."""
     findings = [
         _settled_once(purchases, evidence),
         _as_called_for(purchases, evidence),
@@ -62,6 +63,8 @@ def judge(purchases: Sequence[Purchase], evidence: Evidence) -> Verdict:
         ),
         _none("no dead letters", evidence.dead_letters, "all dead letter topics are empty", "dead letters"),
     ]
+    if attached:
+        findings.append(_files(purchases, evidence, attached))
     return Verdict(findings, _figures(evidence))
 
 
@@ -161,6 +164,27 @@ def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
     found = _figures(evidence)
     says = f"{found.received:,} = {found.on_hand:,} + {found.shipped:,} pieces, over {len(came)} SKUs"
     return finding("received = on hand + shipped", wrong, says)
+
+
+def _files(purchases: Sequence[Purchase], evidence: Evidence, attached: float) -> Finding:
+    wrong: dict[str, list[str]] = defaultdict(list)
+    files, size = 0, 0
+    parcels = dict(evidence.packed)
+    for purchase in purchases:
+        put_in = attachments(purchase, attached)
+        files += len(put_in)
+        size += sum(len(each.data) for each in put_in)
+        wanted = [(each.name, sha256(each.data).hexdigest()) for each in put_in]
+        found = parcels.pop(purchase.order_id, [])
+        if len(found) < len(wanted):
+            wrong["not in their parcel"].append(purchase.order_id)
+        elif len(found) > len(wanted):
+            wrong["packed more than once"].append(purchase.order_id)
+        elif found != wanted:
+            wrong["not what was put in"].append(purchase.order_id)
+    wrong["packed but never placed"].extend(sorted(parcels))
+    says = f"{files:,} files, {size:,} bytes, by SHA-256"
+    return finding("every file came out as it was put in", wrong, says)
 
 
 def _figures(evidence: Evidence) -> Figures:

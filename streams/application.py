@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from streams.breaker import BreakerPolicy
-from streams.changes import INBOX, LANE
+from streams.changes import CLAIMS, INBOX, LANE
 from streams.choreography import AnyHandler, Choreography
+from streams.claims import ClaimChecks
 from streams.codecs import Codec, MakeCodec
 from streams.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.errors import WiringError
@@ -20,6 +21,9 @@ from streams.layout import Layout, dead_letter_topic, retry_topic
 from streams.message import Message
 from streams.ports import TP
 from streams.retry import MAX_TIERS, RetryPolicy
+
+#: Tables of the lane itself.
+_TAKEN = (INBOX, LANE, CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Delivery:
         max_message_bytes: the broker's limit for a record, rows included.
         inbox_retention: how long an id is remembered at least.
         dead_letter_retention: how long a dead letter is kept.
+        message_retention: how long the cluster keeps messages at most; the payloads of those that came by
+            reference are needed as long.
         delete_retention: how long changelogs keep tombstones; older local stores are rebuilt.
         stop_timeout: how long a commit in flight may take when the lane is stopped.
         fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
@@ -59,6 +65,7 @@ class Delivery:
     max_message_bytes: int = 1_000_000
     inbox_retention: float = 15 * 86400.0
     dead_letter_retention: float = 14 * 86400.0
+    message_retention: float = 7 * 86400.0
     delete_retention: float = 86400.0
     stop_timeout: float = 3.0
     fenced_pause: float = 3.0
@@ -66,6 +73,11 @@ class Delivery:
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     max_waiting: int = 1000
     max_waiting_bytes: int = 16 << 20
+
+    @property
+    def claim_retention(self) -> float:
+        """How long an object is kept after the last message that referred to it was read or written."""
+        return max(self.message_retention, self.dead_letter_retention, self.inbox_retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +91,16 @@ class BoundTable:
 
 @dataclass(frozen=True, slots=True)
 class BoundMessage:
-    """A message that a service sends: its codec and the headers that never change."""
+    """A message that a service sends: its codec and the headers that never change. `binary` says that its
+    payload goes to the object store whatever its size.
+    """
 
     topic: str
     codec: Codec[Any]
     headers: tuple[tuple[str, bytes], ...]
     #: Where it goes, by partition number.
     partitions: tuple[TP, ...]
+    binary: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +143,10 @@ class BoundRoute:
 
 
 class Application:
-    """All that lanes need to know. Raises WiringError when a resource that a handler names is missing."""
+    """All that lanes need to know. Raises WiringError when a resource that a handler names is missing.
+
+    Without `claims` no payload is checked in, and one that comes by reference cannot be had.
+    """
 
     def __init__(
         self,
@@ -138,19 +156,22 @@ class Application:
         *,
         resources: Mapping[str, Any] | None = None,
         delivery: Delivery | None = None,
+        claims: ClaimChecks | None = None,
     ) -> None:
         self.layout = layout
         self.wiring = wiring
+        self.claims = claims
         self.delivery = delivery or Delivery()
         resources = resources or {}
         self.tables = {
             name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
             for name, table in wiring.tables().items()
         }
-        if reserved := [name for name in self.tables if name in (INBOX, LANE) or name.startswith("_")]:
+        if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
         #: Changelog topic -> the table it belongs to, built-in ones too.
-        self.changelogs = {layout.changelog(table): table for table in [*self.tables, INBOX, LANE]}
+        built_in = (INBOX, LANE) if claims is None else _TAKEN
+        self.changelogs = {layout.changelog(table): table for table in [*self.tables, *built_in]}
         self.message_codecs = {topic: codecs(message, topic) for topic, message in wiring.messages().items()}
         bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
         #: Every handler, by name.
@@ -204,4 +225,4 @@ class Application:
         codec = self.message_codecs[message.TOPIC]
         headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
         partitions = tuple(TP(message.TOPIC, number) for number in range(self.layout.partitions))
-        return BoundMessage(message.TOPIC, codec, headers, partitions)
+        return BoundMessage(message.TOPIC, codec, headers, partitions, message.BINARY)

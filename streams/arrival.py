@@ -25,10 +25,11 @@ class Counters:
     timers: int = 0
     retries: int = 0
     waiting: int = 0
+    references_removed: int = 0
 
 
 class Arrival:
-    """A decoded message with the handlers that are still to see it."""
+    """A message with the handlers that are still to see it."""
 
     __slots__ = (
         "attempts",
@@ -50,6 +51,7 @@ class Arrival:
         self.route = route
         self.record = record
         self.envelope = envelope
+        #: None while its payload has not been fetched, and of what no handler may see.
         self.message = message
         #: The queue that it is the head of, by its local key; empty: it has just come in.
         self.queue = b""
@@ -60,3 +62,8 @@ class Arrival:
         self.error: PermanentError | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
+
+    @property
+    def lacks_payload(self) -> bool:
+        """Whether a handler is to see it once its payload has been fetched."""
+        return self.message is None and self.error is None and bool(self.handlers)

@@ -172,6 +172,10 @@ class Breaker:
         if self._succeeded >= self.policy.probes:
             self._become(State.CLOSED, now, self._succeeded)
 
+    def give_back(self, permit: Permit) -> None:
+        """A call that was allowed is not made after all: another one may."""
+        self._probes.pop(permit, None)
+
     def _become(self, state: State, now: float, calls: int = 0, failures: int = 0) -> None:
         before, self.state = self.state, state
         self._earlier = self._last

@@ -19,6 +19,7 @@ Pair = tuple[bytes, bytes]
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
 LANE = "lane"  # source positions, timers, and messages that wait
+CLAIMS = "claims"  # objects that messages refer to; only where there are claim checks
 
 POSITION = b"p"
 TIMER = b"t"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streams.blobs import Blobs
@@ -22,6 +22,8 @@ from streams.claim_check import (
 )
 
 MIB = 1 << 20
+#: Bytes that are hashed faster than a thread is asked to.
+_SMALL = 128 * 1024
 
 
 @dataclass(slots=True)
@@ -53,7 +55,8 @@ class ClaimChecks:
         blobs: the object store.
         bucket: its bucket; a reference to another one is refused, whoever sent it.
         threshold: bytes of a payload that still travels in its record.
-        max_in_flight_bytes: of uploads and downloads under way, over all callers.
+        max_in_flight_bytes: of uploads and downloads under way, over all callers; and as much again of
+            payloads in the hands of those who hold them by `held`.
         cache_bytes: of payloads kept for the next handler, or attempt, that asks for them.
     """
 
@@ -70,6 +73,9 @@ class ClaimChecks:
         self.threshold = threshold
         self.counters = ClaimCounters()
         self.in_flight = BytesInFlight(max_in_flight_bytes)
+        #: Payloads on their way to a handler, in its hands, or on their way from it. Whoever holds of these
+        #: may wait for a transfer, never the other way round.
+        self.held = BytesInFlight(max_in_flight_bytes)
         self.cache = BytesCache(cache_bytes)
         self._blobs = blobs
         self._fetches: dict[Claim, _Fetch] = {}
@@ -95,6 +101,13 @@ class ClaimChecks:
             await self._blobs.put(claim.name, data, claim.content_type)
         self.counters.checked_in += 1
         self.counters.bytes_in += len(data)
+
+    async def check_in_all(self, payloads: Sequence[tuple[Claim, bytes]]) -> None:
+        """Write several, side by side. None is under way any more when this ends or raises, as `check_in`."""
+        written = await asyncio.gather(*(self.check_in(*each) for each in payloads), return_exceptions=True)
+        for error in written:
+            if error is not None:
+                raise error
 
     async def check_out(self, headers: Mapping[str, bytes]) -> bytes:
         """The payload that a message with these headers refers to, verified.
@@ -141,6 +154,9 @@ class ClaimChecks:
     async def _fetch(self, claim: Claim) -> bytes:
         async with self.in_flight.of(claim.size):
             data = await self._blobs.get(claim.name, at_most=claim.size + 1)
-            await asyncio.to_thread(verify, claim, data)
+            if claim.size > _SMALL:
+                await asyncio.to_thread(verify, claim, data)
+            else:
+                verify(claim, data)
         self.cache.put(claim, data)
         return data

@@ -23,12 +23,17 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 #: Bytes that a row's value begins with: the fingerprint of its writer's schema, not in hexadecimal.
 FINGERPRINT_SIZE = 8
+#: Avro has bytes; JSON would have them in base64.
+_BYTES = (bytes,)
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
 
 
 class Codec(Protocol[T]):
-    """Encodes values of one type. `fingerprint` names the schema it writes, 16 hexadecimal digits."""
+    """Encodes values of one type, as bytes of a media type. `fingerprint` names the schema it writes, 16
+    hexadecimal digits.
+    """
 
+    content_type: str
     fingerprint: bytes
     schema: str
 
@@ -37,6 +42,9 @@ class Codec(Protocol[T]):
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """The value. Raises Undecodable, or UnknownSchema when the writer's schema is not known yet."""
+
+    def require(self, fingerprint: bytes | None) -> None:
+        """What `decode` raises for this fingerprint, before there are any bytes."""
 
 
 class Schemas:
@@ -70,6 +78,8 @@ def fingerprint_of(schema: str) -> str:
 class AvroCodec(Generic[T]):
     """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema."""
 
+    content_type = "application/avro"
+
     def __init__(self, kind: type[T], schema: str, schemas: Schemas) -> None:
         self.schema = schema
         self.fingerprint = schemas.add(schema).encode()
@@ -83,7 +93,7 @@ class AvroCodec(Generic[T]):
         """Raises Unencodable when the value does not fit its own schema."""
         out = BytesIO()
         try:
-            fastavro.schemaless_writer(out, self._parsed, msgspec.to_builtins(value))
+            fastavro.schemaless_writer(out, self._parsed, msgspec.to_builtins(value, builtin_types=_BYTES))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Unencodable(f"{type(value).__name__} does not fit its schema: {error}") from error
         return out.getvalue()
@@ -104,6 +114,10 @@ class AvroCodec(Generic[T]):
             raise Undecodable(f"{self._kind.__name__}: {len(data) - source.tell()} bytes too many at the end")
         return value
 
+    def require(self, fingerprint: bytes | None) -> None:
+        """Raises Undecodable or UnknownSchema."""
+        self._writer(fingerprint or self.fingerprint)
+
     def _writer(self, fingerprint: bytes) -> Any:
         if fingerprint not in self._writers:
             if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
@@ -116,6 +130,7 @@ class AvroCodec(Generic[T]):
 class JsonCodec(Generic[T]):
     """JSON by msgspec, checked against the type. It has no writer's schema to resolve."""
 
+    content_type = "application/json"
     schema = ""
     fingerprint = b"0" * 16
 
@@ -131,6 +146,9 @@ class JsonCodec(Generic[T]):
             return self._decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Undecodable(f"{self._kind.__name__}: {error}") from error
+
+    def require(self, fingerprint: bytes | None) -> None:
+        """JSON needs none."""
 
 
 #: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.

@@ -334,7 +334,8 @@ class Lane:
                     break
             if stale:
                 self.store.apply(stale, {})
-            if pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0)):
+            tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))
+            if pipeline.keep_house(self._clock.now()) or tried:
                 self._wake.set()
             await self._clock.sleep(TIMER_INTERVAL)
             if not self.backlog and not self._reopening.failing:

@@ -1,7 +1,7 @@
 """From a record to what its handlers decided: the middle of the lane, without any I/O of its own.
 
 Records of one partition number are taken in arrival order. Sync handlers run at once. A key with an async
-handler under way holds its later messages back; other keys go on.
+handler or a payload under way holds its later messages back; other keys go on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from streams.application import Application, BoundHandler, BoundRoute, BoundTabl
 from streams.arrival import Arrival, Counters
 from streams.breaker import Permit
 from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
+from streams.claim_check import DATAREF
 from streams.codecs import decode_row
 from streams.envelope import SOURCE, Envelope, headers_size
 from streams.errors import (
     HandlerFailed,
-    KeyMismatch,
-    MessageExpired,
     MissingHeader,
     PermanentError,
     TooLarge,
@@ -31,21 +30,21 @@ from streams.errors import (
     Undecodable,
     UnknownSchema,
 )
-from streams.gate import UNASKED, Gate
+from streams.gate import UNASKED
+from streams.heads import Heads
 from streams.inbox import Inbox
+from streams.payloads import NeedsUpload, Payloads, Prepared, Unfinished, require_key, require_reference
 from streams.ports import TP, Batch, Clock, Outgoing, Record, Store
 from streams.queues import Queues
+from streams.references import References
 from streams.retries import Retries
 from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences
 from streams.table import MAX_KEY_BYTES, row_key
 from streams.timers import Due, timer_key
-from streams.waiting import Queue, Reason, handler_of
 
 #: What a record's batch takes beside it, in bytes.
 FRAME = 128
-#: Heads of queues run in one go, before other lanes and what comes in have their turn.
-RETRIES_AT_ONCE = 200
 
 log = structlog.get_logger(__name__)
 
@@ -74,27 +73,31 @@ class Pipeline:
         self._clock = clock
         self._progress = progress
         self._busy: dict[bytes, deque[Arrival]] = {}
+        #: Messages that may still be taken of what is fetched or handled in the background.
+        self._free = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
         self._stager = Stager(app, self.overlay, counters)
-        self._queues = Queues(store, self.overlay)
-        self._retries = Retries(app, self._queues, self._stager)
+        queues = Queues(store, self.overlay)
+        self._retries = Retries(app, queues, self._stager)
         self._gates = self._retries.gates
-        self._tried = 0
-        self._may_try = 0
-        self._reserved = 0
-        self._turn = 0
+        self._payloads = Payloads(app.claims)
+        self._references = None
+        if app.claims is not None:
+            kept = app.delivery.claim_retention
+            self._references = References(store, self.overlay, app.claims.bucket, kept)
+        self._heads = Heads(app, queues, self._gates, self.sequences, self._busy, self._tell_once)
         self._retries.load(clock.now())
 
     @property
     def in_flight(self) -> int:
-        """Keys with an async handler under way."""
+        """Keys with an async handler or a payload under way."""
         return len(self._busy)
 
     @property
     def room_in_flight(self) -> int:
         """How many keys more new messages may begin; a part is left to heads that were due and found none."""
-        return self._app.delivery.max_in_flight - self.in_flight - self._reserved
+        return self._app.delivery.max_in_flight - self.in_flight - self._heads.reserved
 
     async def close(self) -> None:
         """Cancel what is under way; its effects were never staged."""
@@ -113,15 +116,14 @@ class Pipeline:
         if not records:
             self.sequences.pass_by(batch.tp, batch.next_offset)
             return None
-        room = len(records)
-        if route.is_async:
-            room = min(room, self.room_in_flight)
+        self._free = self.room_in_flight
+        room = min(len(records), self._free) if route.is_async else len(records)
         self._stager.at(self._clock.now())
         arrivals: list[Arrival] = []
         taken = 0
+        self.waiting.discard(batch.tp)
         while taken < room and self._take(batch, records[taken], route, arrivals):
             taken += 1
-        (self.waiting.add if taken < room else self.waiting.discard)(batch.tp)
         if route.inbox:
             self._check_inbox(batch.tp.partition, arrivals)
         for arrival in arrivals:
@@ -129,7 +131,9 @@ class Pipeline:
         return None if taken == len(records) else Batch(batch.tp, records[taken:], batch.next_offset)
 
     def _take(self, batch: Batch, record: Record, route: BoundRoute, arrivals: list[Arrival]) -> bool:
-        """Give a record its place in the order; False when it has to wait for its schema."""
+        """Give a record its place in the order; False when it has to wait: for its schema, or, if its payload
+        is to be fetched, for others.
+        """
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, len(record.value or b""))
@@ -142,13 +146,18 @@ class Pipeline:
                 raise TooLarge(f"its key has {len(record.key)} bytes, the limit is {MAX_KEY_BYTES}")
             if route.outside and (home := self._app.layout.partition_of(record.key)) != record.partition:
                 self._forward(entry, record, home)
+            elif not record.value and DATAREF in envelope.headers:
+                if self._free <= 0:
+                    return False
+                arrivals.append(self._referring(entry, route, record, envelope))
             else:
                 message = route.codec.decode(record.value, envelope.fingerprint)
-                if route.outside and (key := _key_of(message)) != record.key:
-                    raise KeyMismatch(f"it is about {key!r}, its key is {record.key!r}")
+                if route.outside:
+                    require_key(message, record.key)
                 arrivals.append(Arrival(entry, route, record, envelope, message))
         except UnknownSchema as error:
             self._tell_once(error)
+            self.waiting.add(batch.tp)
             return False
         except PermanentError as error:
             self._stager.bury(entry, route, record, error, handler="")
@@ -157,6 +166,13 @@ class Pipeline:
         if is_last:
             self.sequences.end_of_batch(batch.tp, entry)
         return True
+
+    def _referring(self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope) -> Arrival:
+        """A message whose payload is fetched when its turn comes."""
+        require_reference(route, envelope)
+        self._free -= 1
+        self._stager.refer(entry, record)
+        return Arrival(entry, route, record, envelope, None)
 
     def _tell_once(self, error: UnknownSchema) -> None:
         if error.fingerprint not in self._told:
@@ -170,6 +186,7 @@ class Pipeline:
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
         entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
+        self._stager.refer(entry, record)
         entry.done = True
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
@@ -198,26 +215,35 @@ class Pipeline:
         key = arrival.record.key or b""
         if key in self._busy:
             self._busy[key].append(arrival)
-        elif arrival.route.is_async and arrival.handlers:
-            self._busy[key] = deque([arrival])
-            task = asyncio.create_task(self._run_queue(key))
-            self._tasks.add(task)
-            task.add_done_callback(self._finished)
-        else:
-            following: Arrival | None = arrival
-            while following is not None:
-                self._run(following)
-                following = self._after(following)
+            return
+        unfinished: Unfinished | None = None
+        if not (arrival.route.is_async and arrival.handlers):
+            while arrival.message is not None or not arrival.lacks_payload:
+                if (unfinished := self._run(arrival)) is not None:
+                    break
+                if (following := self._after(arrival)) is None:
+                    return
+                arrival = following
+        # The rest is for the background: later messages of the key wait for it.
+        self._busy[key] = deque([arrival])
+        task = asyncio.create_task(self._run_queue(key, unfinished))
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
 
-    async def _run_queue(self, key: bytes) -> None:
+    async def _run_queue(self, key: bytes, unfinished: Unfinished | None) -> None:
         """Run a key's messages one after the other until none is left."""
         queue = self._busy[key]
         while queue:
             arrival = queue.popleft()
-            if arrival.route.is_async:
+            if unfinished is not None or (arrival.message is None and arrival.lacks_payload):
+                async with self._payloads.room(arrival, unfinished):
+                    await self._run_async(arrival, unfinished)
+                unfinished = None
+            elif arrival.route.is_async:
                 await self._run_async(arrival)
-            else:
-                self._run(arrival)
+            elif (unfinished := self._run(arrival)) is not None:
+                queue.appendleft(arrival)
+                continue
             if (following := self._after(arrival)) is not None:
                 queue.append(following)
             if queue:
@@ -229,7 +255,8 @@ class Pipeline:
         if not task.cancelled():
             self._progress(task.exception())
 
-    def _run(self, arrival: Arrival) -> None:
+    def _run(self, arrival: Arrival) -> Unfinished | None:
+        """Run the handlers at once, up to one whose outcome has a payload that is to be written first."""
         for handler, inbox_key in arrival.handlers:
             clear = self._gates[handler.name].clear
             permit, attempts = (
@@ -240,6 +267,10 @@ class Pipeline:
                 try:
                     outcome = self._call(arrival, handler)
                     self._stager.stage(arrival, handler, outcome, inbox_key)
+                except NeedsUpload as upload:
+                    names = [each.name for each, _ in arrival.handlers]
+                    arrival.handlers = arrival.handlers[names.index(handler.name) :]
+                    return Unfinished(permit, attempts, upload.size)
                 except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
                     raise
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
@@ -249,20 +280,28 @@ class Pipeline:
                     self._succeeded(arrival, handler, permit)
                     break
         self._done(arrival)
+        return None
 
-    async def _run_async(self, arrival: Arrival) -> None:
+    async def _run_async(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
         for handler, inbox_key in arrival.handlers:
-            clear = self._gates[handler.name].clear
-            permit, attempts = (
-                UNASKED if clear else self._admit(arrival, handler, inbox_key),
-                arrival.attempts,
-            )
+            if unfinished is None:
+                clear = self._gates[handler.name].clear
+                permit, attempts = (
+                    UNASKED if clear else self._admit(arrival, handler, inbox_key),
+                    arrival.attempts,
+                )
+            else:
+                (permit, attempts, _), unfinished = unfinished, None
             while permit is not None:
                 try:
+                    if arrival.message is None and not await self._fetch(arrival, handler, inbox_key, permit):
+                        break
                     outcome = self._call(arrival, handler)
                     if handler.is_async:
                         outcome = await outcome
-                    self._stager.stage(arrival, handler, outcome, inbox_key)
+                    prepared = self._stager.stage(arrival, handler, outcome, inbox_key, ())
+                    if prepared is not None:
+                        await self._write(arrival.entry, prepared)
                 except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
                     raise
                 except (Exception, asyncio.CancelledError) as error:
@@ -275,13 +314,29 @@ class Pipeline:
                     break
         self._done(arrival)
 
+    async def _fetch(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, permit: Permit
+    ) -> bool:
+        """Give a message its payload. False: now that it has it, it waits behind others of its order."""
+        await self._payloads.fetch(arrival)
+        return not self._retries.sort_in(arrival, handler, inbox_key, permit, self._at_now())
+
+    async def _write(self, entry: Entry, prepared: Prepared) -> None:
+        """Write the payloads of an outcome, and only then stage it."""
+        await self._payloads.write(prepared.uploads)
+        if removed := self._stager.put_prepared(entry, prepared):
+            self._append(entry.partition, removed)
+
     def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
         now = self._at_now()
         if not arrival.queue:
             return self._retries.admit(arrival, handler, inbox_key, now)
+        permit = arrival.permit
         if arrival.error is not None:
             self._retries.give_up(arrival, handler, inbox_key, arrival.error, arrival.attempts, now)
-        return arrival.permit
+        elif permit is not None and self._retries.sort_in(arrival, handler, inbox_key, permit, now):
+            return None
+        return permit
 
     def _succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit) -> None:
         if permit is UNASKED:
@@ -315,17 +370,7 @@ class Pipeline:
 
     def _after(self, arrival: Arrival) -> Arrival | None:
         """Whoever has waited behind a message that waited itself, if it may run now."""
-        if not arrival.queue or self._tried >= self._may_try or self._is_full:
-            return None
-        handler = self._app.handlers[handler_of(arrival.queue[2:]).decode()]
-        queue = self._queues.get(arrival.queue)
-        if queue is None or queue.reason is not Reason.NEXT:
-            return None
-        return self._head(handler, arrival.queue, queue, self._at_now())
-
-    @property
-    def _is_full(self) -> bool:
-        return self.sequences.held_bytes >= self._app.delivery.max_backlog_bytes
+        return self._heads.after(arrival, self._at_now()) if arrival.queue else None
 
     def _call(self, arrival: Arrival, handler: BoundHandler) -> Any:
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
@@ -352,76 +397,15 @@ class Pipeline:
             ) from error
 
     def retry(self, room: int) -> int:
-        """Run heads of queues that are due, `room` messages at most; returns how many. Handlers take turns
-        in being first.
-        """
-        now = self._at_now()
-        self._tried = self._reserved = 0
-        self._may_try = min(room, RETRIES_AT_ONCE)
-        self._turn += 1
-        names = list(self._gates)
-        first = self._turn % len(names) if names else 0
-        for name in (*names[first:], *names[:first]):
-            gate = self._gates[name]
-            gate.tell(now)
-            if gate.queues and gate.breaker.allowed_from <= now:
-                self._retry(gate, self._app.handlers[name], now)
-        return self._tried
+        """Run heads of queues that are due, `room` messages at most; returns how many."""
+        with closing(self._heads.due(room, self._at_now())) as due:
+            for arrival in due:
+                self._dispatch(arrival)
+        return self._heads.tried
 
     def tidy(self) -> None:
         """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
-        for name in self._gates:
-            for _ in self._queues.due(name, self._clock.now()):
-                pass
-
-    def _retry(self, gate: Gate, handler: BoundHandler, now: float) -> None:
-        most = self._app.delivery.max_in_flight
-        share = self._tried + max(1, (self._may_try - self._tried) // 2)
-        with closing(self._queues.due(gate.handler, now)) as heads:
-            for local, queue in heads:
-                if self._is_full or self._tried >= min(share, self._may_try):
-                    return
-                if local in gate.running:
-                    continue
-                if handler.is_async and self.in_flight >= most:
-                    self._reserved = max(1, most // 4)
-                    return
-                arrival = self._head(handler, local, queue, now)
-                if arrival is not None:
-                    self._dispatch(arrival)
-                elif gate.breaker.allowed_from > now:
-                    return
-
-    def _head(self, handler: BoundHandler, local: bytes, queue: Queue, now: float) -> Arrival | None:
-        """The first message of a queue, on its way; None: not now."""
-        gate, waiting = self._gates[handler.name], self._queues.head(local, queue)
-        route = self._app.routes.get(waiting.topic)
-        if route is None or handler not in route.handlers:
-            log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
-            gate.running.add(local)  # until a version that knows what to do with it
-            return None
-        entry = Entry(waiting.partition, None, 0, len(waiting.value))
-        arrival = Arrival(entry, route, waiting, Envelope(waiting), None)
-        arrival.queue, arrival.attempts = local, queue.attempts
-        arrival.handlers = ((handler, None),)
-        try:
-            deadline = arrival.envelope.deadline
-            if deadline is not None and deadline < now:
-                raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
-            arrival.message = route.codec.decode(waiting.value, arrival.envelope.fingerprint)
-        except UnknownSchema as error:
-            self._tell_once(error)
-            return None
-        except PermanentError as error:
-            arrival.error = error  # given up in its turn: what came before it is not staged yet
-        else:
-            arrival.permit = gate.breaker.acquire(now)
-            if arrival.permit is None:
-                return None
-        self._tried += 1
-        gate.running.add(local)
-        self.sequences.add(entry)
-        return arrival
+        self._heads.tidy(self._clock.now())
 
     def fire(self, due: Due) -> bool:
         """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may
@@ -431,13 +415,21 @@ class Pipeline:
             return False
         if timer_key(due.name) in self._busy:
             return False
-        self.sequences.add(self._stager.fire(due, self._clock.now()))
+        self.sequences.add(self._stager.fire(due, self._at_now()))
         return True
 
+    def keep_house(self, now: float) -> bool:
+        """Stage a step of what keeps and removes references, at `now`; True when there was something to."""
+        if self._references is None:
+            return False
+        changes = self._references.step(now)
+        for partition, some in changes.items():
+            self._append(partition, some)
+        self.counters.references_removed = self._references.removed
+        return bool(changes)
 
-def _key_of(message: Any) -> bytes:
-    try:
-        key: str = message.key
-        return key.encode()
-    except Exception as error:
-        raise KeyMismatch(f"what it is about cannot be told: {error!r}") from error
+    def _append(self, partition: int, changes: Sequence[Change]) -> None:
+        entry = Entry(partition, None, 0)
+        self._stager.put(entry, changes)
+        entry.done = True
+        self.sequences.add(entry)

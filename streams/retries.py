@@ -79,19 +79,45 @@ class Retries:
     ) -> Permit | None:
         """Whether the handler may see the message now; None: it waits, or had to become a dead letter."""
         gate = self.gates[handler.name]
-        local = self._local(arrival, handler)
-        if local in gate.queues:
-            self._stand_behind(arrival, handler, inbox_key, local)
-            return None
+        for local in (_unsorted(arrival, handler), self._local(arrival, handler)):
+            if local in gate.queues:
+                self._stand_behind(arrival, handler, inbox_key, local)
+                return None
         permit = gate.breaker.acquire(now)
         if permit is None:
             self._begin(arrival, handler, inbox_key, Reason.BREAKER, now)
         return permit
 
+    def sort_in(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        permit: Permit,
+        now: float,
+    ) -> bool:
+        """Whether the message has to go behind others after all. Its ordering key is known only with its
+        payload: one that waits for that holds all of its message key, and is sorted in when it has its turn.
+        The permit goes back, for nothing was tried with it.
+        """
+        if handler.order_by is None or arrival.message is None:
+            return False
+        gate, unsorted = self.gates[handler.name], _unsorted(arrival, handler)
+        if arrival.queue not in (b"", unsorted):
+            return False
+        local = self._local(arrival, handler)
+        if local == unsorted or local not in gate.queues:
+            return False
+        self._stand_behind(arrival, handler, inbox_key, local)
+        gate.breaker.give_back(permit)
+        if arrival.queue:
+            self._leave(arrival, gate, now)
+        return True
+
     def _local(self, arrival: Arrival, handler: BoundHandler) -> bytes:
         """The local key of the queue that the message would wait in."""
         order = b""
-        if handler.order_by is not None:
+        if handler.order_by is not None and arrival.message is not None:
             try:
                 order = handler.order_by(arrival.message).encode()
             except Exception:
@@ -161,7 +187,8 @@ class Retries:
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(self._stager.now * 1000), b"waits"))
         self._stager.put(arrival.entry, changes)
-        self._counters.waiting += 1
+        if not arrival.queue:  # else it has been counted
+            self._counters.waiting += 1
         return True
 
     # -- after an attempt -------------------------------------------------------------------------------
@@ -315,6 +342,11 @@ class Retries:
             offset=arrival.record.offset,
             id=arrival.envelope.id,
         )
+
+
+def _unsorted(arrival: Arrival, handler: BoundHandler) -> bytes:
+    """The local key of the queue of what has no ordering key but its message key, or none yet."""
+    return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"")
 
 
 def _ms(seconds: float) -> int:

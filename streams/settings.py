@@ -7,15 +7,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streams.application import Delivery
+from streams.claim_check import DEFAULT_THRESHOLD
 from streams.errors import SettingsError
 from streams.inbox import DAY, check_retention
 from streams.layout import Layout
 from streams.retry import RetryPolicy, longest_path
+
+#: What the local stack's S3 is asked with: no secret.
+LOCAL_KEYS = ("local", "local-secret")
+LOCAL_BUCKET = "event-payloads"
+
+
+class Bucket(NamedTuple):
+    """Where payloads are kept; an empty endpoint is Amazon's, empty keys are found by the client itself."""
+
+    name: str
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str
 
 
 class Settings(BaseSettings):
@@ -65,6 +81,23 @@ class Settings(BaseSettings):
     )
     inbox_retention_days: float = Field(default=15.0, gt=0)
     dead_letter_retention_days: float = Field(default=14.0, gt=0)
+    message_retention_days: float = Field(
+        default=7.0, gt=0, description="how long the cluster keeps messages at most; for their payloads"
+    )
+    s3_bucket: str = Field(
+        default="", description="for large payloads; empty: that of the local stack, or none without one"
+    )
+    s3_endpoint: str = Field(default="", description="URL of a store that is not Amazon's")
+    s3_region: str = Field(default="", description="empty: what the machine says")
+    s3_access_key: str = Field(default="", description="empty: what the machine says", repr=False)
+    s3_secret_key: str = Field(default="", repr=False)
+    claim_threshold: int = Field(
+        default=DEFAULT_THRESHOLD, ge=1, description="bytes of a payload that still travels in its record"
+    )
+    claim_bytes_in_flight: int = Field(
+        default=64 << 20, ge=1, description="bytes of payloads on their way, and as many in handlers' hands"
+    )
+    claim_cache_bytes: int = Field(default=32 << 20, ge=0, description="payloads kept for the next handler")
 
     def layout(self) -> Layout:
         """The application's cut. Raises SettingsError."""
@@ -89,6 +122,7 @@ class Settings(BaseSettings):
             max_message_bytes=self.max_message_bytes,
             inbox_retention=inbox,
             dead_letter_retention=dead_letters,
+            message_retention=self.message_retention_days * DAY,
             fenced_pause=self.heartbeat * 1.5,
             retry=retry,
         )
@@ -100,6 +134,18 @@ class Settings(BaseSettings):
             raise SettingsError(
                 f"retry_delays is {self.retry_delays!r}: give seconds, such as 10,60,300"
             ) from None
+
+    def bucket(self) -> Bucket | None:
+        """Where large payloads go; None when neither a setting nor a running local stack says."""
+        if self.s3_bucket:
+            keys = self.s3_access_key, self.s3_secret_key
+            return Bucket(self.s3_bucket, self.s3_endpoint, *keys, self.s3_region)
+        try:
+            processes = self.local_stack().get("processes", {})
+        except SettingsError:
+            return None
+        found = processes.get("s3") if isinstance(processes, dict) else None
+        return Bucket(LOCAL_BUCKET, str(found["url"]), *LOCAL_KEYS, "") if found else None
 
     def brokers(self) -> str:
         """Where Kafka is. Raises SettingsError when neither a setting nor a running local stack says."""

@@ -7,14 +7,17 @@ from typing import Any
 
 from streams.application import Application, BoundHandler, BoundMessage, BoundRoute
 from streams.arrival import Arrival, Counters
-from streams.changes import Change
+from streams.changes import CLAIMS, Change
+from streams.claim_check import VALUE, with_claim
 from streams.codecs import encode_row
 from streams.dead_letters import dead_letter
 from streams.envelope import ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
 from streams.errors import TooLarge, WiringError
 from streams.inbox import Inbox
 from streams.outcome import Outcome
+from streams.payloads import NeedsUpload, Prepared, Upload, Uploads
 from streams.ports import TP, Outgoing, Record
+from streams.references import reference, reference_in
 from streams.staging import Entry, Overlay
 from streams.table import row_key
 from streams.timers import Due, remove_timer, set_timer, timer_name
@@ -32,6 +35,9 @@ class Stager:
         self._app = app
         self._overlay = overlay
         self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._claims = app.claims
+        #: Up to so many bytes a message needs no closer look.
+        self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
         self._time = b""
 
     def at(self, now: float) -> None:
@@ -40,9 +46,17 @@ class Stager:
         self._time = rfc3339(now).encode()
 
     def stage(
-        self, arrival: Arrival, handler: BoundHandler, outcome: Outcome, inbox_key: bytes | None
-    ) -> None:
-        """Everything is encoded and its size checked before any of it is staged (design rule 8)."""
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        outcome: Outcome,
+        inbox_key: bytes | None,
+        uploads: Uploads = None,
+    ) -> Prepared | None:
+        """Everything is encoded and its size checked before any of it is staged (design rule 8). Where
+        payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
+        is raised.
+        """
         record, entry = arrival.record, arrival.entry
         key = record.key or b""
         changes = [self._change(handler, name, row, arrival) for name, row in outcome.rows.items()]
@@ -50,12 +64,14 @@ class Stager:
         if outcome.send or outcome.timers:
             caused = arrival.envelope.caused()
             for index, message in enumerate(outcome.send):
-                bound, outgoing = self._outgoing(handler, message, arrival, caused, index)
+                bound, outgoing, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
                 same = outgoing.key == key
                 partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
                 sends.append((bound.partitions[partition], outgoing))
             for index, timer in enumerate(outcome.timers, len(outcome.send)):
-                bound, outgoing = self._outgoing(handler, timer.message, arrival, caused, index)
+                bound, outgoing, uploads = self._outgoing(
+                    handler, timer.message, arrival, caused, index, uploads, timer.due
+                )
                 name = timer_name(handler.name_bytes, key, timer.name)
                 change = set_timer(name, timer.due, bound.topic, outgoing)
                 if change.value is not None and len(change.key) + len(change.value) > self._limit:
@@ -64,8 +80,29 @@ class Stager:
         changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(self.now * 1000), outcome.note.encode()[:200]))
+        if uploads:
+            return Prepared(changes, sends, uploads)
         self.put(entry, changes)
         entry.sends.extend(sends)
+        return None
+
+    def put_prepared(self, entry: Entry, prepared: Prepared) -> list[Change]:
+        """Stage an outcome of which the payloads are written now. Returns references that an entry which was
+        staged meanwhile, and is committed later, removes: they are to be written after it.
+        """
+        names = [reference(upload.claim.name, upload.needed) for upload in prepared.uploads]
+        staged = [(name, self._overlay.get(CLAIMS, entry.prefix + name.key)) for name in names]
+        self.put(entry, [*prepared.changes, *names])
+        entry.sends.extend(prepared.sends)
+        return [name for name, change in staged if change is not None and change.value is None]
+
+    def refer(self, entry: Entry, record: Record | Outgoing) -> None:
+        """What a record refers to, if anything, is needed from now on for as long as any message."""
+        if self._claims is None or record.value:
+            return
+        change = reference_in(dict(record.headers), self._claims.bucket, self.now)
+        if change is not None:
+            self.put(entry, [change])
 
     def put(self, entry: Entry, changes: Sequence[Change]) -> None:
         """Add changes to an entry, and let later reads see them."""
@@ -94,7 +131,10 @@ class Stager:
         arrival: Arrival,
         caused: Sequence[tuple[str, bytes]],
         index: int,
-    ) -> tuple[BoundMessage, Outgoing]:
+        uploads: Uploads,
+        needed: float = 0.0,
+    ) -> tuple[BoundMessage, Outgoing, Uploads]:
+        """A message as it is sent; with it `uploads`, to which its payload is added if it is to be one."""
         bound = handler.sends.get(type(message))
         if bound is None:
             raise WiringError(
@@ -107,9 +147,36 @@ class Stager:
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
         size = len(key) + len(value)
-        if size + outside > self._limit // 2 and size + headers_size(headers) > self._limit:
+        outgoing = Outgoing(key, value, headers)
+        if size + outside > self._small or bound.binary:
+            outgoing, uploads = self._fitted(
+                handler, bound, message, outgoing, uploads, max(self.now, needed)
+            )
+        return bound, outgoing, uploads
+
+    def _fitted(
+        self,
+        handler: BoundHandler,
+        bound: BoundMessage,
+        message: Any,
+        outgoing: Outgoing,
+        uploads: Uploads,
+        needed: float,
+    ) -> tuple[Outgoing, Uploads]:
+        """A message that is large or binary, as a record that may have it: by reference where that is due."""
+        key, value, headers = outgoing.key or b"", outgoing.value or b"", outgoing.headers
+        claims, rest = self._claims, len(key) + headers_size(headers)
+        if claims is not None and claims.is_due(len(value), rest, limit=self._limit, binary=bound.binary):
+            if uploads is None:
+                raise NeedsUpload(len(value))
+            own_id = dict(headers)[ID].decode()
+            claim = claims.claim(bound.topic, own_id, value, bound.codec.content_type)
+            uploads = (*uploads, Upload(claim, value, needed))
+            headers, value = with_claim(headers, claim), VALUE
+            rest = len(key) + headers_size(headers)
+        if len(value) + rest > self._limit:
             raise self._too_large(handler, type(message).__name__, value)
-        return bound, Outgoing(key, value, headers)
+        return Outgoing(key, value, headers), uploads
 
     def give_up(
         self,
@@ -148,6 +215,7 @@ class Stager:
             retries=max(attempts - 1, 0),
         )
         entry.sends.append((TP(route.dead_letters, 0), letter))
+        self.refer(entry, record)
 
     def fire(self, due: Due, now: float) -> Entry:
         """An entry that sends a due timer's message and takes the timer away."""
@@ -161,6 +229,7 @@ class Stager:
         outgoing = Outgoing(key, due.outgoing.value, headers)
         entry.sends.append((TP(due.topic, self._app.layout.partition_of(key)), outgoing))
         self.put(entry, [remove_timer(due.name)])
+        self.refer(entry, outgoing)
         entry.done = True
         self.counters.timers += 1
         return entry

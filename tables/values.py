@@ -23,6 +23,20 @@ class OrderLine(msgspec.Struct, frozen=True, kw_only=True):
     units: Units
 
 
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that comes with an order, such as a gift picture or a customs document.
+
+    Attributes:
+        name: the file's name.
+        content_type: what its bytes are, a media type.
+        data: its bytes.
+    """
+
+    name: str
+    content_type: str
+    data: bytes
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What the customer asked for; it never changes.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agents.messages import (
     OrderCancelled,
     OrderConfirmed,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -24,14 +25,18 @@ from tables.orders import ORDERS, TrackedOrder
 service = Service("orders")
 
 
-@service.handler(tracked=ORDERS)
+@service.handler(sends=[OrderDocumented], tracked=ORDERS)
 def open(  # noqa: A001 - read as orders.open
     event: OrderPlaced, tracked: TrackedOrder | None, *, envelope: Envelope
 ) -> Outcome:
-    """Begin an order; placed again, it stays what it was."""
+    """Begin an order; placed again, it stays what it was. Its files go to shipping."""
     if tracked is not None:
         return nothing("it was placed before")
-    return outcome(tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)))
+    files = OrderDocumented(order_id=event.key, attachments=event.attachments)
+    return outcome(
+        tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)),
+        send=[files] if event.attachments else [],
+    )
 
 
 @service.handler(tracked=ORDERS)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from agents.messages import PaymentCaptured, ShipmentFailed, ShipmentScheduled, StockReserved
+from agents.messages import (
+    DocumentsPacked,
+    OrderDocumented,
+    PaymentCaptured,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReserved,
+)
 from agents.shipping.model import UNSUPPORTED_DESTINATION, ships_to
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
@@ -26,3 +33,9 @@ def schedule(event: PaymentCaptured | StockReserved, shipment: Shipment | None) 
         shipment=Shipment(status="scheduled", country=order.country),
         send=[ShipmentScheduled(order=order)],
     )
+
+
+@service.handler(sends=[DocumentsPacked])
+def pack(event: OrderDocumented) -> Outcome:
+    """Put an order's files into its parcel."""
+    return outcome(send=[DocumentsPacked(order_id=event.order_id, attachments=event.attachments)])

@@ -6,12 +6,12 @@ import sys
 
 import typer
 
-from streams.cli import compiling, stack
+from streams.cli import claims, compiling, stack
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
     name="steadfaust",
-    help="Reliable messaging on Faust: the local stack, and compiled workers.",
+    help="Reliable messaging on Faust: the local stack, compiled workers, and what operators do.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -20,6 +20,7 @@ app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
 app.command("compile")(compiling.compile_hot_path)
+app.add_typer(claims.app, name="claims")
 
 
 def main() -> None:

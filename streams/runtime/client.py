@@ -14,8 +14,10 @@ from typing import Any, Self
 from aiokafka import AIOKafkaProducer
 
 from streams.changes import LANE, QUEUE, split_lane_key
+from streams.claim_check import VALUE, with_claim
+from streams.claims import ClaimChecks
 from streams.codecs import Codec, MakeCodec
-from streams.envelope import FINGERPRINT, new_headers
+from streams.envelope import FINGERPRINT, ID, headers_size, new_headers
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.layout import changelog_topic
 from streams.message import Message
@@ -29,21 +31,33 @@ _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
 _DELIVERY_TIMEOUT = 120.0
 _IN_DOUBT = 5.0
+#: What a record takes beside key, value and headers, in bytes; generous.
+_OVERHEAD = 512
 
 
 class Producer:
     """Sends messages that begin something; use it `async with`, which also waits for what is under way.
 
-    `source` is the CloudEvents source: ids are unique within it.
+    `source` is the CloudEvents source: ids are unique within it. With `claims`, payloads that are too large
+    for a record, or marked binary, are checked in; `limit` is the largest record in bytes.
     """
 
     def __init__(
-        self, bootstrap: str, codecs: MakeCodec, *, source: str, options: KafkaOptions | None = None
+        self,
+        bootstrap: str,
+        codecs: MakeCodec,
+        *,
+        source: str,
+        options: KafkaOptions | None = None,
+        claims: ClaimChecks | None = None,
+        limit: int = 1_000_000,
     ) -> None:
         self._connection = (options or KafkaOptions()).connection(bootstrap)
         self._make_codec = codecs
         self._codecs: dict[type[Message], Codec[Any]] = {}
         self._source = source
+        self._claims = claims
+        self._limit = limit - _OVERHEAD
         self._failure: BaseException | None = None
         self._producer: Any = None
 
@@ -65,9 +79,10 @@ class Producer:
             await self._producer.stop()
 
     async def send(self, message: Message, *, message_id: str = "") -> None:
-        """Hand a message over; without an id it gets a new one. The key decides the partition (murmur2).
+        """Hand a message over; without an id it gets a new one. The key decides the partition (murmur2). A
+        payload that is checked in has been written when this returns.
 
-        Raises ClusterUnavailable when an earlier one was not taken.
+        Raises ClusterUnavailable when an earlier one was not taken, BlobsUnavailable when its payload is not.
         """
         self._raise_failure()
         kind = type(message)
@@ -75,12 +90,14 @@ class Producer:
         headers = new_headers(
             kind.TOPIC, message.key, source=self._source, time=time.time(), message_id=message_id
         )
-        sent: asyncio.Future[Any] = await self._producer.send(
-            kind.TOPIC,
-            codec.encode(message),
-            key=message.key.encode(),
-            headers=[*headers, (FINGERPRINT, codec.fingerprint)],
-        )
+        headers.append((FINGERPRINT, codec.fingerprint))
+        key, value = message.key.encode(), codec.encode(message)
+        claims, rest = self._claims, len(key) + headers_size(headers)
+        if claims is not None and claims.is_due(len(value), rest, limit=self._limit, binary=kind.BINARY):
+            claim = claims.claim(kind.TOPIC, dict(headers)[ID].decode(), value, codec.content_type)
+            await claims.check_in(claim, value)
+            headers, value = with_claim(headers, claim), VALUE
+        sent: asyncio.Future[Any] = await self._producer.send(kind.TOPIC, value, key=key, headers=headers)
         sent.add_done_callback(self._done)
 
     async def flush(self) -> None:

@@ -35,6 +35,11 @@ class S3Blobs:
         self._client = options.client()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="s3")
 
+    @property
+    def bucket(self) -> str:
+        """Its name."""
+        return self._options.bucket
+
     async def put(self, name: str, data: bytes, content_type: str) -> None:
         """Write an object. What was altered on the way is refused by S3, and raises BlobsUnavailable."""
         await self._run(f"write {name}", _put, self._options.bucket, name, data, content_type)

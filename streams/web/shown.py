@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streams.application import Application, BoundTable
-from streams.changes import INBOX, LANE, POSITIONS, TIMERS
+from streams.changes import CLAIMS, INBOX, LANE, POSITIONS, TIMERS
 from streams.codecs import FINGERPRINT_SIZE, decode_row, describe
 from streams.envelope import rfc3339
 from streams.errors import Undecodable, UnknownSchema
@@ -58,7 +58,9 @@ class ShownTable:
 
 def shown_tables(app: Application, local: Iterable[str]) -> list[ShownTable]:
     """The application's tables, then the lane's own; `local` names what the stores have."""
-    names = [*app.tables, POSITIONS, TIMERS, *sorted(name for name in local if _INBOX_BUCKET.match(name))]
+    claims = [] if app.claims is None else [CLAIMS]
+    buckets = sorted(name for name in local if _INBOX_BUCKET.match(name))
+    names = [*app.tables, POSITIONS, TIMERS, *claims, *buckets]
     return [shown_table(app, name) for name in names]
 
 
@@ -75,6 +77,9 @@ def shown_table(app: Application, name: str) -> ShownTable:
     if name == TIMERS:
         about = "messages that are sent when they are due"
         return ShownTable(name, about, layout.changelog(LANE), True, _timer)
+    if name == CLAIMS and app.claims is not None:
+        about = "objects that messages refer to, each with the last time that it was needed"
+        return ShownTable(name, about, layout.changelog(CLAIMS), True, _claim)
     if (match := _INBOX_BUCKET.match(name)) is not None:
         length = bucket_length(app.delivery.inbox_retention)
         about = f"ids of messages handled in the {length / 86400:g} days since {_day(int(match[1]) * length)}"
@@ -110,6 +115,10 @@ def _timer(changelog_key: bytes, data: bytes) -> Fields:
     due = rfc3339(int.from_bytes(data[:8], "big") / 1000)
     value = {"due": due, "topic": _decode_timer(data[8:]).topic, "handler": text_of(handler)}
     return Fields(text_of(key), text_of(name), value)
+
+
+def _claim(changelog_key: bytes, data: bytes) -> Fields:
+    return Fields(text_of(changelog_key), "", {"needed": rfc3339(int.from_bytes(data, "big") / 1000)})
 
 
 def _inbox_entry(changelog_key: bytes, note: bytes) -> Fields:

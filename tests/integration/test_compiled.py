@@ -14,8 +14,21 @@ import pytest
 from streams.compiling import HOT, CannotCompile, compile_into
 
 PROJECT = Path(__file__).parents[2]
-#: Deliveries, duplicates, dead letters, retries, timers, and their properties under crashes and fences.
-TESTS = ("delivery", "dead_letters", "giving_up", "properties", "retries", "retry_properties", "timers")
+#: Deliveries, duplicates, dead letters, retries, timers, claim checks, and their properties under crashes and
+#: fences.
+TESTS = (
+    "claims",
+    "claims_waiting",
+    "claim_properties",
+    "delivery",
+    "dead_letters",
+    "giving_up",
+    "properties",
+    "references",
+    "retries",
+    "retry_properties",
+    "timers",
+)
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 

@@ -7,6 +7,7 @@ whose annotations must be real, not text.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
+from hashlib import sha256
 from operator import or_
 from typing import Any, ClassVar
 
@@ -185,6 +186,92 @@ def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:
         colour: str
 
     return Coloured if wants_colour else Made
+
+
+@dataclass(frozen=True)
+class Carrying:
+    """Parcels of any size: what is sent in, and what it is passed on as and read again."""
+
+    wiring: Choreography
+    sent: type[Message]
+    kept: type[Message]
+    hooks: Hooks
+    resources: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.sent.TOPIC
+
+    @property
+    def output(self) -> str:
+        return self.kept.TOPIC
+
+
+def carrying(
+    prefix: str, *, ask: Ask | None = None, order_by: Callable[[Any], str] | None = None
+) -> Carrying:
+    """Count parcels by key and pass their text on; a second handler reads what was passed on, and counts it
+    beside a digest of all texts. With `ask` the first handler is async and waits for it.
+    """
+
+    class Sent(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.parcel.sent.v1"
+        k: str
+        i: int
+        text: str = ""
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    class Kept(Message, frozen=True):
+        TOPIC: ClassVar[str] = f"{prefix}.parcel.kept.v1"
+        k: str
+        i: int
+        n: int
+        text: str = ""
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    hooks = Hooks(passed=lambda event: str(event.text))
+    service = Service("bench")
+    counts, read = Table("counts", Count), Table("read", Count)
+    keeper = service.handler(sends=(Kept,), order_by=order_by, count=counts)
+
+    def decide(event: Sent, count: Count | None) -> Outcome:
+        n = 1 if count is None else count.n + 1
+        return outcome(count=Count(n=n), send=[Kept(k=event.k, i=event.i, n=n, text=hooks.passed(event))])
+
+    if ask is None:
+
+        @keeper
+        def keep(event: Sent, count: Count | None) -> Outcome:
+            hooks.calls.append((event.k, event.i))
+            hooks.before(event)
+            return decide(event, count)
+
+    else:
+
+        @keeper
+        async def keep(event: Sent, count: Count | None, *, ask: Ask) -> Outcome:
+            hooks.calls.append((event.k, event.i))
+            await ask(event.k, event.i)
+            return decide(event, count)
+
+    @service.handler(row=read)
+    def note(event: Kept, row: Count | None) -> Outcome:
+        row = row or Count(n=0)
+        return outcome(row=Count(n=row.n + 1, text=chained(row.text, event.text)))
+
+    wiring = choreography(on(Sent, keep), on(Kept, note))
+    return Carrying(wiring, Sent, Kept, hooks, {} if ask is None else {"ask": ask})
+
+
+def chained(digest: str, text: str) -> str:
+    """A digest of all texts so far, in their order."""
+    return sha256((digest + text).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from streams.application import Application, Delivery
+from streams.claims import ClaimChecks
 from streams.codecs import MakeCodec, json_without_schema
 from streams.envelope import new_headers
 from streams.lane import Lane
@@ -87,6 +88,7 @@ class World:
         partitions: int = 2,
         lanes: int = 1,
         codecs: MakeCodec = json_without_schema,
+        claims: ClaimChecks | None = None,
         **delivery: Any,
     ) -> Application:
         small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
@@ -96,6 +98,7 @@ class World:
             codecs,
             resources=workload.resources,
             delivery=Delivery(**{**small, **delivery}),
+            claims=claims,
         )
         self.machine = self.stores()
         await self._start()

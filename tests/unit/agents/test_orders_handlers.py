@@ -2,8 +2,10 @@ import pytest
 from shop import NOON, order
 
 from agents.messages import (
+    Attachment,
     OrderCancelled,
     OrderConfirmed,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -23,6 +25,16 @@ PENDING = TrackedOrder(order=ORDER)
 
 def happened(event, detail: str = "") -> HistoryEntry:
     return HistoryEntry(type=event.TOPIC, time=NOON.time, detail=detail)
+
+
+def test_the_files_of_an_order_go_to_shipping_once_and_not_into_its_row() -> None:
+    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
+    event = OrderPlaced(order=ORDER, attachments=files)
+    outcome = orders.open(event, None, envelope=NOON)
+    assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
+    assert outcome.rows["tracked"].order == ORDER
+    assert not orders.open(event, outcome.rows["tracked"], envelope=NOON).send
+    assert not orders.open(OrderPlaced(order=ORDER), None, envelope=NOON).send
 
 
 def test_an_order_begins_pending() -> None:

@@ -1,7 +1,15 @@
 import pytest
 from shop import order
 
-from agents.messages import PaymentCaptured, ShipmentFailed, ShipmentScheduled, StockReserved
+from agents.messages import (
+    Attachment,
+    DocumentsPacked,
+    OrderDocumented,
+    PaymentCaptured,
+    ShipmentFailed,
+    ShipmentScheduled,
+    StockReserved,
+)
 from agents.shipping import handlers as shipping
 from agents.shipping.model import DESTINATIONS
 from tables.shipments import Shipment
@@ -30,6 +38,12 @@ def test_an_order_is_decided_on_once(status) -> None:
     outcome = shipping.schedule(StockReserved(order=HOME), Shipment(status=status, country="US"))
     assert not outcome.rows
     assert not outcome.send
+
+
+def test_what_comes_with_an_order_goes_into_its_parcel() -> None:
+    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
+    outcome = shipping.pack(OrderDocumented(order_id="o-1", attachments=files))
+    assert outcome.send == [DocumentsPacked(order_id="o-1", attachments=files)]
 
 
 def test_destinations_are_two_capitals() -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 
 import msgspec
 import pytest
 
 from agents.gateway.wire import Charged, Refunded
 from demo.evidence import Evidence, Settlement
-from demo.purchases import ORDINARY, SHORT, Outcome, order, outcome, purchases, receipts, units_by_sku
+from demo.purchases import (
+    ORDINARY,
+    SHORT,
+    Outcome,
+    attachments,
+    order,
+    outcome,
+    purchases,
+    receipts,
+    units_by_sku,
+)
 from demo.verdict import Verdict, judge
 from tables.stock import StockLevel
 
@@ -49,6 +60,44 @@ def good() -> Evidence:
             received=receipt.units, on_hand=receipt.units - shipped, shipped=shipped
         )
     return evidence
+
+
+ATTACHED = 0.05
+
+
+def packed() -> dict[str, list[tuple[str, str]]]:
+    """Each order's files, once and untouched."""
+    return {
+        purchase.order_id: [(each.name, sha256(each.data).hexdigest()) for each in files]
+        for purchase in BOUGHT
+        if (files := attachments(purchase, ATTACHED))
+    }
+
+
+def test_files_are_checked_by_digest_each_once() -> None:
+    evidence = good()
+    evidence.packed = packed()
+    assert 5 < len(evidence.packed) < 50
+    assert judge(BOUGHT, evidence, attached=ATTACHED).passed
+    one, other, *_ = evidence.packed
+    for spoiled in (
+        {**packed(), one: []},
+        {**packed(), one: packed()[one] * 2},
+        {**packed(), one: [(packed()[one][0][0], "0" * 64)]},
+        {**packed(), "o-unknown": packed()[one]},
+        {**packed(), one: packed()[other], other: packed()[one]},
+    ):
+        evidence.packed = spoiled
+        assert failed(judge(BOUGHT, evidence, attached=ATTACHED)) == {"every file came out as it was put in"}
+
+
+def test_files_are_of_all_sizes_and_the_same_each_time() -> None:
+    sizes = [len(each.data) for p in BOUGHT for each in attachments(p, 1.0)]
+    assert len(sizes) == len(BOUGHT)
+    assert min(sizes) < 100
+    assert max(sizes) > 4_000_000
+    assert attachments(BOUGHT[7], 1.0) == attachments(BOUGHT[7], 1.0)
+    assert attachments(BOUGHT[7], 0.0) == ()
 
 
 def failed(verdict: Verdict) -> set[str]:

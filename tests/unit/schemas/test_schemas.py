@@ -47,7 +47,7 @@ def parts(schema: Any) -> Iterator[dict[str, Any]]:
 def round_trip(value: Any, schema: dict[str, Any]) -> Any:
     buffer = BytesIO()
     parsed = fastavro.parse_schema(schema)
-    fastavro.schemaless_writer(buffer, parsed, msgspec.to_builtins(value))
+    fastavro.schemaless_writer(buffer, parsed, msgspec.to_builtins(value, builtin_types=(bytes,)))
     buffer.seek(0)
     return msgspec.convert(fastavro.schemaless_reader(buffer, parsed, None), type(value))
 

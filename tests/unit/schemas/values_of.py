@@ -21,6 +21,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.integers(min_value=-LONG_MAX if ge is None else ge, max_value=LONG_MAX)
         case inspect.StrType(min_length=shortest):
             return st.text(min_size=shortest or 0)
+        case inspect.BytesType():
+            return st.binary()
         case inspect.LiteralType(values=values):
             return st.sampled_from(values)
         case inspect.VarTupleType(item_type=item):

@@ -124,6 +124,19 @@ def test_probes_that_never_report_make_room_for_others() -> None:
     assert breaker.acquire(NOW + 70) is None
 
 
+def test_a_probe_that_is_given_back_says_nothing_and_makes_room_for_another() -> None:
+    breaker = opened()
+    probes = [allowed(breaker, NOW + 10) for _ in range(3)]
+    breaker.give_back(probes[0])
+    assert breaker.allowed_from == 0
+    probes[0] = allowed(breaker, NOW + 10)
+    assert breaker.acquire(NOW + 10) is None
+    for probe in probes:
+        assert breaker.state is State.HALF_OPEN
+        breaker.record(probe, ok=True, now=NOW + 11)
+    assert breaker.state is State.CLOSED
+
+
 def test_a_probe_that_was_taken_for_lost_may_still_report() -> None:
     breaker = opened()
     late = allowed(breaker, NOW + 10)
@@ -312,6 +325,14 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
             self.ended_closed()
         else:
             self.ended_half_open(ok=ok)
+
+    @precondition(lambda self: any(not each.ended for each in self.calls))
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        """As if it had never been asked for; one of an earlier state as well."""
+        given = data.draw(st.sampled_from([each for each in self.calls if not each.ended]))
+        self.breaker.give_back(given.permit)
+        self.calls.remove(given)
 
     def ended_closed(self) -> None:
         start = self.now - self.policy.window

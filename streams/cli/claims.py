@@ -1,0 +1,122 @@
+"""`steadfaust claims sweep`: delete objects that no message refers to any more.
+
+The clients of S3 and Kafka take a second to load, so they are loaded by what needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+import typer
+
+from streams.changes import CLAIMS
+from streams.claims_sweep import SweepReport, Verdict, sweep
+from streams.errors import SettingsError, SteadfaustError
+from streams.inbox import DAY
+from streams.settings import Settings
+
+app = typer.Typer(help="Payloads in the object store.", no_args_is_help=True)
+
+UNFINISHED = 2
+"""Exit status when something outside did not answer: what was deleted until then were orphans."""
+
+
+@app.callback()
+def _claims() -> None:
+    """Payloads in the object store."""
+
+
+@app.command("sweep")
+def sweep_claims(
+    *,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them; without this, only count.")] = False,
+    grace: Annotated[
+        float | None,
+        typer.Option(help="Days for which an object is left alone; not under the messages' retention."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Find objects that no message refers to and that are older than the grace period.
+
+    Exit status 0 when it came to its end, 1 when a setting is wrong, 2 when S3 or Kafka did not answer.
+    """
+    settings = Settings()
+    seconds = grace_of(settings, grace)
+    quiet = as_json or not sys.stderr.isatty()
+    try:
+        report = asyncio.run(_sweep(settings, seconds, delete=delete, quiet=quiet))
+    except SettingsError:
+        raise
+    except SteadfaustError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(UNFINISHED) from error
+    typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(lines(report, delete=delete)))
+
+
+def grace_of(settings: Settings, days: float | None) -> float:
+    """The grace period in seconds. Raises SettingsError when a message may be unread for longer than that:
+    what a client has sent is named by a row only when a lane has read it.
+    """
+    least = settings.message_retention_days
+    if days is not None and days < least:
+        raise SettingsError(
+            f"a grace period of {days:g} days is under the retention of messages ({least:g} days): a payload"
+            " could be deleted before its message is read. Give more, or set"
+            " STEADFAUST_MESSAGE_RETENTION_DAYS to what the topics have"
+        )
+    return (least if days is None else days) * DAY
+
+
+def lines(report: SweepReport, *, delete: bool) -> list[str]:
+    """The report for people."""
+    found = [
+        f"{verdict:<11}{tally.objects:>10,}{tally.bytes:>18,}" for verdict, tally in report.found.items()
+    ]
+    deleted = report.deleted
+    end = (
+        f"deleted    {deleted.objects:>10,}{deleted.bytes:>18,}"
+        if delete
+        else "nothing was deleted: --delete"
+    )
+    return [f"{'':<11}{'objects':>10}{'bytes':>18}", *found, end]
+
+
+async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool) -> SweepReport:
+    from streams.s3 import blobs_of
+
+    blobs = blobs_of(settings)
+    if blobs is None:
+        raise SettingsError("there is no object store: set STEADFAUST_S3_BUCKET, or start the local stack")
+
+    def progress(report: SweepReport) -> None:
+        if not quiet:
+            orphans = report.found[Verdict.ORPHAN].objects
+            deleted = report.deleted.objects
+            typer.echo(
+                f"\r{report.names:,} names, {orphans:,} orphans, {deleted:,} deleted", nl=False, err=True
+            )
+
+    try:
+        names = referenced(settings)
+        report = await sweep(blobs, names, now=time.time, grace=grace, delete=delete, progress=progress)
+    finally:
+        await blobs.close()
+        if not quiet:
+            typer.echo("", err=True)
+    return report
+
+
+async def referenced(settings: Settings) -> AsyncIterator[str]:
+    """The objects that rows of any lane name, up to the ends that the changelog has now."""
+    from streams.runtime.client import TopicReader
+
+    changelog = settings.layout().changelog(CLAIMS)
+    async with TopicReader(settings.brokers(), [changelog]) as reader:
+        async for record in reader.to_end():
+            if record.value is not None:
+                yield (record.key or b"").decode()

@@ -1,0 +1,151 @@
+"""The heads of queues: which of those that wait have their turn, within the lane's bounds (design rule 11).
+
+Handlers take turns in being first, and none takes all of the room while others have something due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+
+import structlog
+
+from streams.application import Application, BoundHandler
+from streams.arrival import Arrival
+from streams.envelope import Envelope
+from streams.errors import MessageExpired, PermanentError, UnknownSchema
+from streams.gate import Gate
+from streams.payloads import refers, require_reference
+from streams.queues import Queues
+from streams.staging import Entry, Sequences
+from streams.waiting import Queue, Reason, handler_of
+
+#: Heads of queues run in one go, before other lanes and what comes in have their turn.
+RETRIES_AT_ONCE = 200
+
+log = structlog.get_logger(__name__)
+
+
+class Heads:
+    """Those of a lane. One that is given out is on its way: it has its place in the order, and must run.
+
+    Attributes:
+        tried: how many were given out since the last look at what is due.
+        reserved: keys in flight that are left to heads which were due and found none.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        queues: Queues,
+        gates: Mapping[str, Gate],
+        sequences: Sequences,
+        busy: Mapping[bytes, object],
+        tell: Callable[[UnknownSchema], None],
+    ) -> None:
+        """`busy` has the keys in flight; `tell` is called with a schema that a head waits for."""
+        self.tried = 0
+        self.reserved = 0
+        self._app = app
+        self._queues = queues
+        self._gates = gates
+        self._sequences = sequences
+        self._busy = busy
+        self._tell = tell
+        self._may_try = 0
+        self._turn = 0
+
+    def due(self, room: int, now: float) -> Generator[Arrival, None, None]:
+        """Heads that are due at `now` (epoch seconds), `room` messages at most with those that follow them.
+        Each is to be dispatched before the next one is asked for.
+        """
+        self.tried = self.reserved = 0
+        self._may_try = min(room, RETRIES_AT_ONCE)
+        self._turn += 1
+        names = list(self._gates)
+        first = self._turn % len(names) if names else 0
+        for name in (*names[first:], *names[:first]):
+            gate = self._gates[name]
+            gate.tell(now)
+            if gate.queues and gate.breaker.allowed_from <= now:
+                yield from self._due(gate, self._app.handlers[name], now)
+
+    def after(self, arrival: Arrival, now: float) -> Arrival | None:
+        """Whoever has waited behind the head of a queue, if it may run now."""
+        if self.tried >= self._may_try or self._is_full:
+            return None
+        local = arrival.queue
+        handler = self._app.handlers[handler_of(local[2:]).decode()]
+        queue = self._queues.get(local)
+        if queue is None or queue.reason is not Reason.NEXT:
+            return None
+        if arrival.record.key not in self._busy and self._finds_none_free(handler, local, queue):
+            return None
+        return self._head(handler, local, queue, now)
+
+    def tidy(self, now: float) -> None:
+        """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
+        for name in self._gates:
+            for _ in self._queues.due(name, now):
+                pass
+
+    def _due(self, gate: Gate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
+        share = self.tried + max(1, (self._may_try - self.tried) // 2)
+        with closing(self._queues.due(gate.handler, now)) as heads:
+            for local, queue in heads:
+                if self._is_full or self.tried >= min(share, self._may_try):
+                    return
+                if local in gate.running:
+                    continue
+                if self._finds_none_free(handler, local, queue):
+                    self.reserved = max(1, self._app.delivery.max_in_flight // 4)
+                    return
+                arrival = self._head(handler, local, queue, now)
+                if arrival is not None:
+                    yield arrival
+                elif gate.breaker.allowed_from > now:
+                    return
+
+    @property
+    def _is_full(self) -> bool:
+        return self._sequences.held_bytes >= self._app.delivery.max_backlog_bytes
+
+    def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
+        """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
+        if len(self._busy) < self._app.delivery.max_in_flight:
+            return False
+        return handler.is_async or refers(self._queues.head(local, queue))
+
+    def _head(self, handler: BoundHandler, local: bytes, queue: Queue, now: float) -> Arrival | None:
+        """The first message of a queue, on its way; None: not now."""
+        gate, waiting = self._gates[handler.name], self._queues.head(local, queue)
+        route = self._app.routes.get(waiting.topic)
+        if route is None or handler not in route.handlers:
+            log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
+            gate.running.add(local)  # until a version that knows what to do with it
+            return None
+        entry = Entry(waiting.partition, None, 0, len(waiting.value))
+        arrival = Arrival(entry, route, waiting, Envelope(waiting), None)
+        arrival.queue, arrival.attempts = local, queue.attempts
+        arrival.handlers = ((handler, None),)
+        try:
+            deadline = arrival.envelope.deadline
+            if deadline is not None and deadline < now:
+                raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
+            if refers(waiting):
+                require_reference(route, arrival.envelope)
+            else:
+                arrival.message = route.codec.decode(waiting.value, arrival.envelope.fingerprint)
+        except UnknownSchema as error:
+            self._tell(error)
+            return None
+        except PermanentError as error:
+            arrival.error = error  # given up in its turn: what came before it is not staged yet
+        else:
+            arrival.permit = gate.breaker.acquire(now)
+            if arrival.permit is None:
+                return None
+        self.tried += 1
+        gate.running.add(local)
+        self._sequences.add(entry)
+        return arrival

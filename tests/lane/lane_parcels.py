@@ -1,0 +1,127 @@
+"""Parcels: messages with payloads of any size, a bucket for the large ones, and an independent check."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lane_checker import check_positions, latest
+from lane_failing import PATIENT, QUICK, waiting
+from lane_workloads import Carrying, chained
+from lane_worlds import BOUND, Post, World
+
+from streams.changes import CLAIMS
+from streams.claim_check import PREFIX, claim_in, claim_of, with_claim
+from streams.claims import ClaimChecks
+from streams.envelope import new_headers
+from streams.ports import Record
+from streams.table import split_row_key
+from streams.testing.blobs import MemoryBlobs
+
+BUCKET = "event-payloads"
+#: Bytes of a payload from which on it goes by reference.
+THRESHOLD = 1000
+
+
+class Parcels:
+    """A world with a bucket, and what was sent through it."""
+
+    def __init__(self, world: World, work: Carrying, *, in_flight: int = 1 << 20, blobs: Any = None) -> None:
+        """`blobs` is a bucket in memory unless given."""
+        self.world = world
+        self.work = work
+        self.blobs = blobs or MemoryBlobs(BUCKET, now=world.clock.now, sleep=world.clock.sleep)
+        self.checks = ClaimChecks(
+            self.blobs, bucket=BUCKET, threshold=THRESHOLD, max_in_flight_bytes=in_flight, cache_bytes=0
+        )
+        self.sent: dict[str, list[str]] = {}
+
+    async def start(self, **delivery: Any) -> None:
+        await self.world.start(
+            self.work, claims=self.checks, **{"retry": QUICK, "breaker": PATIENT, **delivery}
+        )
+
+    async def post(self, key: str, i: int, size: int = 0) -> Post:
+        """A parcel as a client sends it, by reference when it is large. Its text tells it from all others."""
+        text = f"{key}-{i}:".ljust(size, "x")
+        self.sent.setdefault(key, []).append(text)
+        post = await self.made(key, i, text)
+        await self.world.post(post)
+        return post
+
+    async def made(self, key: str, i: int, text: str) -> Post:
+        topic = self.work.sent.TOPIC
+        codec = self.world.app.message_codecs[topic]
+        data = codec.encode(self.work.sent(k=key, i=i, text=text))
+        headers = new_headers(topic, key, source="outside", time=1e9, message_id=f"{key}-{i}")
+        if len(data) > THRESHOLD:
+            claim = claim_of(BUCKET, topic, f"{key}-{i}", data)
+            await self.blobs.put(claim.name, data, claim.content_type)
+            headers, data = with_claim(headers, claim), b""
+        return self.world.raw(topic, key, data, headers)
+
+    async def settled(self) -> None:
+        """Wait until all has been handled, also what waits, and what that sent as well."""
+        for topic in (self.work.sent.TOPIC, self.work.kept.TOPIC):
+            await self.world.settled(topic)
+            async with asyncio.timeout(BOUND):
+                while await waiting(self.world):
+                    await self.world._tick()
+
+    async def payload(self, record: Record) -> bytes:
+        """A record's payload, wherever it is."""
+        claim = claim_in(dict(record.headers))
+        if claim is None:
+            return record.value or b""
+        assert record.value == b""
+        self.blobs.slow = 0.0
+        return await self.blobs.get(claim.name)
+
+    async def passed_on(self) -> list[dict[str, Any]]:
+        """What the first handler sent, in order for each partition."""
+        return [json.loads(await self.payload(r)) for r in await self.world.records(self.work.kept.TOPIC)]
+
+    async def row(self, table: str, key: str) -> dict[str, Any]:
+        for (_, row), value in (await latest(self.world, table)).items():
+            if split_row_key(row)[0] == key.encode():
+                found: dict[str, Any] = json.loads(value[8:])
+                return found
+        return {"n": 0, "text": ""}
+
+    async def named(self) -> set[str]:
+        """The objects that rows name."""
+        return {name.decode() for _, name in await latest(self.world, CLAIMS)}
+
+    async def check(self, *, dead: Sequence[str] = (), order_of: Callable[[int], str] = lambda _: "") -> None:
+        """Every parcel has been handled once, in order and byte for byte, but for `dead` ones by their texts;
+        and whatever a message refers to is there and named by a row.
+        """
+        out = await self.passed_on()
+        for key, texts in self.sent.items():
+            wanted = [text for text in texts if text not in dead]
+            found = [(each["n"], each["text"]) for each in out if each["k"] == key]
+            assert [n for n, _ in found] == list(range(1, len(wanted) + 1)), key
+            assert ordered([text for _, text in found], order_of) == ordered(wanted, order_of), key
+            digest = ""
+            for _, text in found:
+                digest = chained(digest, text)
+            assert await self.row("read", key) == {"n": len(wanted), "text": digest}
+        named = await self.named()
+        there = {blob.name async for blob in self.blobs.scan(PREFIX)}
+        for topic in self.world.app.sources:
+            for record in await self.world.records(topic):
+                if (claim := claim_in(dict(record.headers))) is not None:
+                    assert claim.name in named
+                    assert dead or claim.name in there
+        await check_positions(self.world, self.world.app.sources)
+
+
+def ordered(texts: Sequence[str], order_of: Callable[[int], str]) -> dict[str, list[str]]:
+    """The texts of a key's parcels by what those are ordered by."""
+    orders: dict[str, list[str]] = {}
+    for text in texts:
+        number = int(text.partition(":")[0].partition("-")[2])
+        orders.setdefault(order_of(number), []).append(text)
+    return orders

@@ -1,0 +1,486 @@
+"""Payloads that are too large for a record travel by reference, and no handler sees the difference: not its
+order, not an outage of the object store, not a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from lane_checker import check_store, counts, dead_letters, latest
+from lane_failing import PATIENT, QUICK
+from lane_parcels import BUCKET, THRESHOLD, Parcels
+from lane_workloads import carrying
+from lane_worlds import FakeWorld, World
+
+from streams.breaker import BreakerPolicy
+from streams.claim_check import DATAREF, SHA256, claim_in, with_claim
+from streams.claims import ClaimChecks
+from streams.errors import UnknownSchema
+from streams.layout import retry_topic
+from streams.retry import RetryPolicy
+from streams.testing.blobs import MemoryBlobs
+from streams.testing.faults import LaneKilled
+
+LARGE, SMALL = 50_000, 10
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+
+
+async def begun(world: World, **options: Any) -> Parcels:
+    """A world with parcels, in which no lane runs yet."""
+    parcels = Parcels(world, carrying(world.name))
+    await parcels.start(**options)
+    return parcels
+
+
+async def finish(parcels: Parcels, lane: Any) -> None:
+    """Settle, stop, and check everything."""
+    await parcels.settled()
+    await lane.stop()
+    await parcels.check()
+    await check_store(parcels.world)
+
+
+def by_reference(record: Any) -> bool:
+    return DATAREF in dict(record.headers)
+
+
+# -- there and back -----------------------------------------------------------------------------------------
+
+
+async def test_what_is_large_goes_by_reference_and_handlers_see_the_payload(world: World) -> None:
+    parcels = await begun(world)
+    for i, size in enumerate([SMALL, LARGE, SMALL, LARGE]):
+        await parcels.post("a", i, size)
+    lane = await world.open()
+    await finish(parcels, lane)
+    out = await world.records(parcels.work.kept.TOPIC)
+    assert [by_reference(record) for record in out] == [False, True, False, True]
+    headers = dict(out[1].headers)
+    claim = claim_in(headers)
+    assert claim is not None
+    assert (claim.bucket, claim.size > LARGE) == (BUCKET, True)
+    assert claim.name.startswith(f"events/{parcels.work.kept.TOPIC}/{headers['ce_id'].decode()}-")
+    assert parcels.blobs.content_type(claim.name) == "application/json"
+    assert dict(out[0].headers).keys() < headers.keys()
+
+
+async def test_a_sync_handler_may_make_much_of_little(world: World) -> None:
+    parcels = await begun(world)
+    parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
+    posts = [await parcels.post(key, i) for i in range(3) for key in "ab"]
+    lane = await world.open()
+    await parcels.settled()
+    await lane.stop()
+    out = await parcels.passed_on()
+    texts = [*parcels.sent["a"], *parcels.sent["b"]]
+    assert sorted(each["text"].rstrip(".") for each in out) == sorted(texts)
+    assert all(by_reference(record) for record in await world.records(parcels.work.kept.TOPIC))
+    assert await counts(world) == {"a": 3, "b": 3}
+    assert parcels.checks.counters.checked_in == len(posts)
+
+
+async def test_an_async_handler_sees_payloads_and_sends_them(world: World) -> None:
+    async def ask(key: str, i: int) -> None:
+        await asyncio.sleep(0)
+
+    parcels = Parcels(world, carrying(world.name, ask=ask))
+    await parcels.start()
+    for i in range(4):
+        for key in "abc":
+            await parcels.post(key, i, LARGE if i % 2 else SMALL)
+    lane = await world.open()
+    await finish(parcels, lane)
+
+
+async def test_a_message_marked_binary_goes_by_reference_however_small(fake: FakeWorld) -> None:
+    parcels = Parcels(fake, carrying(fake.name))
+    parcels.work.kept.BINARY = True
+    await parcels.start()
+    await parcels.post("a", 0)
+    lane = await fake.open()
+    await finish(parcels, lane)
+    assert all(by_reference(record) for record in await fake.records(parcels.work.kept.TOPIC))
+
+
+async def test_the_order_of_a_key_holds_whatever_the_sizes_and_other_keys_pass(world: World) -> None:
+    parcels = await begun(world)
+    for i, size in enumerate([LARGE, SMALL, SMALL, LARGE, SMALL]):
+        await parcels.post("a", i, size)
+    for i in range(5):
+        await parcels.post("b", i, SMALL)
+    parcels.blobs.slow = 0.3
+    lane = await world.open()
+    await world.until(lambda: ("b", 4) in parcels.work.hooks.calls)
+    assert ("a", 0) not in parcels.work.hooks.calls, "a small key waits for no download of another"
+    await finish(parcels, lane)
+
+
+async def test_downloads_and_uploads_of_different_keys_overlap(world: World) -> None:
+    parcels = await begun(world)
+    for key in "abcdefgh":
+        await parcels.post(key, 0, LARGE)
+    parcels.blobs.slow, parcels.blobs.most_at_once = 0.2, 0
+    lane = await world.open()
+    await finish(parcels, lane)
+    assert parcels.blobs.most_at_once == 8
+
+
+async def test_payloads_in_memory_are_bounded_in_bytes_and_in_number(fake: FakeWorld) -> None:
+    parcels = Parcels(fake, carrying(fake.name), in_flight=3 * (LARGE + 100))
+    await parcels.start(max_in_flight=4)
+    held: list[int] = []
+    parcels.work.hooks.before = lambda event: held.append(parcels.checks.held.held)
+    for n in range(40):
+        await parcels.post(f"k{n}", 0, LARGE)
+    parcels.blobs.slow, parcels.blobs.most_at_once = 0.1, 0
+    lane = await fake.open()
+    await fake.until(lambda: bool(held))
+    assert lane.lane.backlog <= 4
+    await finish(parcels, lane)
+    assert parcels.blobs.most_at_once == 3
+    assert max(held) <= 3 * (LARGE + 100)
+    assert min(held) >= LARGE, "what a handler is at is held"
+    assert parcels.checks.held.held == 0
+
+
+async def test_what_sync_handlers_make_of_little_is_bounded_too(fake: FakeWorld) -> None:
+    parcels = Parcels(fake, carrying(fake.name), in_flight=3 * (LARGE + 100))
+    parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
+    await parcels.start()
+    for n in range(40):
+        await parcels.post(f"k{n}", 0)
+    parcels.blobs.slow = 0.1
+    lane = await fake.open()
+    await fake.until(lambda: parcels.checks.held.held > 0)
+    assert lane.lane.counters.handled == 0
+    await parcels.settled()
+    await lane.stop()
+    assert len(await parcels.passed_on()) == 40
+    assert parcels.blobs.most_at_once == 3
+    assert parcels.checks.held.held == 0
+
+
+async def test_a_duplicate_costs_no_download(world: World) -> None:
+    parcels = await begun(world)
+    post = await parcels.post("a", 0, LARGE)
+    await world.post(post, post)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.duplicates == 2)
+    await world.post(post)
+    await world.until(lambda: lane.lane.counters.duplicates == 3)
+    await finish(parcels, lane)
+    assert parcels.blobs.requests["get"] == 3, "one for each handler that runs, one by the check"
+
+
+async def test_a_message_in_a_foreign_partition_is_sent_on_without_its_payload(world: World) -> None:
+    parcels = await begun(world)
+    text = "a-0:".ljust(LARGE, "x")
+    post = await parcels.made("a", 0, text)
+    parcels.sent["a"] = [text]
+    await world.post(post._replace(partition=1 - post.partition))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.misrouted == 1)
+    await parcels.settled()
+    await finish(parcels, lane)
+
+
+# -- when it does not work ----------------------------------------------------------------------------------
+
+
+async def test_while_the_store_is_down_a_message_waits_and_the_later_ones_of_its_key_behind_it(
+    world: World,
+) -> None:
+    parcels = await begun(world, retry=QUICK)
+    for i, size in enumerate([LARGE, LARGE, SMALL]):
+        await parcels.post("a", i, size)
+    await parcels.post("b", 0, SMALL)
+    parcels.blobs.down = True
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 1 and lane.lane.counters.waiting == 3)
+    assert parcels.blobs.requests["get"] == 3, "one and two immediate retries, none for what waits behind"
+    assert parcels.work.hooks.calls == [("b", 0)]
+    parcels.blobs.down = False
+    await finish(parcels, lane)
+    (shown,) = (await world.records(retry_topic(parcels.work.sent.TOPIC, 1)))[:1]
+    assert shown.value == b""
+    assert by_reference(shown)
+    assert await dead_letters(world, parcels.work.sent.TOPIC) == []
+
+
+async def test_a_long_outage_opens_the_breaker_instead_of_burying_messages(fake: FakeWorld) -> None:
+    breaker = BreakerPolicy(window=10, minimum=10, open_for=2.0, max_open_for=8.0, probes=2)
+    parcels = await begun(fake, breaker=breaker, retry=RetryPolicy(delays=(5.0, 20.0, 60.0)))
+    for i in range(2):
+        for n in range(30):
+            await parcels.post(f"k{n}", i, LARGE)
+    parcels.blobs.down = True
+    lane = await fake.open()
+    begin = fake.clock.now()
+    await fake.until(lambda: fake.clock.now() > begin + 60)
+    assert await dead_letters(fake, parcels.work.sent.TOPIC) == []
+    assert parcels.blobs.requests["get"] < 120, "then a few probes, no more"
+    parcels.blobs.down = False
+    await finish(parcels, lane)
+
+
+async def test_an_upload_that_fails_leaves_nothing_of_the_outcome(world: World) -> None:
+    parcels = await begun(world)
+    parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE if event.i == 1 else 0, ".")
+    for i in range(3):
+        await parcels.post("a", i)
+    parcels.blobs.down = True
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 1)
+    await world.settled(parcels.work.sent.TOPIC)
+    assert await counts(world) == {"a": 1}, "the first one only"
+    parcels.blobs.down = False
+    await world.until(lambda: ("a", 2) in parcels.work.hooks.calls)
+    await parcels.settled()
+    await lane.stop()
+    out = await parcels.passed_on()
+    assert [(each["n"], each["text"].rstrip(".")) for each in out] == list(enumerate(parcels.sent["a"], 1))
+    assert await counts(world) == {"a": 3}
+
+
+@pytest.mark.parametrize("fault", ["missing", "altered"])
+async def test_a_payload_that_is_lost_or_altered_is_a_dead_letter_that_names_it(
+    world: World, fault: str
+) -> None:
+    parcels = await begun(world)
+    for i in range(3):
+        post = await parcels.post("a", i, LARGE)
+        if i == 1:
+            claim = claim_in(dict(post.headers))
+            assert claim is not None
+            (parcels.blobs.lose if fault == "missing" else parcels.blobs.alter)(claim.name)
+    lane = await world.open()
+    await parcels.settled()
+    await lane.stop()
+    (letter,) = await dead_letters(world, parcels.work.sent.TOPIC)
+    headers = dict(letter.headers)
+    assert headers["dlq-error-type"] == (b"BlobMissing" if fault == "missing" else b"BlobAltered")
+    assert claim.reference.encode() in headers["dlq-error-message"]
+    assert headers[DATAREF] == claim.reference.encode()
+    assert letter.value == b""
+    assert claim.name in await parcels.named()
+    await parcels.check(dead=[parcels.sent["a"][1]])
+
+
+async def test_a_reference_that_does_not_read_is_a_dead_letter(world: World) -> None:
+    parcels = await begun(world)
+    post = await parcels.post("a", 0, LARGE)
+    spoiled = [(name, b"?" if name == SHA256 else value) for name, value in post.headers]
+    spoiled = [(name, b"a-9" if name == "ce_id" else value) for name, value in spoiled]
+    await world.post(post._replace(headers=spoiled))
+    lane = await world.open()
+    await parcels.settled()
+    await lane.stop()
+    (letter,) = await dead_letters(world, parcels.work.sent.TOPIC)
+    assert dict(letter.headers)["dlq-error-type"] == b"BadReference"
+    assert [each["text"] for each in await parcels.passed_on()] == parcels.sent["a"]
+
+
+async def test_a_payload_in_a_foreign_bucket_is_not_fetched(world: World) -> None:
+    parcels = await begun(world)
+    post = await parcels.made("a", 0, "x" * LARGE)
+    claim = claim_in(dict(post.headers))
+    assert claim is not None
+    headers = with_claim(post.headers, claim._replace(bucket="somebody-elses"))
+    await world.post(post._replace(headers=headers))
+    lane = await world.open()
+    await parcels.settled()
+    await lane.stop()
+    (letter,) = await dead_letters(world, parcels.work.sent.TOPIC)
+    assert b"s3://somebody-elses/" in dict(letter.headers)["dlq-error-message"]
+    assert parcels.blobs.requests["get"] == 0
+    assert await parcels.named() == set()
+
+
+async def test_a_payload_about_another_key_is_a_dead_letter(world: World) -> None:
+    parcels = await begun(world)
+    post = await parcels.made("a", 0, "x" * LARGE)
+    key = next(k for k in "bcdefgh" if world.app.layout.partition_of(k.encode()) == post.partition)
+    await world.post(post._replace(key=key.encode()))
+    lane = await world.open()
+    await parcels.settled()
+    await lane.stop()
+    (letter,) = await dead_letters(world, parcels.work.sent.TOPIC)
+    assert dict(letter.headers)["dlq-error-type"] == b"KeyMismatch"
+    assert parcels.work.hooks.calls == []
+
+
+async def test_a_worker_without_an_object_store_says_what_to_set_and_the_message_waits(world: World) -> None:
+    parcels = Parcels(world, carrying(world.name))
+    await world.start(parcels.work, retry=QUICK, breaker=PATIENT)
+    await parcels.post("a", 0, LARGE)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 1)
+    await world.settled(parcels.work.sent.TOPIC)
+    await lane.stop()
+    (shown,) = (await world.records(retry_topic(parcels.work.sent.TOPIC, 1)))[:1]
+    assert b"STEADFAUST_S3_BUCKET" in dict(shown.headers)["retry-error-message"]
+    assert await dead_letters(world, parcels.work.sent.TOPIC) == []
+
+
+async def test_a_message_whose_schema_is_unknown_waits_before_its_payload_is_fetched(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parcels = await begun(fake)
+    codec = fake.app.message_codecs[parcels.work.sent.TOPIC]
+
+    def require(fingerprint: bytes | None) -> None:
+        raise UnknownSchema("f" * 16)
+
+    monkeypatch.setattr(codec, "require", require)
+    await parcels.post("a", 0, LARGE)
+    lane = await fake.open()
+    await fake.clock.advance(2.0)
+    assert parcels.blobs.requests["get"] == 0
+    assert lane.lane.backlog == 0
+    monkeypatch.undo()
+    await finish(parcels, lane)
+
+
+async def test_what_a_finer_order_goes_by_is_known_only_with_the_payload(world: World) -> None:
+    """While it is not, nothing of the key passes; then each goes behind those of its own order."""
+    parcels = Parcels(world, carrying(world.name, order_by=lambda event: str(event.i % 2)))
+    await parcels.start()
+    down = True
+
+    def busy(event: Any) -> None:
+        if event.i == 1 and down:
+            raise ConnectionError("busy")
+
+    parcels.work.hooks.before = busy
+    await parcels.post("a", 1)  # waits by its order, 1
+    await parcels.post("a", 3, LARGE)  # of the same order, which shows only with its payload
+    await parcels.post("a", 2, LARGE)
+    await parcels.post("a", 4)
+    await parcels.post("a", 5)
+    parcels.blobs.down = True
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.waiting == 5)
+    assert {i for _, i in parcels.work.hooks.calls} == {1}
+    parcels.blobs.down = False
+    await world.until(lambda: ("a", 4) in parcels.work.hooks.calls)
+    assert {3, 5}.isdisjoint(i for _, i in parcels.work.hooks.calls), "they go behind the first"
+    down = False
+    await world.until(lambda: ("a", 5) in parcels.work.hooks.calls)
+    await parcels.settled()
+    await lane.stop()
+    order = [each["i"] for each in await parcels.passed_on()]
+    assert sorted(order) == [1, 2, 3, 4, 5]
+    assert [i for i in order if i % 2] == [1, 3, 5]
+    assert [i for i in order if not i % 2] == [2, 4]
+
+
+# -- crashes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("wiped", [False, True], ids=["disk kept", "disk lost"])
+async def test_a_crash_on_the_way_to_the_commit_leaves_no_reference_without_an_object(
+    world: World, point: str, wiped: bool
+) -> None:
+    parcels = await begun(world, max_batch=3)
+    for i in range(4):
+        for key in "ab":
+            await parcels.post(key, i, LARGE if i % 2 else SMALL)
+    world.faults.kill_at(point, 2)
+    lane = world.lane()
+    await lane.killed()
+    again = await world.open(stores=world.stores() if wiped else None)
+    await parcels.settled()
+    await again.stop()
+    await parcels.check()
+
+
+class KillingBlobs(MemoryBlobs):
+    """Ends the lane at the nth request of a kind, before or after it took effect."""
+
+    kill: tuple[str, int, str] = ("", 0, "")
+
+    async def put(self, name: str, data: bytes, content_type: str) -> None:
+        self._reach("put", "before")
+        await super().put(name, data, content_type)
+        self._reach("put", "after")
+
+    async def get(self, name: str, *, at_most: int | None = None) -> bytes:
+        self._reach("get", "before")
+        data = await super().get(name, at_most=at_most)
+        self._reach("get", "after")
+        return data
+
+    def _reach(self, kind: str, when: str) -> None:
+        nth = self.requests[kind] + (when == "before")
+        if self.kill == (kind, nth, when):
+            self.kill = ("", 0, "")
+            raise LaneKilled(f"killed {when} {kind} {nth}")
+
+
+@pytest.mark.parametrize("kind", ["put", "get"])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_a_crash_at_a_transfer_leaves_an_orphan_at_most(
+    fake: FakeWorld, kind: str, when: str, nth: int
+) -> None:
+    parcels = Parcels(fake, carrying(fake.name))
+    blobs = KillingBlobs(BUCKET, now=fake.clock.now, sleep=fake.clock.sleep)
+    parcels.blobs, parcels.checks = blobs, ClaimChecks(blobs, bucket=BUCKET, threshold=THRESHOLD)
+    await parcels.start()
+    for i in range(4):
+        await parcels.post("a", i, LARGE)
+    blobs.requests.clear()
+    blobs.kill = (kind, nth, when)
+    lane = fake.lane()
+    await lane.killed()
+    again = await fake.open()
+    await finish(parcels, again)
+    assert len(blobs.names) == 8, "the ids of a rerun are the same, and so are the objects"
+    assert parcels.checks.held.held == 0
+    assert parcels.checks.in_flight.held == 0
+
+
+async def test_a_rerun_that_decides_otherwise_makes_another_object(fake: FakeWorld) -> None:
+    parcels = await begun(fake)
+    parcels.work.hooks.passed = lambda event: "first".ljust(LARGE)
+    await parcels.post("a", 0)
+    fake.faults.kill_at("staged")
+    await fake.lane().killed()
+    parcels.work.hooks.passed = lambda event: "second".ljust(LARGE)
+    lane = await fake.open()
+    await parcels.settled()
+    await lane.stop()
+    (out,) = await parcels.passed_on()
+    assert out["text"].startswith("second")
+    assert len(parcels.blobs.names) == 2
+    assert len(await parcels.named()) == 1, "the other is an orphan"
+
+
+async def test_stopping_a_lane_lets_go_of_what_it_holds(fake: FakeWorld) -> None:
+    parcels = await begun(fake)
+    for key in "abc":
+        await parcels.post(key, 0, LARGE)
+    parcels.blobs.slow = 20.0
+    lane = await fake.open()
+    await fake.until(lambda: parcels.checks.in_flight.held > 0)
+    await lane.stop()
+    await fake.turns()
+    assert parcels.checks.held.held == parcels.checks.in_flight.held == 0
+    parcels.blobs.slow = 0.0
+    await finish(parcels, await fake.open())
+
+
+async def test_rows_name_each_object_once_with_the_time(world: World) -> None:
+    parcels = await begun(world)
+    await parcels.post("a", 0, LARGE)
+    await parcels.post("a", 1, SMALL)
+    lane = await world.open()
+    await finish(parcels, lane)
+    rows = await latest(world, "claims")
+    assert {name.decode() for _, name in rows} == set(parcels.blobs.names)
+    assert len(rows) == 2
+    for value in rows.values():
+        assert abs(int.from_bytes(value, "big") / 1000 - world.clock.now()) < 60

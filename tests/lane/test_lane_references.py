@@ -1,0 +1,218 @@
+"""Rows that name objects stay while anything may follow a reference, and go when nothing does; the sweeper
+deletes what no row names. (No annotations from the future: handlers inside functions need real ones.)
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from lane_checker import dead_letters, latest
+from lane_parcels import BUCKET, THRESHOLD, Parcels
+from lane_workloads import carrying, messages_of
+from lane_worlds import FakeWorld, Running
+
+from streams.changes import CLAIMS
+from streams.choreography import choreography, on
+from streams.claim_check import claim_in
+from streams.claims import ClaimChecks
+from streams.claims_sweep import Verdict, sweep
+from streams.handlers import Service
+from streams.outcome import Outcome, Timer, outcome
+from streams.references import PAUSE
+from streams.retry import RetryPolicy
+from streams.testing.blobs import MemoryBlobs
+
+DAY = 86400.0
+LARGE = 50_000
+#: One retention for all, so that a test counts on nothing but it.
+KEPT = {"inbox_retention": 2 * DAY, "dead_letter_retention": DAY, "message_retention": DAY}
+
+
+async def passes(world: FakeWorld, seconds: float) -> None:
+    """Time passes, and housekeeping has its rounds in it."""
+    world.clock.set(world.clock.now() + seconds)
+    for _ in range(3):
+        world.clock.set(world.clock.now() + PAUSE)
+        await world.clock.advance(2.0)
+
+
+async def begun(world: FakeWorld, **options: Any) -> Parcels:
+    parcels = Parcels(world, carrying(world.name))
+    await parcels.start(**{**KEPT, "delete_retention": 100 * DAY, **options})
+    return parcels
+
+
+def stored(world: FakeWorld) -> list[bytes]:
+    """The rows in a closed lane's store."""
+    store = world.machine.open(0)
+    try:
+        return [key for key, _ in store.scan(CLAIMS)]
+    finally:
+        store.close()
+
+
+async def swept(parcels: Parcels) -> Any:
+    async def names() -> AsyncIterator[str]:
+        for record in await parcels.world.records(parcels.world.app.layout.changelog(CLAIMS)):
+            if record.value is not None:
+                yield (record.key or b"").decode()
+
+    return await sweep(parcels.blobs, names(), now=parcels.world.clock.now, grace=DAY, delete=True)
+
+
+async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: FakeWorld) -> None:
+    parcels = await begun(fake)
+    await parcels.post("a", 0, LARGE)
+    lane = await fake.open()
+    await parcels.settled()
+    await passes(fake, 1.9 * DAY)
+    assert len(await parcels.named()) == 2
+    assert (await swept(parcels)).deleted.objects == 0
+    await passes(fake, 0.2 * DAY)
+    assert await parcels.named() == set()
+    assert lane.lane.counters.references_removed == 2
+    await lane.stop()
+    assert stored(fake) == []
+    fake.cluster.compact(fake.app.layout.changelog(CLAIMS))
+    report = await swept(parcels)
+    assert report.found[Verdict.ORPHAN].objects == report.deleted.objects == 2
+    assert parcels.blobs.names == []
+
+
+async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:
+    parcels = await begun(fake)
+    for i in range(300):
+        await parcels.post("abc"[i % 3], i, THRESHOLD)
+    lane = await fake.open()
+    await parcels.settled()
+    assert len(await parcels.named()) == 600
+    await passes(fake, 3 * DAY)
+    assert await parcels.named() == set()
+    await lane.stop()
+    assert stored(fake) == []
+
+
+async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> None:
+    parcels = await begun(fake, retry=RetryPolicy(delays=(9 * DAY,)))
+    down = True
+
+    def outage(event: Any) -> None:
+        if down:
+            raise ConnectionError("nobody there")
+
+    parcels.work.hooks.before = outage
+    await parcels.post("a", 0, LARGE)
+    await parcels.post("a", 1, LARGE)
+    lane = await fake.open()
+    await fake.settled(parcels.work.sent.TOPIC)
+    for _ in range(10):
+        await passes(fake, 0.8 * DAY)
+        assert len(await parcels.named()) == 2
+        assert (await swept(parcels)).deleted.objects == 0
+    down = False
+    await passes(fake, DAY)
+    await parcels.settled()
+    await lane.stop()
+    await parcels.check()
+
+
+async def test_a_lane_that_was_closed_for_longer_than_the_retention_forgets_nothing_that_waits(
+    fake: FakeWorld,
+) -> None:
+    parcels = await begun(fake, retry=RetryPolicy(delays=(30 * DAY,)))
+
+    def outage(event: Any) -> None:
+        raise ConnectionError("nobody there")
+
+    parcels.work.hooks.before = outage
+    await parcels.post("a", 0, LARGE)
+    lane = await fake.open()
+    await fake.settled(parcels.work.sent.TOPIC)
+    await lane.stop()
+    fake.clock.set(fake.clock.now() + 9 * DAY)
+    again = await fake.open()
+    await passes(fake, 0.0)
+    assert len(await parcels.named()) == 1
+    await again.stop()
+
+
+async def test_the_row_of_a_dead_letter_counts_from_when_it_became_one(fake: FakeWorld) -> None:
+    parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
+
+    def outage(event: Any) -> None:
+        raise ConnectionError("nobody there")
+
+    parcels.work.hooks.before = outage
+    await parcels.post("a", 0, LARGE)
+    lane = await fake.open()
+    await fake.settled(parcels.work.sent.TOPIC)
+    await passes(fake, 1.6 * DAY)
+    (letter,) = await dead_letters(fake, parcels.work.sent.TOPIC)
+    claim = claim_in(dict(letter.headers))
+    assert claim is not None
+    await passes(fake, 1.5 * DAY)
+    assert claim.name in await parcels.named()
+    await passes(fake, DAY)
+    assert await parcels.named() == set()
+    await lane.stop()
+
+
+class Ringing:
+    """A handler that sets a timer which carries something large."""
+
+    def __init__(self, world: FakeWorld, after: float) -> None:
+        Made, Counted = messages_of(world.name)  # noqa: N806 - classes
+        self.rung: list[str] = []
+        self.resources: dict[str, Any] = {}
+        self.made, self.source = Made, Made.TOPIC
+        self.blobs = MemoryBlobs(BUCKET, now=world.clock.now, sleep=world.clock.sleep)
+        service = Service("bench")
+
+        @service.handler(sends=(Counted,))
+        def remind(event: Made) -> Outcome:
+            message = Counted(k=event.k, i=event.i, n=0, text="wake up".ljust(LARGE))
+            return outcome(timers=[Timer("alarm", world.clock.now() + after, message)])
+
+        @service.handler()
+        def ring(event: Counted) -> Outcome:
+            self.rung.append(event.text.strip())
+            return outcome()
+
+        self.wiring = choreography(on(Made, remind), on(Counted, ring))
+
+    async def begin(self, world: FakeWorld) -> Running:
+        checks = ClaimChecks(self.blobs, bucket=BUCKET, threshold=THRESHOLD, cache_bytes=0)
+        await world.start(self, claims=checks, **KEPT, delete_retention=100 * DAY)
+        await world.post(world.event(self, "a", 0))
+        lane = await world.open()
+        await world.settled(self.source)
+        return lane
+
+
+async def test_the_row_of_a_timer_is_kept_until_it_rings_and_beyond(fake: FakeWorld) -> None:
+    work = Ringing(fake, after=7 * DAY)
+    lane = await work.begin(fake)
+    await passes(fake, 6 * DAY)
+    assert len(await latest(fake, CLAIMS)) == 1
+    assert work.rung == []
+    await passes(fake, DAY)
+    assert work.rung == ["wake up"]
+    await passes(fake, DAY)
+    assert len(await latest(fake, CLAIMS)) == 1, "it lies in its topic now"
+    await passes(fake, 2 * DAY)
+    assert await latest(fake, CLAIMS) == {}
+    await lane.stop()
+
+
+async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> None:
+    work = Ringing(fake, after=DAY)
+    lane = await work.begin(fake)
+    await lane.stop()
+    fake.clock.set(fake.clock.now() + 5 * DAY)
+    late = fake.clock.now()
+    again = await fake.open()
+    await passes(fake, 0.0)
+    assert work.rung == ["wake up"]
+    _, *anew = await fake.records(fake.app.layout.changelog(CLAIMS))
+    assert anew
+    assert all(int.from_bytes(record.value or b"", "big") >= late * 1000 for record in anew)
+    await again.stop()
