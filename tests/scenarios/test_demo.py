@@ -47,6 +47,7 @@ def processes_of(var: Path) -> list[psutil.Process]:
     "how",
     [
         pytest.param([], id="stock-first"),
+        pytest.param(["--attached", "0.2"], id="with-files"),
         pytest.param(["--choreography", "payment-first"], id="payment-first"),
         pytest.param(["--kill-worker-after", "50"], id="killed"),
         pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
@@ -62,7 +63,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert (report.placed, report.settled, report.died) == (ORDERS, ORDERS, 0)
     assert len(report.killed) == ("--kill-worker-after" in how)
     assert report.verdict is not None
-    assert len(report.verdict.findings) == 7
+    assert len(report.verdict.findings) == 8
     assert all(finding.passed for finding in report.verdict.findings)
     figures = report.verdict.figures
     assert figures.confirmed == called_for.count(Outcome.CONFIRMED)
