@@ -126,7 +126,7 @@ def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
     reference = _matched(headers, DATAREF, _REFERENCE)
     digest = _matched(headers, SHA256, _DIGEST)
     size = _matched(headers, SIZE, _COUNT)
-    content_type = headers.get(CONTENT_TYPE, b"").decode("utf-8", "replace")
+    content_type = (headers.get(CONTENT_TYPE) or b"").decode("utf-8", "replace")
     return Claim(reference[1], reference[2], content_type, digest[0], int(size[0]))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -33,6 +34,11 @@ def test_a_name_says_type_id_and_digest() -> None:
         Claim("event-payloads", f"events/orders.order.placed.v1/o-1-{DIGEST}", "application/avro", DIGEST, 6)
         == CLAIM
     )
+
+
+def test_a_content_type_that_came_without_a_value_is_none() -> None:
+    headers: Any = {**dict(with_claim([], CLAIM)), "content-type": None}
+    assert claim_in(headers) == CLAIM._replace(content_type="")
 
 
 def test_a_rerun_with_other_bytes_is_another_object() -> None:
