@@ -20,6 +20,7 @@ INBOX, LANE = "inbox", "lane"  # changelogs that every application has
 _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
+_OF_LANE = {b"p": _POSITIONS, b"t": _TIMERS, b"q": _QUEUES, b"w": _WAITING}
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
 _read_ids = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode  # many entries to one record
 
@@ -47,14 +48,8 @@ class Rebuilt:
                 tables[INBOX][prefix + name] = entry[_TIME:]
         elif table != LANE:
             _set(tables[table], prefix + key, value)
-        elif key[:1] == b"p":
-            _set(tables[_POSITIONS], prefix + key[1:], value)
-        elif key[:1] == b"t":
-            _set(tables[_TIMERS], prefix + key[1:], value)
-        elif key[:1] == b"q":
-            _set(tables[_QUEUES], prefix + key[1:], value)
-        elif key[:1] == b"w":
-            _set(tables[_WAITING], prefix + key[1:], value)
+        elif (kind := key[:1]) in _OF_LANE:
+            _set(tables[_OF_LANE[kind]], prefix + key[1:], value)
 
     def inbox(self) -> set[tuple[int, bytes]]:
         """Every entry: the partition and the key."""

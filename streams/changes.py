@@ -139,9 +139,8 @@ class Writes:
                 yield Write(TIMERS_BY_DUE, value[:8] + name, b"")
         elif kind == QUEUE:
             yield Write(QUEUES, name, value)
-            if value is not None and any(
-                value[8:16]
-            ):  # as above; a queue without a time is not due by itself
+            # As above; a queue without a time is not due by itself.
+            if value is not None and any(value[8:16]):
                 yield Write(QUEUES_BY_DUE, value[:16] + name, b"")
         elif kind == WAITING:
             yield Write(MESSAGES, name, value)

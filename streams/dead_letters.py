@@ -17,6 +17,11 @@ ROOM_FOR_HEADERS = 2048
 OMITTED = "dlq-omitted-bytes"
 
 
+def message_bytes(error: BaseException) -> bytes:
+    """What an error says, for a header."""
+    return text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]
+
+
 def dead_letter(
     record: Record,
     error: BaseException,
@@ -35,7 +40,7 @@ def dead_letter(
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
     added = [
         ("dlq-error-type", type(error).__name__.encode()),
-        ("dlq-error-message", text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]),
+        ("dlq-error-message", message_bytes(error)),
         ("dlq-stack-trace", trace),
         ("dlq-retry-count", b"%d" % retries),
         ("dlq-failed-at", rfc3339(now).encode()),

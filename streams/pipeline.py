@@ -235,7 +235,7 @@ class Pipeline:
         queue = self._busy[key]
         while queue:
             arrival = queue.popleft()
-            if unfinished is not None or (arrival.message is None and arrival.lacks_payload):
+            if unfinished is not None or arrival.lacks_payload:
                 async with self._payloads.room(arrival, unfinished):
                     await self._run_async(arrival, unfinished)
                 unfinished = None
@@ -258,11 +258,8 @@ class Pipeline:
     def _run(self, arrival: Arrival) -> Unfinished | None:
         """Run the handlers at once, up to one whose outcome has a payload that is to be written first."""
         for handler, inbox_key in arrival.handlers:
-            clear = self._gates[handler.name].clear
-            permit, attempts = (
-                UNASKED if clear else self._admit(arrival, handler, inbox_key),
-                arrival.attempts,
-            )
+            attempts, clear = arrival.attempts, self._gates[handler.name].clear
+            permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
             while permit is not None:
                 try:
                     outcome = self._call(arrival, handler)
@@ -285,11 +282,8 @@ class Pipeline:
     async def _run_async(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
         for handler, inbox_key in arrival.handlers:
             if unfinished is None:
-                clear = self._gates[handler.name].clear
-                permit, attempts = (
-                    UNASKED if clear else self._admit(arrival, handler, inbox_key),
-                    arrival.attempts,
-                )
+                attempts, clear = arrival.attempts, self._gates[handler.name].clear
+                permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
             else:
                 (permit, attempts, _), unfinished = unfinished, None
             while permit is not None:

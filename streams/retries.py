@@ -8,7 +8,7 @@ Times are epoch seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import structlog
@@ -17,7 +17,7 @@ from streams.application import Application, BoundHandler
 from streams.arrival import Arrival
 from streams.breaker import Permit, State
 from streams.changes import Change
-from streams.dead_letters import MAX_MESSAGE_BYTES
+from streams.dead_letters import message_bytes
 from streams.envelope import rfc3339
 from streams.errors import QueueFull, TooLarge, text_of
 from streams.gate import Gate
@@ -161,9 +161,7 @@ class Retries:
         if local in gate.queues:  # only where `order_by` does not say the same twice
             self._stand_behind(arrival, handler, inbox_key, local)
             return True
-        message = message_of(arrival.record)
-        queue = begin(reason, due_ms=_ms(due), attempts=attempts, size=message.size)
-        changes = with_message(local, queue, queue.first, message)
+        changes = _first(local, arrival, reason, due, attempts)
         if not self._put_or_bury(arrival, handler, inbox_key, changes, error, attempts):
             return False
         gate.add(local)
@@ -179,8 +177,7 @@ class Retries:
         attempts: int = 0,
     ) -> bool:
         """Stage that a message waits; False: its rows are too large, and it is a dead letter."""
-        largest = max(len(change.key) + len(change.value or b"") for change in changes)
-        if largest > self._limit:
+        if (largest := _largest(changes)) > self._limit:
             too_large = TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
             self._stager.give_up(arrival, handler, error or too_large, inbox_key, attempts)
             return False
@@ -259,10 +256,8 @@ class Retries:
         elif arrival.queue:
             self._put_off(arrival, gate, Reason.DEAD, 0.0, attempts)
         elif (local := self._local(arrival, handler)) not in gate.queues:  # see `_begin`
-            message = message_of(arrival.record)
-            queue = begin(Reason.DEAD, due_ms=0, attempts=attempts, size=message.size)
-            changes = with_message(local, queue, queue.first, message)
-            if all(len(change.key) + len(change.value or b"") <= self._limit for change in changes):
+            changes = _first(local, arrival, Reason.DEAD, 0.0, attempts)
+            if _largest(changes) <= self._limit:
                 self._stager.put(arrival.entry, changes)
                 gate.add(local)
 
@@ -312,7 +307,7 @@ class Retries:
             ("retry-attempt", b"%d" % attempts),
             ("retry-due", rfc3339(later.due).encode()),
             ("retry-error-type", type(error).__name__.encode()),
-            ("retry-error-message", text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]),
+            ("retry-error-message", message_bytes(error)),
             ("retry-source-partition", b"%d" % record.partition),
             ("retry-source-offset", b"%d" % record.offset),
         ]
@@ -347,6 +342,18 @@ class Retries:
 def _unsorted(arrival: Arrival, handler: BoundHandler) -> bytes:
     """The local key of the queue of what has no ordering key but its message key, or none yet."""
     return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"")
+
+
+def _first(local: bytes, arrival: Arrival, reason: Reason, due: float, attempts: int) -> list[Change]:
+    """The changes by which a message waits, first in a queue of its own."""
+    message = message_of(arrival.record)
+    queue = begin(reason, due_ms=_ms(due), attempts=attempts, size=message.size)
+    return with_message(local, queue, queue.first, message)
+
+
+def _largest(changes: Sequence[Change]) -> int:
+    """Bytes of the largest row."""
+    return max(len(change.key) + len(change.value or b"") for change in changes)
 
 
 def _ms(seconds: float) -> int:
