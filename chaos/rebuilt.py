@@ -19,6 +19,7 @@ from streams.ports import TP, Record
 INBOX, LANE = "inbox", "lane"  # changelogs that every application has
 _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
+_DEAD_LETTERS, _DEAD_LETTERS_BY_AGE = "dead_letters", "_dead_letters_by_age"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
 _OF_LANE = {b"p": _POSITIONS, b"t": _TIMERS, b"q": _QUEUES, b"w": _WAITING}
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
@@ -127,13 +128,16 @@ def _merged(tables: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def _differences(found: Mapping[str, Rows], wanted: Mapping[str, Rows]) -> Iterator[str]:
-    for table in sorted((found.keys() | wanted.keys()) - {_TIMERS_BY_DUE, _QUEUES_BY_DUE}):
+    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE}
+    for table in sorted((found.keys() | wanted.keys()) - indexes):
         yield from _rows_that_differ(table, found.get(table, {}), wanted.get(table, {}))
     due = {value[:_TIME] + key for key, value in wanted.get(_TIMERS, {}).items()}
     # An index entry more is that of a timer that was moved or cancelled: found stale when it comes up.
     yield from _named(_TIMERS_BY_DUE, due - found.get(_TIMERS_BY_DUE, {}).keys(), "is missing")
     heads = {value[:16] + key for key, value in wanted.get(_QUEUES, {}).items() if any(value[8:16])}
     yield from _named(_QUEUES_BY_DUE, heads - found.get(_QUEUES_BY_DUE, {}).keys(), "is missing")
+    aged = {value[1 : 1 + _TIME] + key for key, value in wanted.get(_DEAD_LETTERS, {}).items()}
+    yield from _named(_DEAD_LETTERS_BY_AGE, aged - found.get(_DEAD_LETTERS_BY_AGE, {}).keys(), "is missing")
 
 
 def _rows_that_differ(table: str, found: Rows, wanted: Rows) -> Iterator[str]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from streams.breaker import BreakerPolicy
-from streams.changes import CLAIMS, INBOX, LANE
+from streams.changes import BUILT_IN, CLAIMS
 from streams.choreography import AnyHandler, Choreography
 from streams.claims import ClaimChecks
 from streams.codecs import Codec, MakeCodec
@@ -23,7 +23,7 @@ from streams.ports import TP
 from streams.retry import MAX_TIERS, RetryPolicy
 
 #: Tables of the lane itself.
-_TAKEN = (INBOX, LANE, CLAIMS)
+_TAKEN = (*BUILT_IN, CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Delivery:
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
             letters.
         max_waiting_bytes: bytes of those.
+        max_replays: replays in vain after which a dead letter is parked.
+        edit_dead_letters: whether operators may give a dead letter another content and replay that.
     """
 
     max_batch: int = 4000
@@ -73,6 +75,8 @@ class Delivery:
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     max_waiting: int = 1000
     max_waiting_bytes: int = 16 << 20
+    max_replays: int = 3
+    edit_dead_letters: bool = False
 
     @property
     def claim_retention(self) -> float:
@@ -170,7 +174,7 @@ class Application:
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
         #: Changelog topic -> the table it belongs to, built-in ones too.
-        built_in = (INBOX, LANE) if claims is None else _TAKEN
+        built_in = BUILT_IN if claims is None else _TAKEN
         self.changelogs = {layout.changelog(table): table for table in [*self.tables, *built_in]}
         self.message_codecs = {topic: codecs(message, topic) for topic, message in wiring.messages().items()}
         bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
@@ -194,7 +198,7 @@ class Application:
     @property
     def sources(self) -> list[str]:
         """The topics that lanes consume."""
-        return list(self.routes)
+        return [*self.routes, self.layout.operations]
 
     def schemas(self) -> dict[str, str]:
         """Fingerprint -> text of every schema that this application writes with."""

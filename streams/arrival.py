@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streams.application import BoundHandler, BoundRoute
 from streams.breaker import Permit
 from streams.envelope import Envelope
 from streams.errors import PermanentError
+from streams.operations import Operation
 from streams.ports import Record
 from streams.staging import Entry
 
@@ -25,19 +26,32 @@ class Counters:
     timers: int = 0
     retries: int = 0
     waiting: int = 0
+    operations: int = 0
+    replayed: int = 0
+    expired_letters: int = 0
     references_removed: int = 0
+
+
+class Asked(NamedTuple):
+    """An operation on its way: its message's id, and its place in the inbox."""
+
+    operation: Operation
+    id_bytes: bytes
+    inbox_key: bytes
 
 
 class Arrival:
     """A message with the handlers that are still to see it."""
 
     __slots__ = (
+        "asked",
         "attempts",
         "entry",
         "envelope",
         "error",
         "handlers",
         "message",
+        "number",
         "permit",
         "queue",
         "record",
@@ -53,8 +67,12 @@ class Arrival:
         self.envelope = envelope
         #: None while its payload has not been fetched, and of what no handler may see.
         self.message = message
-        #: The queue that it is the head of, by its local key; empty: it has just come in.
+        #: The queue that it is the head of, by its local key, and its number there; empty: it has just
+        #: come in.
         self.queue = b""
+        self.number = 0
+        #: What an operator asks for instead of a message: settled when it is its key's turn.
+        self.asked: Asked | None = None
         #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
         self.permit: Permit | None = None
         self.attempts = 0

@@ -147,6 +147,10 @@ class Breaker:
             self._probes[self._last] = now + self.policy.probe_timeout
         return self._last
 
+    def give_back(self, permit: Permit) -> None:
+        """Tell that a call was not made: another may be."""
+        self._probes.pop(permit, None)
+
     def succeeded(self, calls: int, *, now: float) -> None:
         """Tell of calls that have succeeded while it was closed, without permits: for a busy handler."""
         now = self._at(now)
@@ -171,10 +175,6 @@ class Breaker:
         self._succeeded += 1
         if self._succeeded >= self.policy.probes:
             self._become(State.CLOSED, now, self._succeeded)
-
-    def give_back(self, permit: Permit) -> None:
-        """A call that was allowed is not made after all: another one may."""
-        self._probes.pop(permit, None)
 
     def _become(self, state: State, now: float, calls: int = 0, failures: int = 0) -> None:
         before, self.state = self.state, state

@@ -19,13 +19,17 @@ Pair = tuple[bytes, bytes]
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
 LANE = "lane"  # source positions, timers, and messages that wait
+DEAD_LETTERS = "dead_letters"  # what was given up, for an operator to put right
 CLAIMS = "claims"  # objects that messages refer to; only where there are claim checks
+BUILT_IN = (INBOX, LANE, DEAD_LETTERS)
 
 POSITION = b"p"
 TIMER = b"t"
 QUEUE = b"q"
 WAITING = b"w"
 
+#: A local index of dead letters by their age.
+DEAD_LETTERS_BY_AGE = "_dead_letters_by_age"
 #: Local tables that the LANE changelog spreads into.
 POSITIONS = "_positions"
 TIMERS = "_timers"
@@ -120,6 +124,8 @@ class Writes:
             return self._inbox(changes)
         if table == LANE:
             return (write for key, value in changes for write in self._lane(key, value))
+        if table == DEAD_LETTERS:
+            return self._letters(changes)
         return iter([_write((table, key, value)) for key, value in changes])
 
     def _inbox(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
@@ -127,6 +133,13 @@ class Writes:
             if value is not None:
                 table = self.inbox_table(int.from_bytes(value[:8], "big"))
                 yield _write((table, key, value[8:]))
+
+    @staticmethod
+    def _letters(changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        for key, value in changes:
+            yield Write(DEAD_LETTERS, key, value)
+            if value is not None:  # after its version stands its time; stale ones as below
+                yield Write(DEAD_LETTERS_BY_AGE, value[1:9] + key, b"")
 
     @staticmethod
     def _lane(key: bytes, value: bytes | None) -> Iterator[Write]:

@@ -7,7 +7,7 @@ bytes may be written again at any time (design rule 18).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
@@ -113,6 +113,12 @@ def with_claim(headers: Headers, claim: Claim) -> list[tuple[str, bytes]]:
         (SHA256, claim.sha256.encode()),
         (SIZE, b"%d" % claim.size),
     ]
+
+
+def without_claim(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """The headers of a message that has its payload with it after all."""
+    refers = any(name == DATAREF for name, _ in headers)
+    return [header for header in headers if not refers or header[0] not in _HEADERS]
 
 
 def claim_in(headers: Mapping[str, bytes]) -> Claim | None:

@@ -11,6 +11,8 @@ from streams.ports import Outgoing, Record
 #: A stack trace in a header must not push the message over the broker's limit (mission, mistake 10).
 MAX_TRACE_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
+#: What a dead letter may take beyond the limit of other records: what says why it is one.
+ROOM = MAX_TRACE_BYTES + MAX_MESSAGE_BYTES + 4096
 #: Of the room that dead letter topics have, what names and frames of headers may take.
 ROOM_FOR_HEADERS = 2048
 #: Says that value and headers are not in the dead letter, and how many bytes the record had.

@@ -21,9 +21,10 @@ class Gate:
         away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
         queues: the handler's queues by their local keys.
         running: those of which the head is under way.
+        stranded: those of which the head is of a topic that the handler no longer takes.
     """
 
-    __slots__ = ("away", "breaker", "clear", "handler", "queues", "running", "succeeded")
+    __slots__ = ("away", "breaker", "clear", "handler", "queues", "running", "stranded", "succeeded")
 
     def __init__(self, handler: str, policy: BreakerPolicy) -> None:
         self.handler = handler
@@ -33,6 +34,7 @@ class Gate:
         self.away = False
         self.queues: set[bytes] = set()
         self.running: set[bytes] = set()
+        self.stranded: set[bytes] = set()
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Tell how an attempt has ended: `ok` unless it may well be the outside's fault."""

@@ -22,6 +22,8 @@ from streams.waiting import Queue, Reason, handler_of
 
 #: Heads of queues run in one go, before other lanes and what comes in have their turn.
 RETRIES_AT_ONCE = 200
+#: What the head of a queue waits for that follows at once when the one before it has gone.
+ITS_TURN = (Reason.NEXT, Reason.REPLAY)
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +79,7 @@ class Heads:
         local = arrival.queue
         handler = self._app.handlers[handler_of(local[2:]).decode()]
         queue = self._queues.get(local)
-        if queue is None or queue.reason is not Reason.NEXT:
+        if queue is None or queue.reason not in ITS_TURN:
             return None
         if arrival.record.key not in self._busy and self._finds_none_free(handler, local, queue):
             return None
@@ -95,7 +97,7 @@ class Heads:
             for local, queue in heads:
                 if self._is_full or self.tried >= min(share, self._may_try):
                     return
-                if local in gate.running:
+                if local in gate.running or local in gate.stranded:
                     continue
                 if self._finds_none_free(handler, local, queue):
                     self.reserved = max(1, self._app.delivery.max_in_flight // 4)
@@ -122,15 +124,15 @@ class Heads:
         route = self._app.routes.get(waiting.topic)
         if route is None or handler not in route.handlers:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
-            gate.running.add(local)  # until a version that knows what to do with it
+            gate.stranded.add(local)  # until a version that knows what to do with it
             return None
         entry = Entry(waiting.partition, None, 0, len(waiting.value))
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None)
-        arrival.queue, arrival.attempts = local, queue.attempts
+        arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)
         try:
-            deadline = arrival.envelope.deadline
-            if deadline is not None and deadline < now:
+            deadline = arrival.envelope.deadline  # whoever replays a letter wants it done all the same
+            if deadline is not None and deadline < now and not waiting.letter:
                 raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
             if refers(waiting):
                 require_reference(route, arrival.envelope)

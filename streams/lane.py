@@ -337,6 +337,8 @@ class Lane:
             tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))
             if pipeline.keep_house(self._clock.now()) or tried:
                 self._wake.set()
+            if pipeline.expire(self._clock.now()):
+                self._wake.set()
             await self._clock.sleep(TIMER_INTERVAL)
             if not self.backlog and not self._reopening.failing:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
@@ -345,4 +347,5 @@ class Lane:
         """Drop what has expired."""
         if expired := pipeline.inbox.expire(self._clock.now()):
             log.info("inbox_expired", lane=self.number, buckets=expired)
+        pipeline.watch_letters()
         pipeline.tidy()

@@ -69,6 +69,16 @@ class Layout:
         return changelog_topic(self.app_id, table)
 
     @property
+    def operations(self) -> str:
+        """The topic of operators' messages to lanes."""
+        return f"{self.app_id}-operations"
+
+    @property
+    def operations_log(self) -> str:
+        """The topic that tells who did what about dead letters, and what came of it."""
+        return f"{self.app_id}-operations-log"
+
+    @property
     def announcements(self) -> str:
         """The compacted topic of schemas and of this layout."""
         return f"{self.app_id}-announcements"

@@ -20,31 +20,31 @@ from streams.breaker import Permit
 from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
 from streams.claim_check import DATAREF
 from streams.codecs import decode_row
-from streams.envelope import SOURCE, Envelope, headers_size
+from streams.desk import Desk
+from streams.envelope import SOURCE, Envelope
 from streams.errors import (
     HandlerFailed,
-    MissingHeader,
     PermanentError,
-    TooLarge,
     TransientError,
     Undecodable,
     UnknownSchema,
 )
+from streams.expiry import Expiry
 from streams.gate import UNASKED
 from streams.heads import Heads
 from streams.inbox import Inbox
-from streams.payloads import NeedsUpload, Payloads, Prepared, Unfinished, require_key, require_reference
-from streams.ports import TP, Batch, Clock, Outgoing, Record, Store
+from streams.letters import Letters
+from streams.payloads import NeedsUpload, Payloads, Prepared, Unfinished, require_reference
+from streams.ports import TP, Batch, Clock, Record, Store
 from streams.queues import Queues
 from streams.references import References
+from streams.replays import Replays
 from streams.retries import Retries
 from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences
-from streams.table import MAX_KEY_BYTES, row_key
+from streams.table import row_key
 from streams.timers import Due, timer_key
-
-#: What a record's batch takes beside it, in bytes.
-FRAME = 128
+from streams.unpacking import checked, decoded
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +77,8 @@ class Pipeline:
         self._free = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
-        self._stager = Stager(app, self.overlay, counters)
+        letters = Letters(app, store, self.overlay)
+        self._stager = Stager(app, self.overlay, counters, letters)
         queues = Queues(store, self.overlay)
         self._retries = Retries(app, queues, self._stager)
         self._gates = self._retries.gates
@@ -85,9 +86,24 @@ class Pipeline:
         self._references = None
         if app.claims is not None:
             kept = app.delivery.claim_retention
-            self._references = References(store, self.overlay, app.claims.bucket, kept)
+            self._references = References(store, self.overlay, letters, app.claims.bucket, kept)
         self._heads = Heads(app, queues, self._gates, self.sequences, self._busy, self._tell_once)
         self._retries.load(clock.now())
+        self._replays = Replays(app, queues, self._stager, self._retries)
+        self._desk = Desk(
+            app,
+            clock,
+            inbox,
+            overlay=self.overlay,
+            stager=self._stager,
+            replays=self._replays,
+            sequences=self.sequences,
+            dispatch=self._dispatch,
+            has_room=lambda: self.room_in_flight > 0,
+        )
+        self._expiry = Expiry(
+            app, store, letters=letters, stager=self._stager, sequences=self.sequences, counters=counters
+        )
 
     @property
     def in_flight(self) -> int:
@@ -111,11 +127,13 @@ class Pipeline:
         """Take records in order. Returns what could not be taken yet: their schema is unknown, or too many
         handlers are under way. Raises HandlerFailed.
         """
-        route = self._app.routes[batch.tp.topic]
         records = batch.records
         if not records:
             self.sequences.pass_by(batch.tp, batch.next_offset)
             return None
+        if batch.tp.topic == self._app.layout.operations:
+            return self._desk.accept(batch)
+        route = self._app.routes[batch.tp.topic]
         self._free = self.room_in_flight
         room = min(len(records), self._free) if route.is_async else len(records)
         self._stager.at(self._clock.now())
@@ -138,22 +156,17 @@ class Pipeline:
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, len(record.value or b""))
         try:
-            envelope = Envelope(record)
-            if record.key is None or record.value is None:
-                missing = "key" if record.key is None else "value"
-                raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
-            if len(record.key) > MAX_KEY_BYTES:
-                raise TooLarge(f"its key has {len(record.key)} bytes, the limit is {MAX_KEY_BYTES}")
-            if route.outside and (home := self._app.layout.partition_of(record.key)) != record.partition:
-                self._forward(entry, record, home)
+            envelope = checked(record)
+            home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
+            if home != record.partition:
+                self._stager.forward(entry, record, home)
+                entry.done = True
             elif not record.value and DATAREF in envelope.headers:
                 if self._free <= 0:
                     return False
                 arrivals.append(self._referring(entry, route, record, envelope))
             else:
-                message = route.codec.decode(record.value, envelope.fingerprint)
-                if route.outside:
-                    require_key(message, record.key)
+                message = decoded(route, record, envelope)
                 arrivals.append(Arrival(entry, route, record, envelope, message))
         except UnknownSchema as error:
             self._tell_once(error)
@@ -178,16 +191,6 @@ class Pipeline:
         if error.fingerprint not in self._told:
             self._told.add(error.fingerprint)
             log.warning("schema_unknown", fingerprint=error.fingerprint, action=str(error))
-
-    def _forward(self, entry: Entry, record: Record, home: int) -> None:
-        """A client with another partitioner: the message goes on to the lane of its key (design rule 2)."""
-        size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
-        if size + FRAME > self._app.delivery.max_message_bytes:  # it came compressed
-            raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
-        self.counters.misrouted += 1
-        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
-        self._stager.refer(entry, record)
-        entry.done = True
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
         """Drop handlers that have seen the message; mark it for the others before any of them runs."""
@@ -216,6 +219,8 @@ class Pipeline:
         if key in self._busy:
             self._busy[key].append(arrival)
             return
+        if arrival.asked is not None:
+            self._desk.settle(arrival)
         unfinished: Unfinished | None = None
         if not (arrival.route.is_async and arrival.handlers):
             while arrival.message is not None or not arrival.lacks_payload:
@@ -235,6 +240,8 @@ class Pipeline:
         queue = self._busy[key]
         while queue:
             arrival = queue.popleft()
+            if arrival.asked is not None:
+                self._desk.settle(arrival)
             if unfinished is not None or arrival.lacks_payload:
                 async with self._payloads.room(arrival, unfinished):
                     await self._run_async(arrival, unfinished)
@@ -325,6 +332,8 @@ class Pipeline:
         now = self._at_now()
         if not arrival.queue:
             return self._retries.admit(arrival, handler, inbox_key, now)
+        if self._retries.is_overtaken(arrival, handler):
+            return None
         permit = arrival.permit
         if arrival.error is not None:
             self._retries.give_up(arrival, handler, inbox_key, arrival.error, arrival.attempts, now)
@@ -400,6 +409,15 @@ class Pipeline:
     def tidy(self) -> None:
         """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
         self._heads.tidy(self._clock.now())
+
+    def expire(self, now: float) -> int:
+        """Let dead letters expire that are too old at `now`, epoch seconds; returns how many."""
+        self._stager.at(now)
+        return self._expiry.step(now)
+
+    def watch_letters(self) -> None:
+        """Tell in the log of dead letters that others wait behind."""
+        self._replays.tell_of_holds()
 
     def fire(self, due: Due) -> bool:
         """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may

@@ -43,13 +43,17 @@ class Queues:
 
     def head(self, local: bytes, queue: Queue) -> Waiting:
         """The first message of a queue. Raises HandlerFailed when the store has lost it."""
-        number = queue.first.to_bytes(8, "big")
-        staged = self._overlay.get(LANE, _staged_key(local, WAITING) + number)
+        return self.message(local, queue.head)
+
+    def message(self, local: bytes, number: int) -> Waiting:
+        """A message of a queue, by its number. Raises HandlerFailed when the store has lost it."""
+        key = number.to_bytes(8, "big")
+        staged = self._overlay.get(LANE, _staged_key(local, WAITING) + key)
         if staged is not None and isinstance(staged.row, Waiting):
             return staged.row
-        data = self._store.get(MESSAGES, local + number)
+        data = self._store.get(MESSAGES, local + key)
         if data is None:
-            raise HandlerFailed(f"message {queue.first} of the queue {local[2:]!r} is not in the store")
+            raise HandlerFailed(f"message {number} of the queue {local[2:]!r} is not in the store")
         return read_message(data)
 
     def due(self, handler: str, now: float) -> Generator[tuple[bytes, Queue], None, None]:
@@ -81,7 +85,7 @@ def with_message(local: bytes, queue: Queue, number: int, message: Waiting) -> l
 def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Change]:
     """The changes that take the head of a queue away."""
     name = local[2:]
-    return [set_queue(name, after), set_message(name, before.first, None)]
+    return [set_queue(name, after), set_message(name, before.head, None)]
 
 
 def _staged_key(local: bytes, kind: bytes) -> bytes:

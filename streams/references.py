@@ -2,22 +2,26 @@
 
 The sweeper deletes what no row names, so a row stays while anything may follow the reference: the message in
 its topic, a repetition of it, a timer, a waiting row, a dead letter. Each of these writes the row anew with
-its own time, and so does housekeeping for what still waits; a row is old when all of them have gone.
+its own time, and so does housekeeping for what still waits and for dead letters that are still kept; a row is
+old when all of them have gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from streams.changes import CLAIMS, MESSAGES, Change
+from streams.changes import CLAIMS, DEAD_LETTERS_BY_AGE, MESSAGES, Change
 from streams.claim_check import DATAREF, PREFIX, BadReference, claim_in
-from streams.ports import Store
+from streams.letters import Letters
+from streams.ports import Headers, Store
 from streams.staging import Overlay
 from streams.waiting import read_message
 
 #: Rows looked at in one step: a few milliseconds.
 STEP = 200
+#: Dead letters, whose rows are larger.
+LETTERS_STEP = 20
 #: From one round over all rows to the next, in seconds.
 PAUSE = 600.0
 
@@ -41,24 +45,30 @@ def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Chang
 
 
 class References:
-    """Housekeeping for the rows of a lane, in bounded steps: a round goes first over what waits and makes
-    its rows new, then over all rows and removes the old ones. So none of what waits is old when it comes up.
+    """Housekeeping for the rows of a lane, in bounded steps: a round goes first over what waits and over dead
+    letters and makes their rows new, then over all rows and removes the old ones. So none that is needed is
+    old when it comes up.
 
     Args:
         store: the lane's.
         overlay: what is staged and not in the store yet.
+        letters: its dead letters.
         bucket: where our objects are.
         retention: how long a row is kept from the time that it says, in seconds.
     """
 
-    def __init__(self, store: Store, overlay: Overlay, bucket: str, retention: float) -> None:
+    def __init__(
+        self, store: Store, overlay: Overlay, letters: Letters, bucket: str, retention: float
+    ) -> None:
         self.removed = 0
         self._store = store
         self._overlay = overlay
+        self._letters = letters
         self._bucket = bucket
         self._retention = retention
         self._round: Iterator[list[tuple[int, Change]]] = iter(())
         self._next = 0.0
+        self._went_round = False
 
     def step(self, now: float) -> dict[int, list[Change]]:
         """Do a little at `now`, epoch seconds; returns changes to stage, by partition."""
@@ -76,7 +86,9 @@ class References:
 
     def _begin(self, now: float) -> Iterator[list[tuple[int, Change]]]:
         for page in self._pages(MESSAGES):
-            yield [found for local, data in page if (found := self._renewed(local, data, now)) is not None]
+            waiting = ((local, read_message(data).headers) for local, data in page if _DATAREF in data)
+            yield self._renewed(waiting, now)
+        yield from self._letters_renewed(now)
         for page in self._pages(CLAIMS):
             yield [
                 (int.from_bytes(local[:2], "big"), Change(CLAIMS, local[2:], None))
@@ -84,25 +96,41 @@ class References:
                 if _seconds(time) < now - self._retention and self._overlay.get(CLAIMS, local) is None
             ]
 
-    def _pages(self, table: str) -> Iterator[list[tuple[bytes, bytes]]]:
+    def _letters_renewed(self, now: float) -> Iterator[list[tuple[int, Change]]]:
+        """A row is as young as its dead letter, or younger, so after the first round only letters count that
+        are older than any row may be: those that others wait behind, or that are being replayed. The first
+        goes over all: some may have been made by a worker without an object store, which wrote no rows.
+        """
+        old = int((now - self._retention) * 1000) + 1
+        stop = max(old, 0).to_bytes(8, "big") if self._went_round else None
+        for page in self._pages(DEAD_LETTERS_BY_AGE, stop=stop, step=LETTERS_STEP):
+            found = ((local, self._letters.get(local)) for entry, _ in page for local in (entry[8:],))
+            kept = ((local, letter.record.headers) for local, letter in found if letter is not None)
+            yield self._renewed(kept, now)
+        self._went_round = True
+
+    def _pages(
+        self, table: str, *, stop: bytes | None = None, step: int = STEP
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
         start = b""
-        while page := list(islice(self._store.scan(table, start=start), STEP)):
+        while page := list(islice(self._store.scan(table, start=start, stop=stop), step)):
             yield page
             start = page[-1][0] + b"\0"
 
-    def _renewed(self, local: bytes, data: bytes, now: float) -> tuple[int, Change] | None:
-        """The row for a message that waits, if it needs to be written again."""
-        if _DATAREF not in data:
-            return None
-        change = reference_in(dict(read_message(data).headers), self._bucket, now)
-        if change is None:
-            return None
-        key = local[:2] + change.key
+    def _renewed(self, referring: Iterable[tuple[bytes, Headers]], now: float) -> list[tuple[int, Change]]:
+        """The rows that need to be written again for what has these headers, by local keys."""
+        renewed = []
+        for local, headers in referring:
+            change = reference_in(dict(headers), self._bucket, now)
+            if change is not None and self._is_old(local[:2] + change.key, now):
+                renewed.append((int.from_bytes(local[:2], "big"), change))
+        return renewed
+
+    def _is_old(self, key: bytes, now: float) -> bool:
+        """Whether there is no such row, or half of its time is over."""
         staged = self._overlay.get(CLAIMS, key)
         time = self._store.get(CLAIMS, key) if staged is None else staged.value
-        if time is not None and _seconds(time) > now - self._retention / 2:
-            return None
-        return int.from_bytes(local[:2], "big"), change
+        return time is None or _seconds(time) <= now - self._retention / 2
 
 
 def _seconds(time: bytes) -> float:

@@ -28,6 +28,7 @@ from streams.retry import Expired, GiveUp, Kind, Later, TryAgain, classify, deci
 from streams.stager import RECORD_OVERHEAD, Stager
 from streams.waiting import (
     Reason,
+    Waiting,
     advance,
     append,
     begin,
@@ -35,6 +36,7 @@ from streams.waiting import (
     message_of,
     put_off,
     queue_name,
+    replayed,
     set_queue,
 )
 
@@ -55,6 +57,7 @@ class Retries:
         self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
         self._queues = queues
         self._stager = stager
+        self._letters = stager.letters
         self._counters = stager.counters
 
     def load(self, now: float) -> None:
@@ -67,7 +70,8 @@ class Retries:
                 strangers.add(name)
                 continue
             gate.add(local)
-            if queue.reason is Reason.BREAKER and gate.breaker.state is State.CLOSED:
+            reasons = [queue.reason, *(queue.behind or ())[:1]]
+            if Reason.BREAKER in reasons and gate.breaker.state is State.CLOSED:
                 gate.breaker.start_half_open(now)
         for name in sorted(strangers):
             log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
@@ -79,7 +83,7 @@ class Retries:
     ) -> Permit | None:
         """Whether the handler may see the message now; None: it waits, or had to become a dead letter."""
         gate = self.gates[handler.name]
-        for local in (_unsorted(arrival, handler), self._local(arrival, handler)):
+        for local in (_unsorted(arrival, handler), self.local_of(arrival, handler)):
             if local in gate.queues:
                 self._stand_behind(arrival, handler, inbox_key, local)
                 return None
@@ -105,7 +109,7 @@ class Retries:
         gate, unsorted = self.gates[handler.name], _unsorted(arrival, handler)
         if arrival.queue not in (b"", unsorted):
             return False
-        local = self._local(arrival, handler)
+        local = self.local_of(arrival, handler)
         if local == unsorted or local not in gate.queues:
             return False
         self._stand_behind(arrival, handler, inbox_key, local)
@@ -114,7 +118,7 @@ class Retries:
             self._leave(arrival, gate, now)
         return True
 
-    def _local(self, arrival: Arrival, handler: BoundHandler) -> bytes:
+    def local_of(self, arrival: Arrival, handler: BoundHandler) -> bytes:
         """The local key of the queue that the message would wait in."""
         order = b""
         if handler.order_by is not None and arrival.message is not None:
@@ -129,11 +133,18 @@ class Retries:
     def _stand_behind(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, local: bytes
     ) -> None:
-        """Let a message wait for its turn, behind an earlier one of its ordering key."""
+        """Let a message wait for its turn, behind an earlier one of its ordering key; a replay, before
+        all that are none.
+        """
         queue = self._queues.get(local)
         assert queue is not None
-        message = message_of(arrival.record)
-        longer = append(queue, message.size)
+        is_replay = _is_replay(arrival)
+        message = message_of(arrival.record, letter=is_replay)
+        if is_replay:  # its place is before them, as if its ordering key had been known from the start
+            longer = replayed(queue, message.size, _ms(self._stager.now))
+        else:
+            longer = append(queue, message.size)
+        number = longer.newest_replay if is_replay else queue.next
         if longer.length > self._delivery.max_waiting or longer.bytes > self._delivery.max_waiting_bytes:
             error = QueueFull(
                 f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for {handler.name}"
@@ -141,8 +152,9 @@ class Retries:
             )
             self._stager.give_up(arrival, handler, error, inbox_key)
         else:
-            changes = with_message(local, longer, queue.next, message)
-            self._put_or_bury(arrival, handler, inbox_key, changes, None)
+            changes = with_message(local, longer, number, message)
+            if self._put_or_bury(arrival, handler, inbox_key, changes, None) and is_replay:
+                self.gates[handler.name].stranded.discard(local)  # its head is another one now
 
     def _begin(
         self,
@@ -156,7 +168,7 @@ class Retries:
         error: Exception | None = None,
     ) -> bool:
         """Let a message wait until it is due, first in a queue of its own. False: it is a dead letter."""
-        local = self._local(arrival, handler)
+        local = self.local_of(arrival, handler)
         gate = self.gates[handler.name]
         if local in gate.queues:  # only where `order_by` does not say the same twice
             self._stand_behind(arrival, handler, inbox_key, local)
@@ -177,8 +189,7 @@ class Retries:
         attempts: int = 0,
     ) -> bool:
         """Stage that a message waits; False: its rows are too large, and it is a dead letter."""
-        if (largest := _largest(changes)) > self._limit:
-            too_large = TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
+        if (too_large := self.too_large(changes)) is not None:
             self._stager.give_up(arrival, handler, error or too_large, inbox_key, attempts)
             return False
         if inbox_key is not None:
@@ -186,6 +197,28 @@ class Retries:
         self._stager.put(arrival.entry, changes)
         if not arrival.queue:  # else it has been counted
             self._counters.waiting += 1
+        return True
+
+    def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
+        """Why a message cannot wait in these rows; None: it can."""
+        largest = max(len(change.key) + len(change.value or b"") for change in changes)
+        if largest <= self._limit:
+            return None
+        return TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
+
+    # -- the head of a queue, at its turn ---------------------------------------------------------------
+
+    def is_overtaken(self, arrival: Arrival, handler: BoundHandler) -> bool:
+        """Whether a replay has been put before the head of a queue since it set out: the replay is first,
+        and what set out waits on.
+        """
+        queue = self._queues.get(arrival.queue)
+        if queue is not None and queue.head == arrival.number:
+            return False
+        gate = self.gates[handler.name]
+        gate.running.discard(arrival.queue)
+        if arrival.permit is not None:
+            gate.breaker.give_back(arrival.permit)
         return True
 
     # -- after an attempt -------------------------------------------------------------------------------
@@ -196,6 +229,11 @@ class Retries:
         gate.record(permit, ok=True, now=now)
         if arrival.queue:
             self._leave(arrival, gate, now)
+            if _is_replay(arrival):
+                changes, told = self._letters.succeeded(arrival.record, handler.name, now)
+                self._stager.put(arrival.entry, changes)
+                arrival.entry.sends.extend(told)
+                self._counters.replayed += 1
 
     def failed(
         self,
@@ -218,7 +256,7 @@ class Retries:
             self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")
             self._put_off(arrival, gate, Reason.BREAKER, now, attempts - 1)
             return None
-        deadline = arrival.envelope.deadline
+        deadline = None if _is_replay(arrival) else arrival.envelope.deadline
         decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline)
         delay = decision.delay if isinstance(decision, Later) else 0.0
         self._tell(arrival, handler, error, kind, attempts, type(decision).__name__, delay)
@@ -246,20 +284,36 @@ class Retries:
         now: float,
     ) -> None:
         """The message becomes a dead letter of the handler; the next of its ordering key has its turn, or
-        waits on where the policy says so.
+        waits on where the policy says so, until an operator has settled the letter.
         """
-        self._stager.give_up(arrival, handler, error, inbox_key, attempts)
         gate = self.gates[handler.name]
-        if not handler.retry.hold_while_dead:
-            if arrival.queue:
-                self._leave(arrival, gate, now)
+        local = b""
+        changes: list[Change] = []
+        if handler.retry.hold_while_dead:
+            local, changes = self._hold(arrival, handler, attempts)
+        self._stager.give_up(arrival, handler, error, inbox_key, attempts, holds=local[2:])
+        if local:
+            self._stager.put(arrival.entry, changes)
+            gate.add(local)
+            gate.running.discard(local)
         elif arrival.queue:
-            self._put_off(arrival, gate, Reason.DEAD, 0.0, attempts)
-        elif (local := self._local(arrival, handler)) not in gate.queues:  # see `_begin`
-            changes = _first(local, arrival, Reason.DEAD, 0.0, attempts)
-            if _largest(changes) <= self._limit:
-                self._stager.put(arrival.entry, changes)
-                gate.add(local)
+            self._leave(arrival, gate, now)
+
+    def _hold(self, arrival: Arrival, handler: BoundHandler, attempts: int) -> tuple[bytes, list[Change]]:
+        """The queue that is to wait behind a dead letter, by its local key, and the changes that let it wait;
+        nothing where the message cannot be its head.
+        """
+        if arrival.queue:
+            queue = self._queues.get(arrival.queue)
+            assert queue is not None
+            held = put_off(queue, Reason.DEAD, due_ms=0, attempts=attempts)
+            message = message_of(arrival.record, letter=True)
+            return arrival.queue, with_message(arrival.queue, held, held.head, message)
+        local = self.local_of(arrival, handler)
+        changes = _first(local, arrival, Reason.DEAD, 0.0, attempts, letter=True)
+        if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `_begin`
+            return b"", []
+        return local, changes
 
     def _wait(
         self,
@@ -344,17 +398,19 @@ def _unsorted(arrival: Arrival, handler: BoundHandler) -> bytes:
     return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"")
 
 
-def _first(local: bytes, arrival: Arrival, reason: Reason, due: float, attempts: int) -> list[Change]:
+def _first(
+    local: bytes, arrival: Arrival, reason: Reason, due: float, attempts: int, *, letter: bool = False
+) -> list[Change]:
     """The changes by which a message waits, first in a queue of its own."""
-    message = message_of(arrival.record)
+    message = message_of(arrival.record, letter=letter)
     queue = begin(reason, due_ms=_ms(due), attempts=attempts, size=message.size)
     return with_message(local, queue, queue.first, message)
 
 
-def _largest(changes: Sequence[Change]) -> int:
-    """Bytes of the largest row."""
-    return max(len(change.key) + len(change.value or b"") for change in changes)
-
-
 def _ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)  # never early
+
+
+def _is_replay(arrival: Arrival) -> bool:
+    """Whether an operator has the message tried again: it is a dead letter."""
+    return isinstance(arrival.record, Waiting) and arrival.record.letter

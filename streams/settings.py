@@ -79,6 +79,12 @@ class Settings(BaseSettings):
         default="10,60,300",
         description="seconds that a failed message waits before each later try, three at most",
     )
+    max_replays: int = Field(
+        default=3, ge=1, description="replays in vain after which a dead letter is parked"
+    )
+    edit_dead_letters: bool = Field(
+        default=False, description="whether operators may edit a dead letter and replay that"
+    )
     inbox_retention_days: float = Field(default=15.0, gt=0)
     dead_letter_retention_days: float = Field(default=14.0, gt=0)
     message_retention_days: float = Field(
@@ -125,6 +131,8 @@ class Settings(BaseSettings):
             message_retention=self.message_retention_days * DAY,
             fenced_pause=self.heartbeat * 1.5,
             retry=retry,
+            max_replays=self.max_replays,
+            edit_dead_letters=self.edit_dead_letters,
         )
 
     def _delays(self) -> tuple[float, ...]:

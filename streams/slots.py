@@ -24,6 +24,10 @@ class Slot:
         self.directory = directory
         self._lock = lock
 
+    def announce(self, url: str) -> None:
+        """Write down where the worker's pages are, for commands that look for one."""
+        (self.directory / "url").write_text(url)
+
     def release(self) -> None:
         """Let another worker take it."""
         self._lock.close()
@@ -48,6 +52,24 @@ def take_slot(root: Path) -> Slot:
     raise SteadfaustError(
         f"all {MOST} slots under {root} are taken: stop workers, or use another var directory"
     )
+
+
+def addresses(root: Path) -> list[str]:
+    """Where the pages of the workers are that hold a slot under `root` now, by slot."""
+    slots = sorted(root.glob("slot-*"), key=lambda path: int(path.name.removeprefix("slot-")))
+    files = [directory / "url" for directory in slots if _is_held(directory / "lock")]
+    return [file.read_text().strip() for file in files if file.exists()]
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def free_port(preferred: int) -> int:

@@ -14,6 +14,7 @@ from streams.dead_letters import dead_letter
 from streams.envelope import ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
 from streams.errors import TooLarge, WiringError
 from streams.inbox import Inbox
+from streams.letters import Letters
 from streams.outcome import Outcome
 from streams.payloads import NeedsUpload, Prepared, Upload, Uploads
 from streams.ports import TP, Outgoing, Record
@@ -24,13 +25,16 @@ from streams.timers import Due, remove_timer, set_timer, timer_name
 
 #: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
 RECORD_OVERHEAD = 512
+#: What a record's batch takes beside it, in bytes.
+FRAME = 128
 
 
 class Stager:
     """Writes to entries and to the overlay; nothing of it has happened yet."""
 
-    def __init__(self, app: Application, overlay: Overlay, counters: Counters) -> None:
+    def __init__(self, app: Application, overlay: Overlay, counters: Counters, letters: Letters) -> None:
         self.counters = counters
+        self.letters = letters
         self.now = 0.0
         self._app = app
         self._overlay = overlay
@@ -185,9 +189,13 @@ class Stager:
         error: Exception,
         inbox_key: bytes | None,
         attempts: int = 0,
+        *,
+        holds: bytes = b"",
     ) -> None:
-        """The message is settled for this handler, as a dead letter; the other handlers are not concerned."""
-        self.bury(arrival.entry, arrival.route, arrival.record, error, handler.name, attempts)
+        """The message is settled for this handler, as a dead letter; the other handlers are not concerned.
+        `holds` is the name of the queue that waits for it.
+        """
+        self.bury(arrival.entry, arrival.route, arrival.record, error, handler.name, attempts, holds=holds)
         if inbox_key is not None:
             mark = Inbox.entry(inbox_key, int(self.now * 1000), b"dead letter")
             self.put(arrival.entry, [mark])
@@ -200,8 +208,12 @@ class Stager:
         error: Exception,
         handler: str,
         attempts: int = 0,
+        *,
+        holds: bytes = b"",
     ) -> None:
-        """Add the record to an entry as a dead letter, as it came. `handler` is empty when none saw it."""
+        """Add the record to an entry as a dead letter, as it came, and as a row for operators; of a replay
+        the row is there already. `handler` is empty when none saw it.
+        """
         self.counters.dead_letters += 1
         group = self._app.layout.app_id
         limit = self._app.delivery.max_message_bytes
@@ -215,6 +227,22 @@ class Stager:
             retries=max(attempts - 1, 0),
         )
         entry.sends.append((TP(route.dead_letters, 0), letter))
+        changes, told = self.letters.buried(
+            record, error, handler=handler, attempts=attempts, now=self.now, holds=holds
+        )
+        self.put(entry, changes)
+        entry.sends.extend(told)
+        self.refer(entry, record)
+
+    def forward(self, entry: Entry, record: Record, home: int) -> None:
+        """A client with another partitioner: the message goes on to the lane of its key (design rule 2).
+        Raises TooLarge.
+        """
+        size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
+        if size + FRAME > self._app.delivery.max_message_bytes:  # it came compressed
+            raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
+        self.counters.misrouted += 1
+        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
         self.refer(entry, record)
 
     def fire(self, due: Due, now: float) -> Entry:

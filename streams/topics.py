@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.application import Application
-from streams.changes import INBOX
-from streams.dead_letters import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES
+from streams.changes import DEAD_LETTERS, INBOX
+from streams.dead_letters import ROOM
 from streams.inbox import BUCKETS
 from streams.layout import dead_letter_topic
+from streams.stager import RECORD_OVERHEAD
 
-#: Room in dead letter topics for the headers that are added to a message of the largest size.
-DEAD_LETTER_ROOM = MAX_TRACE_BYTES + MAX_MESSAGE_BYTES + 4096
+#: Room in dead letter topics for what is added to a message of the largest size, its batch's frame included.
+DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
+#: How long it is known who did what about dead letters, in seconds.
+AUDIT_RETENTION = 365 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,15 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
         "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
     }
     specs = [TopicSpec(topic, layout.partitions, replication, kept) for topic in app.message_codecs]
+    letters = {**compacted, "max.message.bytes": dead["max.message.bytes"]}
+    own = {INBOX: inbox, DEAD_LETTERS: letters}
     specs += [
-        TopicSpec(topic, layout.partitions, replication, inbox if table == INBOX else compacted)
+        TopicSpec(topic, layout.partitions, replication, own.get(table, compacted))
         for topic, table in app.changelogs.items()
     ]
+    audit = {**kept, "retention.ms": _ms(AUDIT_RETENTION)}
+    specs.append(TopicSpec(layout.operations, layout.partitions, replication, kept))
+    specs.append(TopicSpec(layout.operations_log, 1, replication, audit))
     for topic, route in app.routes.items():
         tiers = max(len(handler.retry.delays) for handler in route.handlers)
         beside = [*route.retries[:tiers], dead_letter_topic(topic)]

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from streams.changes import LANE, QUEUE, WAITING, Change
 from streams.ports import Headers, Record
@@ -22,21 +23,29 @@ class Reason(StrEnum):
     """Why the head of a queue waits."""
 
     RETRY = "retry"  # its handler failed; it is tried again later
+    REPLAY = "replay"  # an operator has it tried again
     BREAKER = "breaker"  # the handler's circuit breaker is open
     NEXT = "next"  # nothing but its turn
     DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
 
 
+#: Added to the number of a replay.
+REPLAYED = 1 << 63
+
+
 class Queue(msgspec.Struct, array_like=True, frozen=True):
-    """The messages of one ordering key that wait for one handler.
+    """The messages of one ordering key that wait for one handler: first those that an operator replays, in
+    the order in which that was asked for, then those that came since, in theirs.
 
     Attributes:
         reason: why its head waits.
         due_ms: when its head is tried, epoch milliseconds; 0: not before something else happens.
-        first: number of the head; messages are numbered as they come.
+        first: number of the first message that is no replay; messages are numbered as they come.
         next: number of the message that comes next.
         bytes: of all that wait.
         attempts: how often the head was tried.
+        first_replay, next_replay: numbers of replays.
+        behind: reason, due_ms and attempts of message `first`, while replays come before it.
     """
 
     reason: Reason
@@ -45,15 +54,33 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     next: int
     bytes: int
     attempts: int
+    first_replay: int = 0
+    next_replay: int = 0
+    behind: tuple[Reason, int, int] | None = None
 
     @property
     def length(self) -> int:
         """How many wait."""
-        return self.next - self.first
+        return self.next - self.first + self.replays
+
+    @property
+    def replays(self) -> int:
+        """How many of them are replays."""
+        return self.next_replay - self.first_replay
+
+    @property
+    def head(self) -> int:
+        """The number of the message that is tried next; those of replays are numbers of their own."""
+        return REPLAYED | self.first_replay if self.replays else self.first
+
+    @property
+    def newest_replay(self) -> int:
+        """The number of the replay that was asked for last; there is one."""
+        return REPLAYED | (self.next_replay - 1)
 
 
 class Waiting(msgspec.Struct, array_like=True, frozen=True):
-    """A message as it came in: see `ports.Record`."""
+    """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters."""
 
     topic: str
     partition: int
@@ -62,6 +89,7 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True):
     key: bytes
     value: bytes
     headers: list[tuple[str, bytes]]
+    letter: bool = False
 
     @property
     def size(self) -> int:
@@ -109,7 +137,7 @@ def due_until(now: float) -> bytes:
     return (int(now * 1000) + 1).to_bytes(8, "big")
 
 
-def message_of(record: Record) -> Waiting:
+def message_of(record: Record, *, letter: bool = False) -> Waiting:
     """A record as it is kept. It has a key and a value, or it would be a dead letter already."""
     headers: Headers = record.headers
     return Waiting(
@@ -120,6 +148,7 @@ def message_of(record: Record) -> Waiting:
         record.key or b"",
         record.value or b"",
         [(name, value or b"") for name, value in headers],
+        letter,
     )
 
 
@@ -133,19 +162,53 @@ def begin(reason: Reason, *, due_ms: int, attempts: int, size: int) -> Queue:
 
 def append(queue: Queue, size: int) -> Queue:
     """One more message waits behind the others."""
-    return Queue(queue.reason, queue.due_ms, queue.first, queue.next + 1, queue.bytes + size, queue.attempts)
+    return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
 
 
 def put_off(queue: Queue, reason: Reason, *, due_ms: int, attempts: int) -> Queue:
     """The head is tried later, or not by itself."""
-    return Queue(reason, due_ms, queue.first, queue.next, queue.bytes, attempts)
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts)
 
 
 def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
     """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
     if queue.length == 1:
         return None
-    return Queue(Reason.NEXT, now_ms, queue.first + 1, queue.next, queue.bytes - size, 0)
+    queue = replace(queue, bytes=queue.bytes - size)
+    if not queue.replays:
+        return replace(queue, reason=Reason.NEXT, due_ms=now_ms, first=queue.first + 1, attempts=0)
+    queue = replace(queue, first_replay=queue.first_replay + 1)
+    if queue.replays:
+        return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, behind=None)
+
+
+def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
+    """A replay of `size` bytes stands before all that is none, behind those that were asked for before."""
+    if queue is None:
+        return Queue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
+    more = replace(queue, next_replay=queue.next_replay + 1, bytes=queue.bytes + size)
+    if queue.replays:
+        return more
+    behind = (queue.reason, queue.due_ms, queue.attempts)
+    return put_off(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
+
+
+def woken(queue: Queue, number: int, grown: int, now_ms: int) -> Queue:
+    """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
+    queue = replace(queue, bytes=queue.bytes + grown)
+    if number == queue.head:
+        return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    return replace(queue, behind=(Reason.REPLAY, now_ms, 0))
+
+
+def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
+    """A message that holds the queue, by its number, has gone; None: none is left."""
+    if number == queue.head:
+        return advance(queue, size, now_ms)
+    behind = None if queue.next - queue.first == 1 else (Reason.NEXT, now_ms, 0)
+    return replace(queue, first=queue.first + 1, bytes=queue.bytes - size, behind=behind)
 
 
 # -- as changes -------------------------------------------------------------------------------------------

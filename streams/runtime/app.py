@@ -26,6 +26,7 @@ from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
+from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import EXIT_FAILED, Worker
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
@@ -71,6 +72,7 @@ class LaneApp(faust.App):
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
         self.cluster: KafkaCluster | None = None
+        self.operators: OperationsProducer | None = None
         self._lane_application: Application | None = None
         self._make_application = application
         self._resources = dict(resources or {})
@@ -125,6 +127,7 @@ class LaneApp(faust.App):
         self.slot = take_slot(settings.var / "workers" / settings.app_id)
         self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number)
         self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
+        self.slot.announce(str(self.conf.canonical_url))
         self.conf.consumer_group_instance_id = static_member_id(
             settings.layout(), self.slot.number, socket.gethostname()
         )
@@ -159,6 +162,7 @@ class LaneApp(faust.App):
         }
         app = self._lane_application = self._make_application(opened, self.schemas)
         self.cluster = KafkaCluster(bootstrap, options)
+        self.operators = OperationsProducer(bootstrap, app.layout.operations, options)
         announcements = Announcements(
             app, self.schemas, cluster=self.cluster, bootstrap=bootstrap, options=options
         )
@@ -199,6 +203,8 @@ class LaneApp(faust.App):
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        if self.operators is not None:
+            await self.operators.close()
         if self.cluster is not None:
             await self.cluster.close()
         await self._opened.aclose()

@@ -11,7 +11,9 @@ from faust.web.drivers.aiohttp import Web
 
 from streams.application import Application
 from streams.assignment import Assignment
+from streams.errors import ClusterUnavailable
 from streams.lane import Lane
+from streams.ports import Outgoing
 from streams.standby import Standby
 from streams.web.routes import application
 
@@ -68,6 +70,11 @@ class _Worker:
 
     def now(self) -> float:
         return time.time()
+
+    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
+        if self._app.operators is None:
+            raise ClusterUnavailable("the worker is starting: ask again")
+        await self._app.operators.send(posts)
 
     def stuck(self) -> Sequence[Lane]:
         return self._app.host.stuck() if self._app.host is not None else []

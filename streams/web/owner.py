@@ -1,8 +1,9 @@
-"""Asking the worker that owns a key for its rows: on this machine only, with a bound on time and size."""
+"""Asking the worker that owns a lane what is in it: on this machine only, with a bound on time and size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -11,6 +12,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from streams.web.answers import FoundAnswer
 from streams.web.loopback import loopback_origin
 from streams.web.view import Problem
+
+A = TypeVar("A", bound=msgspec.Struct)
 
 #: Names the worker that asks; one that is asked so answers itself and never asks on.
 ASKED_BY = "Steadfaust-Asked-By"
@@ -27,20 +30,27 @@ class Refusal(msgspec.Struct, frozen=True):
     detail: str
 
 
-_found = msgspec.json.Decoder(FoundAnswer).decode
 _refusal = msgspec.json.Decoder(Refusal).decode
 
 
 async def ask_owner(
     session: ClientSession, owner: str, table: str, query: Mapping[str, str], *, asked_by: str
 ) -> FoundAnswer:
+    """The rows of a key, from its owner. Raises Problem, as `ask_json` does."""
+    path = f"/api/tables/{quote(table, safe='')}/rows"
+    return await ask_json(session, owner, path, query, kind=FoundAnswer, asked_by=asked_by)
+
+
+async def ask_json(
+    session: ClientSession, owner: str, path: str, query: Mapping[str, str], *, kind: type[A], asked_by: str
+) -> A:
     """The owner's answer. Raises Problem: the owner's own, 504 for none in time, 502 for anything else."""
     origin = loopback_origin(owner)
     if origin is None:
         raise Problem(502, "owner_elsewhere", f"the key is on {owner}, not on this machine: ask there")
     try:
         async with session.get(
-            f"{origin}/api/tables/{quote(table, safe='')}/rows",
+            f"{origin}{path}",
             params=query,
             headers={ASKED_BY: asked_by},
             timeout=ClientTimeout(total=TIMEOUT),
@@ -55,13 +65,13 @@ async def ask_owner(
     except (ClientError, OSError) as error:
         detail = f"{owner} owns the key and cannot be asked: {error or type(error).__name__}"
         raise Problem(502, "owner_unreachable", detail) from error
-    return _read(owner, response.status, body)
+    return _read(owner, response.status, body, kind)
 
 
-def _read(owner: str, status: int, body: bytes) -> FoundAnswer:
+def _read(owner: str, status: int, body: bytes, kind: type[A]) -> A:
     try:
         if status == 200 and len(body) <= MOST_BYTES:
-            return _found(body)
+            return msgspec.json.decode(body, type=kind)
         if status >= 400:
             refusal = _refusal(body)
             raise Problem(status, refusal.error, refusal.detail)

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from streams.errors import SteadfaustError
 from streams.web.answers import HealthAnswer
+from streams.web.letter_routes import jobs_of, letter_routes
 from streams.web.lookup import browse, look_up, tables
 from streams.web.loopback import names_loopback
 from streams.web.overview import overview, readiness
@@ -20,6 +21,9 @@ from streams.web.owner import ASKED_BY, Refusal, ask_owner
 from streams.web.view import Problem, WorkerView
 
 log = structlog.get_logger(__name__)
+
+#: Bytes of what may be asked for: an edited message is the largest.
+MOST_ASKED = 4 << 20
 
 _VIEW: web.AppKey[WorkerView] = web.AppKey("view")
 _SESSION = web.AppKey("session", ClientSession)
@@ -86,19 +90,20 @@ PAGES = (
 
 
 def routes() -> list[web.RouteDef]:
-    """Every address that is served; all are only read."""
+    """Every address that is served. All are only read, except for operations on dead letters."""
     defined = [web.get("/health/live", _live), web.get("/health/ready", _ready)]
     for page in PAGES:
         defined.append(web.get(page.path, partial(_as_page, page)))
         defined.append(web.get(page.json, partial(_as_json, page.answer)))
-    return defined
+    return defined + letter_routes(_VIEW, _SESSION, _as_json)
 
 
 def application(view: WorkerView) -> web.Application:
     """The pages of one worker, to be served on a loopback address."""
-    app = web.Application(middlewares=[_guarded], client_max_size=1024)
+    app = web.Application(middlewares=[_guarded], client_max_size=MOST_ASKED)
     app[_VIEW] = view
     app.cleanup_ctx.append(_session)
+    app.cleanup_ctx.append(partial(jobs_of, _VIEW, _SESSION))
     app.add_routes(routes())
     return app
 

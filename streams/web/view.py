@@ -9,7 +9,7 @@ from streams.application import Application
 from streams.arrival import Counters
 from streams.assignment import Assignment
 from streams.lane import LaneState
-from streams.ports import Store
+from streams.ports import Outgoing, Store
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -114,6 +114,11 @@ class WorkerView(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch."""
+
+    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
+        """Send operators' messages, each to its partition; returns when Kafka has them.
+        Raises ClusterUnavailable.
+        """
 
     def stuck(self) -> Sequence[LaneView]:
         """Lanes with work and without progress, or which have given up."""

@@ -14,14 +14,16 @@ import pytest
 from streams.compiling import HOT, CannotCompile, compile_into
 
 PROJECT = Path(__file__).parents[2]
-#: Deliveries, duplicates, dead letters, retries, timers, claim checks, and their properties under crashes and
-#: fences.
+#: Deliveries, duplicates, dead letters, retries, timers, claim checks, operators; and their properties under
+#: crashes and fences.
 TESTS = (
     "claims",
     "claims_waiting",
     "claim_properties",
     "delivery",
     "dead_letters",
+    "desk",
+    "desk_claims",
     "giving_up",
     "properties",
     "references",

@@ -108,14 +108,18 @@ class Parcels:
             for _, text in found:
                 digest = chained(digest, text)
             assert await self.row("read", key) == {"n": len(wanted), "text": digest}
+        await self.check_references(lost=bool(dead))
+        await check_positions(self.world, self.world.app.sources)
+
+    async def check_references(self, *, lost: bool = False) -> None:
+        """Whatever a message refers to is named by a row, and there, unless it was `lost`."""
         named = await self.named()
         there = {blob.name async for blob in self.blobs.scan(PREFIX)}
         for topic in self.world.app.sources:
             for record in await self.world.records(topic):
                 if (claim := claim_in(dict(record.headers))) is not None:
                     assert claim.name in named
-                    assert dead or claim.name in there
-        await check_positions(self.world, self.world.app.sources)
+                    assert lost or claim.name in there
 
 
 def ordered(texts: Sequence[str], order_of: Callable[[int], str]) -> dict[str, list[str]]:

@@ -196,7 +196,7 @@ class World:
 
     async def records(self, topic: str) -> list[Record]:
         """All that a read_committed reader gets of a topic, each partition in order."""
-        alone = topic.endswith((".dlq", ".retry-1", ".retry-2", ".retry-3"))
+        alone = topic.endswith((".dlq", ".retry-1", ".retry-2", ".retry-3", "-operations-log"))
         partitions = 1 if alone else self.app.layout.partitions
         tps = [TP(topic, p) for p in range(partitions)]
         begins = await self.cluster.begin_offsets(tps)

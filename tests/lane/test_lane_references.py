@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from lane_checker import dead_letters, latest
+from lane_desk import Broken, letter_ids, operated, operation
+from lane_failing import LATER
 from lane_parcels import BUCKET, THRESHOLD, Parcels
 from lane_workloads import carrying, messages_of
 from lane_worlds import FakeWorld, Running
@@ -16,6 +18,7 @@ from streams.claim_check import claim_in
 from streams.claims import ClaimChecks
 from streams.claims_sweep import Verdict, sweep
 from streams.handlers import Service
+from streams.operations import Kind
 from streams.outcome import Outcome, Timer, outcome
 from streams.references import PAUSE
 from streams.retry import RetryPolicy
@@ -154,6 +157,48 @@ async def test_the_row_of_a_dead_letter_counts_from_when_it_became_one(fake: Fak
     await passes(fake, DAY)
     assert await parcels.named() == set()
     await lane.stop()
+
+
+async def test_what_a_dead_letter_refers_to_is_named_until_it_holds_no_others_and_has_expired(
+    fake: FakeWorld,
+) -> None:
+    parcels = await begun(fake, retry=RetryPolicy(delays=(), hold_while_dead=True))
+    parcels.work.hooks.before = Broken(("a", 0))
+    await parcels.post("a", 0, LARGE)
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    (ident,) = await letter_ids(fake)
+    for _ in range(6):
+        await passes(fake, 0.9 * DAY)
+        assert len(await parcels.named()) == 1
+        assert (await swept(parcels)).deleted.objects == 0
+    await operated(fake, lane, operation(fake, Kind.DISCARD, ident))
+    for _ in range(4):
+        await passes(fake, DAY)
+    assert await letter_ids(fake) == []
+    assert await parcels.named() == set()
+    await lane.stop()
+
+
+async def test_what_a_worker_without_an_object_store_gave_up_is_named_by_one_that_has_it(
+    fake: FakeWorld,
+) -> None:
+    parcels = await begun(fake, retry=LATER, dead_letter_retention=10 * DAY, inbox_retention=11 * DAY)
+    await parcels.post("a", 0, LARGE)
+    without = await fake.open(app=fake.cut_into(parcels.work, lanes=1))
+    await fake.until(lambda: without.lane.counters.dead_letters == 1 and not without.lane.backlog)
+    await without.stop()
+    assert await parcels.named() == set()
+    lane = await fake.open()
+    await passes(fake, 2 * DAY)
+    assert len(await parcels.named()) == 1
+    assert (await swept(parcels)).deleted.objects == 0
+    (ident,) = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await parcels.settled()
+    await lane.stop()
+    await parcels.check()
 
 
 class Ringing:

@@ -203,8 +203,10 @@ class World:
         self.send([message for message in messages for _ in range(copies)])
         return [message.key for message, _ in messages]
 
-    def send(self, messages: Iterable[tuple[Message, str]]) -> None:
-        """Produce messages with their ids, as any client would."""
+    def send(
+        self, messages: Iterable[tuple[Message, str]], *, spoil: Callable[[bytes], bytes] = bytes
+    ) -> None:
+        """Produce messages with their ids, as any client would; `spoil` does something to their bytes."""
 
         async def produce() -> None:
             producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5)
@@ -216,9 +218,8 @@ class World:
                         message.TOPIC, message.key, source="shop", time=time.time(), message_id=message_id
                     )
                     headers.append((FINGERPRINT, codec.fingerprint))
-                    await producer.send(
-                        message.TOPIC, codec.encode(message), key=message.key.encode(), headers=headers
-                    )
+                    value = spoil(codec.encode(message))
+                    await producer.send(message.TOPIC, value, key=message.key.encode(), headers=headers)
                 await producer.flush()
             finally:
                 await producer.stop()

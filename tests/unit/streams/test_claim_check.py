@@ -21,6 +21,7 @@ from streams.claim_check import (
     object_name,
     verify,
     with_claim,
+    without_claim,
 )
 from streams.envelope import ID
 from streams.errors import BlobAltered, PermanentError
@@ -34,11 +35,6 @@ def test_a_name_says_type_id_and_digest() -> None:
         Claim("event-payloads", f"events/orders.order.placed.v1/o-1-{DIGEST}", "application/avro", DIGEST, 6)
         == CLAIM
     )
-
-
-def test_a_content_type_that_came_without_a_value_is_none() -> None:
-    headers: Any = {**dict(with_claim([], CLAIM)), "content-type": None}
-    assert claim_in(headers) == CLAIM._replace(content_type="")
 
 
 def test_a_rerun_with_other_bytes_is_another_object() -> None:
@@ -150,6 +146,17 @@ def test_a_reference_that_could_not_be_verified_is_permanent(name: str) -> None:
     del headers[name]
     with pytest.raises(BadReference, match=f"^ce_dataref comes without the header {name}"):
         claim_in(headers)
+
+
+def test_a_content_type_that_came_without_a_value_is_none() -> None:
+    headers: Any = {**dict(with_claim([], CLAIM)), "content-type": None}
+    assert claim_in(headers) == CLAIM._replace(content_type="")
+
+
+def test_of_a_message_that_has_its_payload_after_all_only_what_referred_goes() -> None:
+    plain = [(ID, b"o-1"), ("content-type", b"application/json")]
+    assert without_claim(plain) == plain
+    assert without_claim(with_claim(plain, CLAIM)) == [(ID, b"o-1")]
 
 
 def test_the_bytes_that_were_checked_in_are_right() -> None:

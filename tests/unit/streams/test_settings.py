@@ -22,7 +22,7 @@ from streams.layout import Layout
 from streams.message import Message, Row
 from streams.outcome import Outcome, nothing
 from streams.settings import Settings
-from streams.slots import take_slot
+from streams.slots import addresses, take_slot
 from streams.table import Table
 from streams.topics import TopicSpec, declare, differences
 
@@ -184,6 +184,9 @@ def test_every_topic_of_an_application_is_declared() -> None:
         "app-stock-changelog": 6,
         "app-inbox-changelog": 6,
         "app-lane-changelog": 6,
+        "app-dead_letters-changelog": 6,
+        "app-operations": 6,
+        "app-operations-log": 1,
         "app-announcements": 1,
     }
 
@@ -198,7 +201,12 @@ def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
     declared = specs()
     policies = {name: spec.config["cleanup.policy"] for name, spec in declared.items()}
     compacted = {name for name, policy in policies.items() if policy == "compact"}
-    assert compacted == {"app-stock-changelog", "app-lane-changelog", "app-announcements"}
+    assert compacted == {
+        "app-stock-changelog",
+        "app-lane-changelog",
+        "app-dead_letters-changelog",
+        "app-announcements",
+    }
     inbox = int(declared["app-inbox-changelog"].config["retention.ms"]) / 86_400_000
     assert inbox == 15 * 1.5
     assert int(declared["orders.placed.v1.dlq"].config["retention.ms"]) == 14 * 86_400_000
@@ -249,3 +257,21 @@ def test_a_topic_that_is_as_declared_or_better_fits() -> None:
 def test_each_difference_is_said_in_words(actual: dict[str, object], message: str) -> None:
     (difference,) = found(**actual)
     assert message in difference
+
+
+def test_the_addresses_of_workers_are_those_whose_slots_are_held(tmp_path: Path) -> None:
+    first, second, third = (take_slot(tmp_path) for _ in range(3))
+    first.announce("http://127.0.0.1:1")
+    second.announce("http://127.0.0.1:2")
+    assert addresses(tmp_path) == ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    first.release()
+    assert addresses(tmp_path) == ["http://127.0.0.1:2"]
+    assert addresses(tmp_path / "nowhere") == []
+    second.release()
+    third.release()
+
+
+def test_a_desk_has_its_limits_from_the_settings() -> None:
+    delivery = Settings(max_replays=5, edit_dead_letters=True).delivery()
+    assert (delivery.max_replays, delivery.edit_dead_letters) == (5, True)
+    assert Settings().delivery().edit_dead_letters is False

@@ -142,11 +142,12 @@ def test_a_row_that_was_not_declared_is_named_in_the_error() -> None:
 
 def test_an_application_knows_its_topics_tables_and_changelogs() -> None:
     bound = app(on(Placed, pay))
-    assert bound.sources == [Placed.TOPIC]
+    assert bound.sources == [Placed.TOPIC, "app-operations"]
     assert bound.changelogs == {
         "app-stock-changelog": "stock",
         "app-inbox-changelog": "inbox",
         "app-lane-changelog": "lane",
+        "app-dead_letters-changelog": "dead_letters",
     }
     assert bound.message_codecs.keys() == {Placed.TOPIC, Paid.TOPIC}
     assert bound.schemas() == {}

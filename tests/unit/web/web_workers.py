@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from aiohttp.test_utils import TestClient, TestServer
 
-from streams.application import Application
+from streams.application import Application, Delivery
 from streams.arrival import Counters
 from streams.assignment import Assignment
 from streams.changes import store_key
@@ -18,10 +18,12 @@ from streams.codecs import encode_row, json_without_schema
 from streams.handlers import Service
 from streams.lane import LaneState
 from streams.layout import Layout
+from streams.letter_rows import encode_letter, key_of, letter_id, local_key, new_letter
 from streams.message import Message, Row
 from streams.outcome import nothing
-from streams.ports import Store, Write
+from streams.ports import Outgoing, Store, Write
 from streams.table import Table, row_key
+from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.routes import application
 
@@ -52,9 +54,10 @@ def note(seen: ParcelSeen, parcel):
     return nothing("seen")
 
 
-def make_application(*, partitions: int = 8, lanes: int = 4) -> Application:
+def make_application(*, partitions: int = 8, lanes: int = 4, **delivery: Any) -> Application:
     wiring = choreography(on(ParcelSeen, note))
-    return Application(Layout("post", partitions, lanes), wiring, json_without_schema)
+    layout = Layout("post", partitions, lanes)
+    return Application(layout, wiring, json_without_schema, delivery=Delivery(**delivery))
 
 
 @dataclass
@@ -89,6 +92,7 @@ class FakeWorker:
     assignment: Assignment = field(default_factory=Assignment)
     standbys: dict[int, FakeStandby] = field(default_factory=dict)
     stuck_lanes: list[int] = field(default_factory=list)
+    asked: list[tuple[int, Outgoing]] = field(default_factory=list)
 
     @classmethod
     def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:
@@ -106,6 +110,23 @@ class FakeWorker:
 
     def stuck(self) -> list[FakeLane]:
         return [self.lanes[number] for number in self.stuck_lanes]
+
+    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
+        self.asked.extend(posts)
+
+    def put_letter(self, key: str, i: int = 0, *, why: str = "no", **changes: Any) -> str:
+        """Write a dead letter to the lane of its key; returns its id."""
+        partition = self.partition(key)
+        headers = [("ce_id", f"{key}-{i}".encode())]
+        record = FakeRecord(
+            ParcelSeen.TOPIC, partition, i, 1, key.encode(), b'{"id":"%s"}' % key.encode(), headers
+        )
+        made = new_letter(
+            record, ValueError(why), handler="post.note", attempts=3, now_ms=int(NOW * 1000), limit=10_000
+        )
+        letter = msgspec.structs.replace(made, **changes)
+        self.put_raw("dead_letters", partition, key_of(letter), encode_letter(letter, 50_000))
+        return letter_id(local_key(letter))
 
     def put(self, key: str, subkey: str = "", *, note: str = "", raw: bytes | None = None) -> None:
         """Write a parcel to the lane of its key."""
@@ -138,6 +159,12 @@ class Browser(TestClient):
     async def json(self, path: str, **options: Any) -> tuple[int, Any]:
         async with self.get(path, **options) as response:
             assert response.content_type == "application/json"
+            return response.status, msgspec.json.decode(await response.read())
+
+    async def ask(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+        data = msgspec.json.encode(body)
+        given = {"Content-Type": "application/json", **headers}
+        async with self.post(path, data=data, headers=given) as response:
             return response.status, msgspec.json.decode(await response.read())
 
     async def page(self, path: str, **options: Any) -> tuple[int, str]:

@@ -1,0 +1,294 @@
+"""`steadfaust dlq`: look at dead letters, and put them right.
+
+Exit status: 0 done, 1 an error, 3 nothing matched, 4 a job failed or was stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from getpass import getuser
+from pathlib import Path
+from socket import gethostname
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from streams.cli.workers import Worker, find_worker
+from streams.web.letter_answers import GroupAnswer, merged
+from streams.web.letters import FILTERS
+
+app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_help=True)
+
+LETTERS = "/api/dead-letters"
+NOTHING = 3
+UNFINISHED = 4
+#: Between looks at a job's progress or at the groups, in seconds.
+PAUSE = 0.5
+
+At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", "-w", help=f"NAME=VALUE, all of them must hold; names: {', '.join(FILTERS)}."),
+]
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids of letters; none: all that the options match.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
+Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
+Rate = Annotated[float, typer.Option(help="Operations in a second at most.")]
+Job = Annotated[str, typer.Option(help="A name; started again by the same one, a job does nothing twice.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before many are touched.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
+Force = Annotated[bool, typer.Option("--force", help="Parked letters, too.")]
+
+
+def _filter(where: list[str] | None) -> dict[str, str]:
+    """The query that `--where` options name; older and newer are ages in seconds."""
+    pairs = dict(one.partition("=")[::2] for one in where or [])
+    if unknown := sorted(pairs.keys() - set(FILTERS)):
+        raise typer.BadParameter(f"--where knows no {', '.join(unknown)}: use {', '.join(FILTERS)}")
+    return pairs
+
+
+@app.command("list")
+def list_(
+    worker: At = "",
+    where: Where = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List dead letters."""
+    query = _filter(where)
+    printed = 0
+    for page in find_worker(worker).pages(LETTERS, {**query, "limit": str(min(limit, 500))}):
+        for letter in page["letters"][: limit - printed]:
+            printed += 1
+            typer.echo(_json(letter) if as_json else _line(letter))
+        if printed >= limit:
+            break
+    raise typer.Exit(0 if printed else NOTHING)
+
+
+@app.command()
+def groups(
+    worker: At = "",
+    where: Where = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Count dead letters that have failed alike: handler, error, place and message type."""
+    query = _filter(where)
+    found = _groups(find_worker(worker), query)
+    _print_groups(found, as_json=as_json)
+    raise typer.Exit(0 if found else NOTHING)
+
+
+@app.command()
+def watch(
+    worker: At = "", *, every: Annotated[float, typer.Option(min=0.1)] = 5.0, as_json: Json = False
+) -> None:
+    """Say which groups grow or shrink, until Ctrl-C."""
+    asked, before = find_worker(worker), dict[tuple[str, str, str, str], int]()
+    while True:
+        now = {group.alike: group for group in _groups(asked, {})}
+        for alike in sorted(now.keys() | before.keys()):
+            count, was = now[alike].count if alike in now else 0, before.get(alike, 0)
+            if count != was:
+                handler, error, place, kind = alike
+                said = {"handler": handler, "error_type": error, "place": place, "message_type": kind}
+                line = f"{count:>8} ({count - was:+d})  {handler or '-'}  {error}  {place}  {kind}"
+                typer.echo(_json({**said, "count": count, "change": count - was}) if as_json else line)
+        before = {alike: group.count for alike, group in now.items()}
+        time.sleep(every)
+
+
+@app.command()
+def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
+    """Show all of one dead letter: its message decoded, or its bytes in hexadecimal, and its history."""
+    shown = find_worker(worker).get(f"{LETTERS}/{letter}")
+    if as_json:
+        typer.echo(_json(shown))
+        return
+    for name, value in shown["letter"].items():
+        typer.echo(f"{name:<14} {value}")
+    for name, value in shown["headers"]:
+        typer.echo(f"header         {name}: {value}")
+    typer.echo(f"value          {shown['hex'] or _json(shown['value'])}")
+    if shown["unreadable"]:
+        typer.echo(f"unreadable     {shown['unreadable']}")
+    for event in shown["history"]:
+        who, why = event["who"], f" ({event['why']})" if event["why"] else ""
+        typer.echo(f"history        {event['at']} {who}: {event['operation']}{why}: {event['result']}")
+    if shown["trace"]:
+        typer.echo(shown["trace"])
+
+
+def _many(operation: str, ids: list[str] | None, matching: dict[str, str], **asked: Any) -> None:
+    """Ask for an operation about letters that are named, or about all that match, when told how many."""
+    if bool(ids) == bool(matching):
+        raise typer.BadParameter("name letters, or say with --where which are meant")
+    worker, yes, dry_run = find_worker(asked.pop("worker")), asked.pop("yes"), asked["dry_run"]
+    as_json = asked.pop("as_json")
+    body = {**asked, "operation": operation, "who": asked["who"] or f"{getuser()}@{gethostname()}"}
+    if ids:
+        _tell(worker.post(f"{LETTERS}/operations", {**body, "letters": ids}), as_json=as_json)
+        return
+    if not yes and not dry_run:
+        trial = {**body, "matching": matching, "dry_run": True}
+        found = _wait(worker, worker.post(f"{LETTERS}/operations", trial))
+        if found["state"] != "done":
+            _tell(found, as_json=as_json)
+        _print_groups([msgspec.convert(group, GroupAnswer) for group in found["groups"]], as_json=False)
+        if not found["matched"]:
+            raise typer.Exit(NOTHING)
+        typer.confirm(f"{operation} {found['matched']} letters?", abort=True)
+    job = worker.post(f"{LETTERS}/operations", {**body, "matching": matching})
+    _tell(_wait(worker, job, quiet=as_json), as_json=as_json)
+
+
+def _wait(worker: Worker, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
+    """Follow a job to its end. Ctrl-C stops it."""
+    name = job["job"]
+    try:
+        while job["state"] == "running":
+            time.sleep(PAUSE)
+            job = worker.get(f"{LETTERS}/jobs/{name}")
+            if not quiet:
+                typer.echo(f"job {name}: {_progress(job)}", err=True)
+    except KeyboardInterrupt:
+        job = worker.post(f"{LETTERS}/jobs/{name}/stop", {})
+    return job
+
+
+def _progress(job: dict[str, Any]) -> str:
+    return (
+        f"{job['state']}, {job['asked']} asked for, {job['matched']} matched of {job['looked']},"
+        f" {job['lane']} of {job['lanes']} lanes"
+    )
+
+
+def _tell(job: dict[str, Any], *, as_json: bool) -> None:
+    typer.echo(_json(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
+    if job["error"]:
+        typer.echo(f"error: {job['error']}", err=True)
+    if job["state"] != "done":
+        typer.echo(f"to go on, give the same command with --job {job['job']}", err=True)
+        raise typer.Exit(UNFINISHED)
+    raise typer.Exit(0 if job["matched"] else NOTHING)
+
+
+@app.command()
+def replay(
+    letters: Ids = None,
+    why: Why = "",
+    who: Who = "",
+    worker: At = "",
+    where: Where = None,
+    rate: Rate = 200.0,
+    job: Job = "",
+    *,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Let the handler that failed try again: before what waits behind, in the order of their sources."""
+    given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job, "force": force}
+    _many("replay", letters, _filter(where), dry_run=dry_run, yes=yes, as_json=as_json, **given)
+
+
+@app.command()
+def discard(
+    letters: Ids = None,
+    why: Why = "",
+    who: Who = "",
+    worker: At = "",
+    where: Where = None,
+    rate: Rate = 200.0,
+    job: Job = "",
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give letters up for good, with a reason; what waits behind them goes on."""
+    given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job}
+    _many("discard", letters, _filter(where), dry_run=dry_run, yes=yes, as_json=as_json, **given)
+
+
+@app.command()
+def restore(
+    letters: Annotated[list[str], typer.Argument(help="Ids of letters.")],
+    why: Why = "",
+    who: Who = "",
+    worker: At = "",
+    job: Job = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Take a discard back: the letters are dead again, and can be replayed."""
+    given = {"why": why, "who": who, "worker": worker, "job": job}
+    _many("restore", letters, {}, dry_run=False, yes=True, as_json=as_json, **given)
+
+
+@app.command()
+def edit(
+    letter: str,
+    message: Annotated[Path | None, typer.Option(help="A JSON file of what `show` has as value.")] = None,
+    value: Annotated[Path | None, typer.Option(help="Instead, a file with the new value's bytes.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="name=value; given once, they replace all.")
+    ] = None,
+    why: Why = "",
+    who: Who = "",
+    worker: At = "",
+    job: Job = "",
+    *,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Replay a letter with another content, under a new id. Off unless the worker has it enabled."""
+    given: dict[str, Any] = {"why": why, "who": who, "worker": worker, "job": job, "force": force}
+    if message is not None:
+        given["message"] = msgspec.json.decode(message.read_bytes())
+    if value is not None:
+        given["value"] = b64encode(value.read_bytes()).decode()
+    if header:
+        pairs = [one.partition("=") for one in header]
+        given["headers"] = [(name, b64encode(text.encode()).decode()) for name, _, text in pairs]
+    _many("edit", [letter], {}, dry_run=False, yes=True, as_json=as_json, **given)
+
+
+# -- printing ---------------------------------------------------------------------------------------------
+
+
+def _groups(worker: Worker, query: dict[str, str]) -> list[GroupAnswer]:
+    found: list[GroupAnswer] = []
+    for page in worker.pages(f"{LETTERS}/groups", query):
+        found = merged(found, [msgspec.convert(group, GroupAnswer) for group in page["groups"]])
+    return found
+
+
+def _print_groups(found: list[GroupAnswer], *, as_json: bool) -> None:
+    for group in found:
+        typer.echo(
+            _json(group)
+            if as_json
+            else f"{group.count:>8}  {group.handler or '-'}  {group.error_type}  {group.place or '-'}"
+            f"  {group.message_type}  {group.oldest} .. {group.newest}  {group.example}"
+        )
+
+
+def _line(letter: dict[str, Any]) -> str:
+    where = f"{letter['topic']}[{letter['partition']}]@{letter['offset']}"
+    holds = " holds others" if letter["holds"] else ""
+    return (
+        f"{letter['id']}  {letter['failed_at']}  {letter['state']}{holds}  {letter['handler'] or '-'}"
+        f"  {where}  key {letter['key']!r}  {letter['error_type']}: {letter['error_message'][:100]!r}"
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

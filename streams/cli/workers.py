@@ -1,0 +1,80 @@
+"""Asking a worker of this machine, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import ProxyHandler, Request, build_opener
+
+import msgspec
+
+from streams.errors import SteadfaustError
+from streams.settings import Settings
+from streams.slots import addresses
+
+#: Seconds for an answer; the worker may have to ask another one first.
+TIMEOUT = 30.0
+
+
+class NoAnswer(SteadfaustError):
+    """No worker could be asked, or it refused; its message says why."""
+
+
+class Worker:
+    """A worker by its address; any of them knows who owns what."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._open = build_opener(ProxyHandler({})).open
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """What the worker says. Raises NoAnswer."""
+        return self._ask(Request(f"{self.url}{path}{'?' + urlencode(query) if query else ''}"))
+
+    def post(self, path: str, body: object) -> Any:
+        """The same, of something that the worker is asked to do."""
+        headers = {"Content-Type": "application/json"}
+        return self._ask(Request(f"{self.url}{path}", data=msgspec.json.encode(body), headers=headers))
+
+    def pages(self, path: str, query: Mapping[str, str]) -> Iterator[Any]:
+        """Every page of an answer, one after the other."""
+        cursor = ""
+        while True:
+            page = self.get(path, {**query, "cursor": cursor} if cursor else query)
+            yield page
+            cursor = page["next"]
+            if not cursor:
+                return
+
+    def _ask(self, request: Request) -> Any:
+        try:
+            with self._open(request, timeout=TIMEOUT) as response:
+                return msgspec.json.decode(response.read())
+        except HTTPError as error:
+            with error:
+                raise NoAnswer(_reason(error)) from error
+        except (URLError, OSError, msgspec.DecodeError) as error:
+            raise NoAnswer(f"{self.url} does not answer: {error}") from error
+
+
+def _reason(error: HTTPError) -> str:
+    try:
+        return str(msgspec.json.decode(error.read())["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return f"{error.url} answers {error.code}"
+
+
+def find_worker(url: str = "") -> Worker:
+    """The worker at an address, or the first one that runs here. Raises NoAnswer when none does."""
+    if url:
+        return Worker(url)
+    settings = Settings()
+    found = addresses(settings.var / "workers" / settings.app_id)
+    if not found:
+        raise NoAnswer(
+            f"no worker of {settings.app_id} runs here under {settings.var}: start one, set STEADFAUST_APP_ID"
+            " and STEADFAUST_VAR as it has them, or name one with --worker URL"
+        )
+    return Worker(found[0])

@@ -1,0 +1,148 @@
+"""Dead letters as rows of a lane: what is staged when a message is given up, is replayed, and succeeds."""
+
+from __future__ import annotations
+
+from streams.application import Application
+from streams.changes import DEAD_LETTERS, Change, store_key
+from streams.dead_letters import ROOM
+from streams.envelope import ID, rfc3339
+from streams.letter_rows import (
+    Letter,
+    State,
+    capped,
+    decode_letter,
+    encode_letter,
+    failed_again,
+    key_of,
+    letter_id,
+    letter_key,
+    local_key,
+    new_letter,
+)
+from streams.operations import Done, Operation, encode_done
+from streams.ports import TP, Outgoing, Record, Store
+from streams.staging import Overlay
+
+#: A record, and where it goes.
+Send = tuple[TP, Outgoing]
+#: Of a key and a message's id, what the log of operations has, in bytes.
+SHOWN = 1024
+
+
+class Letters:
+    """Reads rows, staged or committed, and makes their changes. It stages nothing itself."""
+
+    def __init__(self, app: Application, store: Store, overlay: Overlay) -> None:
+        self._store = store
+        self._overlay = overlay
+        self._limit = app.delivery.max_message_bytes
+        self._max_replays = app.delivery.max_replays
+        self._log = TP(app.layout.operations_log, 0)
+
+    def get(self, local: bytes) -> Letter | None:
+        """The letter of a local key."""
+        staged = self._overlay.get(DEAD_LETTERS, local)
+        if staged is not None:
+            return staged.row if isinstance(staged.row, Letter) else None
+        data = self._store.get(DEAD_LETTERS, local)
+        return None if data is None else decode_letter(data)
+
+    def set(self, letter: Letter) -> Change:
+        """The change that keeps a letter as it is now."""
+        key = key_of(letter)
+        return Change(DEAD_LETTERS, key, encode_letter(letter, self._limit + ROOM - len(key)), letter)
+
+    @staticmethod
+    def remove(letter: Letter) -> Change:
+        """The change that takes a letter away."""
+        return Change(DEAD_LETTERS, key_of(letter), None)
+
+    def buried(
+        self,
+        record: Record,
+        error: BaseException,
+        *,
+        handler: str,
+        attempts: int,
+        now: float,
+        holds: bytes,
+    ) -> tuple[list[Change], list[Send]]:
+        """A record was given up. If it was a replay, the same letter counts it."""
+        now_ms = int(now * 1000)
+        letter = new_letter(
+            record,
+            error,
+            handler=handler,
+            attempts=attempts,
+            now_ms=now_ms,
+            limit=self._limit,
+            queue=holds,
+        )
+        before = self.get(local_key(letter))
+        if before is None or before.state is not State.REPLAYING:
+            return [self.set(letter)], []
+        letter = failed_again(before, letter, now_ms=now_ms, max_replays=self._max_replays)
+        return [self.set(letter)], [self._ended(letter, now, letter.history[-1].result)]
+
+    def succeeded(self, record: Record, handler: str, now: float) -> tuple[list[Change], list[Send]]:
+        """A replay has done it: its row goes, so that rows are what is left to do; the log has the rest."""
+        local = store_key(record.partition, letter_key(record.key, handler, record.topic, record.offset))
+        letter = self.get(local)
+        if letter is None:
+            return [], []
+        return [self.remove(letter)], [self._ended(letter, now, "succeeded")]
+
+    def _ended(self, letter: Letter, now: float, result: str) -> Send:
+        asked = letter.history[-2 if result != "succeeded" else -1 :][:1]
+        who, why, at_ms = (asked[0].who, asked[0].why, asked[0].at_ms) if asked else ("", "", int(now * 1000))
+        return self.told(letter, "replayed", "", who=who, why=why, asked_ms=at_ms, now=now, result=result)
+
+    def done(self, letter: Letter, operation: Operation, message_id: bytes, now: float, result: str) -> Send:
+        """What the log says of an operation."""
+        return self.told(
+            letter,
+            str(operation.kind),
+            message_id.decode("utf-8", "replace"),
+            who=operation.who,
+            why=operation.why,
+            asked_ms=operation.at_ms,
+            now=now,
+            result=result,
+            job=operation.job,
+        )
+
+    def told(
+        self,
+        letter: Letter,
+        operation: str,
+        operation_id: str,
+        *,
+        who: str,
+        why: str,
+        asked_ms: int,
+        now: float,
+        result: str,
+        job: str = "",
+    ) -> Send:
+        """A record of the log of operations."""
+        ident = letter_id(local_key(letter))
+        message_id = dict(letter.headers).get(ID) or b""
+        done = Done(
+            operation=operation,
+            id=operation_id,
+            letter=ident,
+            who=capped(who, SHOWN),
+            why=capped(why, SHOWN),
+            asked_at=rfc3339(asked_ms / 1000),
+            at=rfc3339(now),
+            result=capped(result, SHOWN),
+            state=str(letter.state),
+            topic=letter.topic,
+            partition=letter.partition,
+            offset=letter.offset,
+            key=(letter.key or b"")[:SHOWN].decode("utf-8", "replace"),
+            handler=letter.handler,
+            message_id=message_id[:SHOWN].decode("utf-8", "replace"),
+            job=job,
+        )
+        return self._log, Outgoing(ident.encode(), encode_done(done), [])

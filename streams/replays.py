@@ -1,0 +1,110 @@
+"""Dead letters and the queues of their handlers: a replay takes its place there, a hold ends."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import structlog
+
+from streams.application import Application, BoundHandler
+from streams.arrival import Arrival
+from streams.letter_rows import Letter
+from streams.queues import Queues, with_message
+from streams.retries import Retries
+from streams.stager import Stager
+from streams.staging import Entry
+from streams.waiting import (
+    Queue,
+    Reason,
+    message_of,
+    released,
+    replayed,
+    set_message,
+    set_queue,
+    woken,
+)
+
+log = structlog.get_logger(__name__)
+
+#: Queues that are looked at to tell of dead letters that hold others: the lane stands still meanwhile.
+MOST_LOOKED_AT = 10_000
+
+
+class Replays:
+    """Stages what becomes of a lane's queues when an operator has decided about a letter."""
+
+    def __init__(self, app: Application, queues: Queues, stager: Stager, retries: Retries) -> None:
+        self._app = app
+        self._queues = queues
+        self._stager = stager
+        self._retries = retries
+
+    def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter) -> str:
+        """Let a handler see a letter's message again, before what waits behind it. Returns why not; empty
+        when it is staged.
+        """
+        message = message_of(letter.record, letter=True)
+        now_ms = int(self._stager.now * 1000)
+        if letter.queue:
+            local = arrival.entry.prefix + letter.queue
+        else:
+            local = self._retries.local_of(arrival, handler)
+        queue = self._queues.get(local)
+        number = self._place(local, queue, letter)
+        if queue is not None and number is not None:
+            grown = message.size - self._queues.message(local, number).size
+            after = woken(queue, number, grown, now_ms)
+        else:
+            if queue is not None and queue.length >= self._app.delivery.max_waiting:
+                return f"{queue.length} messages of its ordering key wait already: try again later"
+            after = replayed(queue, message.size, now_ms)
+            number = after.newest_replay
+        changes = with_message(local, after, number, message)
+        if (too_large := self._retries.too_large(changes)) is not None:
+            return str(too_large)
+        self._stager.put(arrival.entry, changes)
+        gate = self._retries.gates[handler.name]
+        gate.add(local)
+        gate.stranded.discard(local)  # its head is another one now
+        return ""
+
+    def release(self, entry: Entry, letter: Letter) -> None:
+        """What waits behind a letter goes on without it."""
+        local = entry.prefix + letter.queue
+        queue = self._queues.get(local)
+        number = self._place(local, queue, letter)
+        if queue is None or number is None:
+            return
+        size = self._queues.message(local, number).size
+        rest = released(queue, number, size, int(self._stager.now * 1000))
+        self._stager.put(entry, [set_queue(letter.queue, rest), set_message(letter.queue, number, None)])
+        gate = self._retries.gates.get(letter.handler)
+        if rest is None and gate is not None:
+            gate.remove(local)
+
+    def _place(self, local: bytes, queue: Queue | None, letter: Letter) -> int | None:
+        """The number in its queue of the letter that holds it: at its head, or behind replays of others."""
+        if queue is None or not letter.queue:
+            return None
+        numbers = {queue.head, *([queue.first] if queue.next > queue.first else [])}
+        for number in numbers:
+            message = self._queues.message(local, number)
+            if message.letter and (message.topic, message.offset) == (letter.topic, letter.offset):
+                return number
+        return None
+
+    def tell_of_holds(self) -> None:
+        """An error in the log for each handler of which messages wait behind dead letters."""
+        for name, gate in self._retries.gates.items():
+            if not self._app.handlers[name].retry.hold_while_dead:
+                continue
+            queues = [self._queues.get(local) for local in islice(gate.queues, MOST_LOOKED_AT)]
+            dead = [queue for queue in queues if queue is not None and queue.reason is Reason.DEAD]
+            if dead:
+                log.error(
+                    "dead_letter_holds",
+                    handler=name,
+                    letters=len(dead),
+                    held=sum(queue.length - 1 for queue in dead),
+                    action="replay or discard them: steadfaust dlq",
+                )

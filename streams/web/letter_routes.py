@@ -1,0 +1,98 @@
+"""Addresses of the operators' desk, JSON only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from aiohttp import ClientSession, web
+
+from streams.web.jobs import Jobs
+from streams.web.letter_answers import Ask, GroupsAnswer, JobsAnswer, LettersAnswer, LetterShown
+from streams.web.letters import Query, group_letters, list_letters, show_letter
+from streams.web.loopback import loopback_origin
+from streams.web.owner import ASKED_BY, ask_json
+from streams.web.view import Problem, WorkerView
+
+View = web.AppKey[WorkerView]
+Session = web.AppKey[ClientSession]
+_JOBS = web.AppKey("jobs", Jobs)
+_decode_ask = msgspec.json.Decoder(Ask).decode
+
+Answered = Callable[[web.Request], Awaitable[msgspec.Struct]]
+
+
+def letter_routes(
+    view_key: View, session_key: Session, as_json: Callable[[Answered, web.Request], Awaitable[web.Response]]
+) -> list[web.RouteDef]:
+    """Every address of the desk. Those that change something take JSON only, which a foreign page that is
+    open in a browser here cannot send.
+    """
+
+    def asker(request: web.Request, kind: type[Any]) -> dict[str, Any]:
+        session, view = request.app[session_key], request.app[view_key]
+        ask = partial(ask_json, session, kind=kind, asked_by=view.url)
+        return {"asked_by": request.headers.get(ASKED_BY), "ask": ask}
+
+    async def letters(request: web.Request) -> msgspec.Struct:
+        return await list_letters(request.app[view_key], request.query, **asker(request, LettersAnswer))
+
+    async def groups(request: web.Request) -> msgspec.Struct:
+        return await group_letters(request.app[view_key], request.query, **asker(request, GroupsAnswer))
+
+    async def letter(request: web.Request) -> msgspec.Struct:
+        ident = request.match_info["letter"]
+        return await show_letter(request.app[view_key], ident, **asker(request, LetterShown))
+
+    async def operate(request: web.Request) -> msgspec.Struct:
+        return await request.app[_JOBS].ask(await _asked(request))
+
+    async def jobs(request: web.Request) -> msgspec.Struct:
+        return JobsAnswer(jobs=request.app[_JOBS].all())
+
+    async def job(request: web.Request) -> msgspec.Struct:
+        return request.app[_JOBS].get(request.match_info["job"])
+
+    async def stop(request: web.Request) -> msgspec.Struct:
+        _check_origin(request)
+        return await request.app[_JOBS].stop(request.match_info["job"])
+
+    base = "/api/dead-letters"
+    return [
+        web.get(base, partial(as_json, letters)),
+        web.get(f"{base}/groups", partial(as_json, groups)),
+        web.get(f"{base}/jobs", partial(as_json, jobs)),
+        web.post(f"{base}/operations", partial(as_json, operate)),
+        web.get(f"{base}/jobs/{{job}}", partial(as_json, job)),
+        web.post(f"{base}/jobs/{{job}}/stop", partial(as_json, stop)),
+        web.get(f"{base}/{{letter}}", partial(as_json, letter)),
+    ]
+
+
+async def jobs_of(view_key: View, session_key: Session, app: web.Application) -> AsyncIterator[None]:
+    """The worker's jobs, for as long as its pages are served."""
+    view, session = app[view_key], app[session_key]
+    ask = partial(ask_json, session, kind=LettersAnswer, asked_by=view.url)
+
+    async def page(query: Query) -> LettersAnswer:
+        return await list_letters(view, query, asked_by=None, ask=ask)
+
+    app[_JOBS] = Jobs(view, page)
+    yield
+    await app[_JOBS].close()
+
+
+async def _asked(request: web.Request) -> Ask:
+    _check_origin(request)
+    try:
+        return _decode_ask(await request.read())
+    except msgspec.DecodeError as error:
+        raise Problem(400, "bad_request", str(error)) from error
+
+
+def _check_origin(request: web.Request) -> None:
+    origin = request.headers.get("Origin")
+    if request.content_type != "application/json" or (origin and loopback_origin(origin) is None):
+        raise Problem(403, "not_json", "operations are taken as application/json, from this machine only")

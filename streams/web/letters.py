@@ -1,0 +1,260 @@
+"""Dead letters of all lanes, straight from the stores, a bounded part at a time: there may be a million.
+
+A cursor says in which lane and where in it the next part begins. Who owns that lane answers; every worker
+knows who that is, so any of them can be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from streams.application import Application
+from streams.changes import DEAD_LETTERS, store_key
+from streams.claim_check import claim_in
+from streams.codecs import describe
+from streams.envelope import FINGERPRINT, rfc3339
+from streams.errors import PermanentError, UnknownSchema
+from streams.letter_rows import Letter, Summary, decode_letter, decode_summary, letter_id, parse_id
+from streams.ports import Store
+from streams.web.letter_answers import (
+    GroupAnswer,
+    GroupsAnswer,
+    LetterAnswer,
+    LettersAnswer,
+    LetterShown,
+    event_answer,
+    letter_answer,
+)
+from streams.web.paging import after, decode_cursor, decode_limit, encode_cursor
+from streams.web.shown import text_of
+from streams.web.view import Problem, WorkerView, readable_store
+
+Query = Mapping[str, str]
+#: Asks a lane's owner the same question: (owner, path, query).
+AskOwner = Callable[[str, str, Query], Awaitable[Any]]
+
+#: Rows looked at for one answer at most, and between two turns of the event loop, which lanes share.
+MOST_LOOKED_AT = 5_000
+AT_ONCE = 100
+#: Of bytes that will not decode, so many are shown.
+MOST_HEX = 65_536
+_EXACT = ("handler", "service", "error_type", "place", "message_type", "topic", "state")
+#: What a query may choose letters by.
+FILTERS = (*_EXACT, "key", "text", "older", "newer")
+
+
+class Filter(NamedTuple):
+    """Which letters are meant. `since` and `until` in epoch milliseconds."""
+
+    exact: tuple[tuple[str, str], ...]
+    key: bytes | None
+    text: str
+    since: float
+    until: float
+
+    def matches(self, letter: Summary) -> bool:
+        """Whether a letter is meant."""
+        return (
+            all(getattr(letter, name) == wanted for name, wanted in self.exact)
+            and (self.key is None or letter.key == self.key)
+            and self.since <= letter.failed_at_ms <= self.until
+            and (not self.text or self.text in f"{letter.error_type}: {letter.error_message}".lower())
+        )
+
+
+def filter_of(query: Query, now: float) -> Filter:
+    """The filter that a query names: older and newer are ages in seconds. Raises Problem 400."""
+    exact = tuple((name, query[name]) for name in _EXACT if name in query)
+    key = query["key"].encode("utf-8", "surrogateescape") if "key" in query else None
+    until = (now - _seconds(query, "older")) * 1000 if "older" in query else float("inf")
+    since = (now - _seconds(query, "newer")) * 1000 if "newer" in query else float("-inf")
+    return Filter(exact, key, query.get("text", "").lower(), since, until)
+
+
+def _seconds(query: Query, name: str) -> float:
+    try:
+        return float(query[name])
+    except ValueError:
+        raise Problem(400, f"bad_{name}", f"{name} is {query[name]!r}: give an age in seconds") from None
+
+
+# -- questions --------------------------------------------------------------------------------------------
+
+
+async def list_letters(
+    view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner
+) -> LettersAnswer:
+    """A page of letters, in order of lane, partition and key; each key's in order of their source."""
+    limit, meant = decode_limit(query.get("limit", "")), filter_of(query, view.now())
+    lane, begin = _cursor(view.application, query)
+    if lane not in view.lanes:
+        found: LettersAnswer = await _elsewhere(view, lane, "/api/dead-letters", query, asked_by, ask)
+        return found
+    letters: list[LetterAnswer] = []
+    looked, at = 0, b""
+    async for local, data in _rows(view, lane, begin):
+        if looked == MOST_LOOKED_AT or len(letters) == limit:
+            at = local
+            break
+        looked += 1
+        letter = decode_summary(data)
+        if meant.matches(letter):
+            letters.append(letter_answer(letter_id(local), letter))
+    return LettersAnswer(letters=letters, looked=looked, next=_next(view.application, lane, at))
+
+
+async def group_letters(
+    view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner
+) -> GroupsAnswer:
+    """Groups of a part of the letters."""
+    meant = filter_of(query, view.now())
+    lane, begin = _cursor(view.application, query)
+    if lane not in view.lanes:
+        found: GroupsAnswer = await _elsewhere(view, lane, "/api/dead-letters/groups", query, asked_by, ask)
+        return found
+    groups: dict[tuple[str, str, str, str], list[Any]] = {}
+    looked, at = 0, b""
+    async for local, data in _rows(view, lane, begin):
+        if looked == MOST_LOOKED_AT:
+            at = local
+            break
+        looked += 1
+        letter = decode_summary(data)
+        if meant.matches(letter):
+            alike = (letter.handler, letter.error_type, letter.place, letter.message_type)
+            group = groups.setdefault(alike, [0, letter.failed_at_ms, letter.failed_at_ms, local])
+            group[0] += 1
+            group[1] = min(group[1], letter.failed_at_ms)
+            group[2] = max(group[2], letter.failed_at_ms)
+    answers = [_group(alike, *group) for alike, group in groups.items()]
+    return GroupsAnswer(groups=answers, looked=looked, next=_next(view.application, lane, at))
+
+
+async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
+    """All of one letter, asked of its owner. Raises Problem 404 when there is none."""
+    app = view.application
+    partition, key = partition_and_key(app, ident)
+    lane = app.layout.lane_of(partition)
+    if lane not in view.lanes:
+        found: LetterShown = await _elsewhere(view, lane, f"/api/dead-letters/{ident}", {}, asked_by, ask)
+        return found
+    data = readable_store(view, lane).get(DEAD_LETTERS, store_key(partition, key))
+    if data is None:
+        raise Problem(
+            404, "no_letter", "there is no such letter, or no more: the log of operations knows why"
+        )
+    return _shown(app, ident, decode_letter(data))
+
+
+def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
+    """Where a letter lies. Raises Problem 400 when the text names none."""
+    try:
+        partition, key = parse_id(ident)
+    except ValueError as error:
+        raise Problem(400, "bad_letter", str(error)) from None
+    if partition >= app.layout.partitions:
+        raise Problem(400, "bad_letter", f"{ident} is of partition {partition}, and there are fewer")
+    return partition, key
+
+
+# -- how --------------------------------------------------------------------------------------------------
+
+
+async def _rows(view: WorkerView, lane: int, begin: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
+    """A lane's rows from a local key on. Others have their turn meanwhile, so the lane may go."""
+    store = readable_store(view, lane)
+    looked = 0
+    for partition in view.application.layout.partitions_of(lane):
+        first = store_key(partition, b"")
+        stop = after(first)
+        if stop is not None and stop <= begin:
+            continue
+        for row in store.scan(DEAD_LETTERS, start=max(first, begin), stop=stop):
+            yield row
+            looked += 1
+            if looked % AT_ONCE == 0:
+                await asyncio.sleep(0)
+                _check_still_here(view, lane, store)
+
+
+def _check_still_here(view: WorkerView, lane: int, store: Store) -> None:
+    if lane not in view.lanes or readable_store(view, lane) is not store:
+        raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
+
+
+def _cursor(app: Application, query: Query) -> tuple[int, bytes]:
+    """The lane and the local key that a part begins at."""
+    place = decode_cursor(query.get("cursor", ""))
+    lane = int.from_bytes(place[:2], "big")
+    if lane >= app.layout.lanes:
+        raise Problem(400, "bad_cursor", f"there is no lane {lane}")
+    return lane, place[2:]
+
+
+def _next(app: Application, lane: int, at: bytes) -> str:
+    """The cursor of what follows; empty after the last lane."""
+    if not at:
+        lane += 1
+    return encode_cursor(lane.to_bytes(2, "big") + at) if lane < app.layout.lanes else ""
+
+
+def lane_of_cursor(cursor: str) -> int:
+    """The lane that a cursor is in."""
+    return int.from_bytes(decode_cursor(cursor)[:2], "big")
+
+
+async def _elsewhere(
+    view: WorkerView, lane: int, path: str, query: Query, asked_by: str | None, ask: AskOwner
+) -> Any:
+    owner = view.assignment.owners.get(lane)
+    if owner is None or owner == view.url:
+        raise Problem(503, "lane_not_open", f"lane {lane} is not open on any worker that this one knows of")
+    if asked_by is not None:
+        raise Problem(
+            503, "owner_moving", f"{asked_by} takes {view.url} for the owner of lane {lane}: try again"
+        )
+    return await ask(owner, path, query)
+
+
+def _group(
+    alike: tuple[str, str, str, str], number: int, oldest: int, newest: int, local: bytes
+) -> GroupAnswer:
+    handler, error_type, place, message_type = alike
+    return GroupAnswer(
+        handler=handler,
+        service=handler.partition(".")[0],
+        error_type=error_type,
+        place=place,
+        message_type=message_type,
+        count=number,
+        oldest=rfc3339(oldest / 1000),
+        newest=rfc3339(newest / 1000),
+        example=letter_id(local),
+    )
+
+
+def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
+    value, unreadable = None, ""
+    route = app.routes.get(letter.topic)
+    try:
+        if route is None:
+            unreadable = f"nothing handles {letter.topic} any more"
+        elif letter.value is None:
+            unreadable = "it has no value" if not letter.omitted else "its value is not kept: it is too large"
+        elif not letter.value and (claim := claim_in(dict(letter.record.headers))) is not None:
+            unreadable = f"its payload is {claim.reference}"
+        else:
+            value = describe(route.codec.decode(letter.value, dict(letter.headers).get(FINGERPRINT)))
+    except (PermanentError, UnknownSchema) as error:
+        unreadable = str(error)
+    return LetterShown(
+        letter=letter_answer(ident, letter),
+        value=value,
+        hex=(letter.value or b"")[:MOST_HEX].hex() if unreadable else "",
+        unreadable=unreadable,
+        headers=[(name, text_of(data or b"")) for name, data in letter.headers],
+        trace=letter.trace,
+        history=[event_answer(event) for event in letter.history],
+    )

@@ -1,0 +1,89 @@
+"""An operator in tests: what is broken until it is mended, operations as messages, letters as rows, and what
+the log of operations says.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lane_checker import latest
+from lane_workloads import Workload
+from lane_worlds import Post, World
+
+from streams.changes import store_key
+from streams.envelope import new_headers
+from streams.errors import PermanentError
+from streams.letter_rows import Letter, decode_letter, letter_id, parse_id
+from streams.operations import Kind, Operation, encode_operation
+
+
+class Broken:
+    """A handler's bug: it fails for chosen events until it is mended."""
+
+    def __init__(self, *which: tuple[str, int], error: Exception | None = None) -> None:
+        self.which = set(which)
+        self.error = error or PermanentError("there is a bug")
+
+    def __call__(self, event: Any) -> None:
+        if (event.k, event.i) in self.which:
+            raise type(self.error)(*self.error.args)  # a new one: its traceback would grow
+
+    def mend(self) -> None:
+        self.which.clear()
+
+
+async def letters_by_id(world: World) -> dict[str, Letter]:
+    """All dead letters by their changelog, in order of source position."""
+    rows = (await latest(world, "dead_letters")).items()
+    found = [(letter_id(store_key(*key)), decode_letter(value)) for key, value in rows]
+    return dict(
+        sorted(found, key=lambda one: (one[1].topic, one[1].partition, one[1].offset, one[1].handler))
+    )
+
+
+async def letters(world: World) -> list[Letter]:
+    """All dead letters, in order of source position."""
+    return list((await letters_by_id(world)).values())
+
+
+async def letter_ids(world: World) -> list[str]:
+    """Their ids, in the same order."""
+    return list(await letters_by_id(world))
+
+
+def operation(world: World, kind: Kind, letter: str, *, operation_id: str = "", **more: Any) -> Post:
+    """An operator's message."""
+    wish = Operation(kind=kind, letter=letter, **{"who": "ann", "why": "mended", "at_ms": 1, **more})
+    partition, _ = parse_id(letter)
+    headers = new_headers(
+        "operation", letter, source="desk", time=1e9, message_id=operation_id or f"{kind}-{letter}"
+    )
+    return Post(world.app.layout.operations, partition, letter.encode(), encode_operation(wish), headers)
+
+
+async def operated(world: World, lane: Any, *posts: Post) -> None:
+    """Ask for operations and wait until they have been settled."""
+    before = lane.lane.counters.operations
+    await world.post(*posts)
+    await world.until(lambda: lane.lane.counters.operations == before + len(posts))
+    await world.settled(world.app.layout.operations)
+
+
+async def operations_log(world: World) -> list[dict[str, Any]]:
+    """What was done, in order."""
+    return [
+        json.loads(record.value or b"") for record in await world.records(world.app.layout.operations_log)
+    ]
+
+
+async def results(world: World) -> list[tuple[str, str]]:
+    """Of each, what it was and how it ended."""
+    return [(done["operation"], done["result"].partition(":")[0]) for done in await operations_log(world)]
+
+
+async def order_of(world: World, work: Workload, key: str) -> list[int]:
+    """The numbers of a key's events, in the order in which they were passed on."""
+    return [
+        json.loads(r.value or b"")["i"] for r in await world.records(work.output) if r.key == key.encode()
+    ]

@@ -1,0 +1,436 @@
+"""Dead letters are rows that operators put right: a replay runs once, in its place, for the handler that
+failed; nothing else moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store, counts, dead_letters, latest
+from lane_desk import (
+    Broken,
+    letter_ids,
+    letters,
+    letters_by_id,
+    operated,
+    operation,
+    operations_log,
+    order_of,
+    results,
+)
+from lane_failing import started
+from lane_workloads import Workload, asking, counting
+from lane_worlds import FakeWorld, Post, World
+from structlog.testing import capture_logs
+
+from streams.changes import DEAD_LETTERS, DEAD_LETTERS_BY_AGE
+from streams.errors import PermanentError, TransientError
+from streams.expiry import ROUND
+from streams.lane import HOUSEKEEPING
+from streams.letter_rows import State
+from streams.operations import Kind
+from streams.retry import RetryPolicy
+
+HOLDING = RetryPolicy(delays=(), hold_while_dead=True)
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+
+
+async def with_a_letter(world: World, work: Workload, **delivery: Any) -> tuple[Any, Broken, list[Post], str]:
+    """A lane that has given up the second of three events of a key; its letter."""
+    await started(world, work, **delivery)
+    work.hooks.before = broken = Broken(("a", 1))
+    events = [world.event(work, "a", i) for i in range(3)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 1 and lane.handled == 3)
+    await world.settled(work.source)
+    (ident,) = await letter_ids(world)
+    return lane, broken, events, ident
+
+
+async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -> None:
+    work = counting(world.name)
+    lane, _, events, _ = await with_a_letter(world, work)
+    await lane.stop()
+    (letter,) = await letters(world)
+    assert (letter.key, letter.value, letter.headers) == (events[1].key, events[1].value, events[1].headers)
+    assert (letter.topic, letter.partition, letter.offset) == (work.source, events[1].partition, 1)
+    assert (letter.handler, letter.service, letter.attempts) == ("bench.count", "bench", 1)
+    assert (letter.error_type, letter.error_message) == ("PermanentError", "there is a bug")
+    assert letter.place.startswith("lane_desk.py:")
+    assert letter.place.endswith(" __call__")
+    assert "there is a bug" in letter.trace
+    assert (letter.state, letter.replays, letter.history) == (State.DEAD, 0, [])
+    await check_store(world)
+
+
+async def test_a_replay_runs_the_message_once_and_its_row_goes(world: World) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    broken.mend()
+    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await world.until(lambda: lane.handled == 4)
+    await lane.stop()
+    await check(world, work, events)
+    assert await order_of(world, work, "a") == [0, 2, 1]
+    assert await letters(world) == []
+    assert await results(world) == [("replay", "replaying"), ("replayed", "succeeded")]
+    assert [(done["who"], done["why"]) for done in await operations_log(world)] == [("ann", "mended")] * 2
+    await check_store(world)
+
+
+async def test_replaying_twice_at_once_runs_once(world: World) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    broken.mend()
+    first = operation(world, Kind.REPLAY, ident)
+    await operated(world, lane, first, operation(world, Kind.REPLAY, ident, operation_id="another"))
+    await world.post(first)
+    await world.until(lambda: lane.lane.counters.duplicates == 1 and lane.lane.counters.replayed == 1)
+    await world.settled(work.source, world.app.layout.operations)
+    await world.until(lambda: not lane.lane.backlog)
+    await lane.stop()
+    await check(world, work, events)
+    assert len(await results(world)) == 3
+
+
+async def test_a_replay_that_fails_is_the_same_letter_and_after_three_it_is_parked(world: World) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    for n in range(1, 5):
+        replay = operation(world, Kind.REPLAY, ident, operation_id=f"try-{n}")
+        await operated(world, lane, replay)
+        if n < 4:
+            await world.until(lambda n=n: lane.lane.counters.dead_letters == n + 1 and not lane.lane.backlog)
+    (parked,) = await letters(world)
+    assert (parked.state, parked.replays) == (State.PARKED, 3)
+    assert parked.history[-1].result.startswith("refused: it is parked")
+    assert len(await dead_letters(world, work.source)) == 4
+    broken.mend()
+    forced = operation(world, Kind.REPLAY, ident, operation_id="forced", force=True)
+    await operated(world, lane, forced)
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await lane.stop()
+    await check(world, work, events)
+    assert await letters(world) == []
+    await check_store(world)
+
+
+async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> None:
+    work = counting(world.name, tallied=True)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    broken.mend()
+    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await lane.stop()
+    await check(world, work, events)
+    assert await counts(world, "tallies") == {"a": 3}
+
+
+async def test_a_replay_runs_before_what_waits_and_replays_run_in_the_order_of_their_sources(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0,)))
+    work.hooks.before = broken = Broken(("a", 0), ("a", 1))
+    events = [world.event(work, "a", i) for i in range(6)]
+    await world.post(*events[:3])
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 2 and not lane.lane.backlog)
+    broken.which = {("a", 3)}
+    broken.error = TransientError("not yet")
+    await world.post(*events[3:])
+    await world.until(lambda: lane.lane.counters.retries == 1 and lane.lane.counters.waiting >= 3)
+    await operated(world, lane, *[operation(world, Kind.REPLAY, ident) for ident in await letter_ids(world)])
+    broken.mend()
+    await world.until(lambda: lane.lane.counters.replayed == 2 and not lane.lane.backlog)
+    await world.until(lambda: len(work.hooks.calls) >= 9)
+    await world.settled(work.source)
+    await world.until(lambda: not lane.lane.backlog)
+    await lane.stop()
+    await check(world, work, events)
+    assert [i for i in await order_of(world, work, "a") if i != 2] == [0, 1, 3, 4, 5]
+    await check_store(world)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
+    world: World, point: str, nth: int
+) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    broken.mend()
+    world.faults.kill_at(point, nth=world.faults.reached[point] + nth)
+    await world.post(operation(world, Kind.REPLAY, ident))
+    await lane.killed()
+    await world.post(
+        operation(world, Kind.REPLAY, ident), operation(world, Kind.REPLAY, ident, operation_id="2")
+    )
+    again = await world.open()
+    await world.settled(world.app.layout.operations)
+    async with asyncio.timeout(20):
+        while await letters(world):
+            await world._tick()
+    await world.until(lambda: not again.lane.backlog)
+    await again.stop()
+    await check(world, work, events)
+    assert ("replayed", "succeeded") in await results(world)
+    await check_store(world)
+
+
+async def test_a_discarded_letter_can_be_restored_and_replayed_and_not_before(world: World) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    broken.mend()
+    await operated(
+        world,
+        lane,
+        operation(world, Kind.DISCARD, ident, why="", operation_id="no reason"),
+        operation(world, Kind.DISCARD, ident, why="a test order"),
+        operation(world, Kind.REPLAY, ident, operation_id="too late"),
+        operation(world, Kind.DISCARD, ident, operation_id="again"),
+    )
+    (discarded,) = await letters(world)
+    assert discarded.state is State.DISCARDED
+    assert [event.result.partition(":")[0] for event in discarded.history] == [
+        "refused", "discarded", "refused", "refused",
+    ]  # fmt: skip
+    assert discarded.history[1].why == "a test order"
+    await operated(world, lane, operation(world, Kind.RESTORE, ident), operation(world, Kind.REPLAY, ident))
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await lane.stop()
+    await check(world, work, events)
+    await check_store(world)
+
+
+async def test_an_edited_message_is_a_new_one_caused_by_the_old_and_only_where_that_is_enabled(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    lane, broken, _, ident = await with_a_letter(world, work, edit_dead_letters=True)
+    value = b'{"k":"a","i":7}'
+    await operated(world, lane, operation(world, Kind.EDIT, ident, value=value))
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await lane.stop()
+    assert await order_of(world, work, "a") == [0, 2, 7]
+    new = (await world.records(work.output))[-1]
+    caused_by = dict(new.headers)["ce_causationid"]
+    assert caused_by not in (b"a-0", b"a-1", b"a-2")
+    (edit, _) = await operations_log(world)
+    assert edit["result"] == f"edited and replaying as {caused_by.decode()}, it was a-1"
+    assert broken.which
+
+
+async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
+    work = counting(world.name)
+    lane, _, events, ident = await with_a_letter(world, work)
+    await operated(world, lane, operation(world, Kind.EDIT, ident, value=b'{"k":"a","i":7}'))
+    await lane.stop()
+    (letter,) = await letters(world)
+    assert letter.value == events[1].value
+    assert letter.history[-1].result.startswith("refused: editing is off")
+
+
+async def test_a_message_that_nobody_could_read_is_taken_anew_by_all_its_handlers(world: World) -> None:
+    work = counting(world.name, tallied=True)
+    await started(world, work, edit_dead_letters=True)
+    bad = world.event(work, "a", 1)._replace(value=b"{")
+    events = [world.event(work, "a", 0), world.event(work, "a", 2)]
+    await world.post(events[0], bad, events[1])
+    lane = await world.open()
+    await world.settled(work.source)
+    (ident,) = await letter_ids(world)
+    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    (letter,) = await letters(world)
+    assert (letter.handler, letter.state, letter.replays) == ("", State.DEAD, 1)
+    await operated(world, lane, operation(world, Kind.EDIT, ident, value=b'{"k":"a","i":1}'))
+    await world.until(lambda: lane.handled == 3 and not lane.lane.backlog)
+    await lane.stop()
+    assert await order_of(world, work, "a") == [0, 2, 1]
+    assert await counts(world) == await counts(world, "tallies") == {"a": 3}
+    assert await letters(world) == []
+    assert len(await world.records(work.source)) == 3
+    await check_store(world)
+
+
+async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World) -> None:
+    gate = asyncio.Event()
+    fails = True
+
+    async def ask(key: str, i: int) -> None:
+        if i == 0 and fails:
+            raise PermanentError("no")
+        if i == 1:
+            await gate.wait()
+            raise TransientError("later")
+
+    work = asking(world.name, ask)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.5, 0.5)))
+    events = [world.event(work, "a", i) for i in range(3)]
+    await world.post(events[0])
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    fails = False
+    (ident,) = await letter_ids(world)
+    await world.post(*events[1:])
+    await world.until(lambda: ("a", 1) in work.hooks.calls)
+    await world.post(operation(world, Kind.REPLAY, ident))
+    await world.until(lambda: lane.lane.backlog >= 3)
+    gate.set()
+    await world.until(lambda: lane.lane.counters.dead_letters == 2)
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await world.settled(work.source, world.app.layout.operations)
+    await lane.stop()
+    assert [letter.offset for letter in await letters(world)] == [1]
+    assert sorted(await order_of(world, work, "a")) == [0, 2]
+    await check_store(world)
+
+
+@pytest.mark.parametrize("how", ["replayed", "discarded", "killed and replayed"])
+async def test_later_messages_wait_behind_a_dead_letter_that_holds_until_it_is_settled(
+    world: World, how: str
+) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter_that_holds(world, work)
+    assert await order_of(world, work, "a") == [0]
+    if how.startswith("killed"):
+        world.faults.kill_at("committed", nth=world.faults.reached["committed"] + 1)
+        await world.post(operation(world, Kind.DISCARD, ident, why="", operation_id="ends it"))
+        await lane.killed()
+        lane = await world.open(stores=world.stores())
+        await world.settled(world.app.layout.operations)
+    again = operation(world, Kind.REPLAY, ident, operation_id="in vain")
+    await operated(world, lane, again)
+    await world.until(lambda: lane.lane.counters.dead_letters >= 1 and not lane.lane.backlog)
+    await held_again(world)
+    assert await order_of(world, work, "a") == [0]
+    if how == "discarded":
+        await operated(world, lane, operation(world, Kind.DISCARD, ident))
+        wanted = [0, 2]
+    else:
+        broken.mend()
+        await operated(world, lane, operation(world, Kind.REPLAY, ident))
+        wanted = [0, 1, 2]
+    await settles(world, work, wanted)
+    await lane.stop()
+    await check(world, work, [event for i, event in enumerate(events) if i in wanted])
+    assert [key for _, key in await latest(world, "lane") if key[:1] in (b"q", b"w")] == []
+    if lane.lane.store is None and not how.startswith("killed"):
+        await check_store(world)
+
+
+async def with_a_letter_that_holds(world: World, work: Workload) -> tuple[Any, Broken, list[Post], str]:
+    await started(world, work, retry=HOLDING)
+    work.hooks.before = broken = Broken(("a", 1))
+    events = [world.event(work, "a", i) for i in range(3)]
+    await world.post(*events)
+    lane = await world.open()
+    counters = lane.lane.counters
+    await world.until(lambda: (counters.dead_letters, counters.waiting) == (1, 1) and not lane.lane.backlog)
+    await world.settled(work.source)
+    (ident,) = await letter_ids(world)
+    return lane, broken, events, ident
+
+
+async def held_again(world: World) -> None:
+    async with asyncio.timeout(20):
+        while (await letters(world))[0].replays == 0:
+            await world._tick()
+
+
+async def settles(world: World, work: Workload, wanted: list[int]) -> None:
+    async with asyncio.timeout(20):
+        while await order_of(world, work, "a") != wanted:
+            await world._tick()
+
+
+async def test_what_overflowed_is_replayed_when_there_is_room_in_the_order_of_its_source(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    await started(world, work, retry=HOLDING, max_waiting=3)
+    work.hooks.before = broken = Broken(("a", 0))
+    events = [world.event(work, "a", i) for i in range(6)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 4 and not lane.lane.backlog)
+    holder, *full = await letter_ids(world)
+    assert {letter.error_type for letter in (await letters(world))[1:]} == {"QueueFull"}
+    await operated(world, lane, operation(world, Kind.REPLAY, full[0], operation_id="too early"))
+    assert "try again later" in (await letters(world))[1].history[-1].result
+    broken.mend()
+    await operated(world, lane, operation(world, Kind.REPLAY, holder))
+    await settles(world, work, [0, 1, 2])
+    await operated(world, lane, *[operation(world, Kind.REPLAY, ident) for ident in full])
+    await settles(world, work, [0, 1, 2, 3, 4, 5])
+    await lane.stop()
+    await check(world, work, events)
+
+
+async def test_dead_letters_expire_after_their_retention_unless_others_wait_behind_them(
+    fake: FakeWorld,
+) -> None:
+    work = counting(fake.name)
+    await started(fake, work, retry=HOLDING, dead_letter_retention=100.0, inbox_retention=1e6)
+    work.hooks.before = broken = Broken(("a", 0), ("b", 0))
+    await fake.post(*[fake.event(work, key, i) for i in range(2) for key in "ab"])
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 2 and not lane.lane.backlog)
+    by_key = {letter.key: ident for ident, letter in (await letters_by_id(fake)).items()}
+    await operated(fake, lane, operation(fake, Kind.DISCARD, by_key[b"b"]))
+    await fake.clock.advance(90)
+    assert len(await letters(fake)) == 2
+    await fake.clock.advance(ROUND)
+    await fake.until(lambda: lane.lane.counters.expired_letters >= 1 and not lane.lane.backlog)
+    (left,) = await letters(fake)
+    assert left.key == b"a"
+    with capture_logs() as logs:
+        await fake.clock.advance(2 * HOUSEKEEPING)  # two rounds more
+    alert, *_ = [line for line in logs if line["event"] == "dead_letter_holds"]
+    assert (alert["log_level"], alert["handler"], alert["letters"], alert["held"]) == (
+        "error", "bench.count", 1, 1,
+    )  # fmt: skip
+    assert await letters(fake) == [left]
+    broken.mend()
+    await operated(fake, lane, operation(fake, Kind.REPLAY, by_key[b"a"]))
+    await settles(fake, work, [0, 1])
+    await lane.stop()
+    assert await letters(fake) == []
+    await check_store(fake)
+
+
+async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: World) -> None:
+    work = counting(world.name)
+    lane, _, _, ident = await with_a_letter(world, work)
+    good = operation(world, Kind.DISCARD, ident)
+    stray = good._replace(partition=1 - good.partition)
+    missing = operation(world, Kind.REPLAY, ident[:-6] + "AAAAAA")
+    await world.post(good._replace(value=b"{"), good._replace(headers=[]), good._replace(value=None), stray)
+    await operated(world, lane, missing)
+    assert (await letters(world))[0].history == []
+    await operated(world, lane, good)
+    assert (await letters(world))[0].state is State.DISCARDED
+    assert lane.lane.reopened == 0
+    await lane.stop()
+    await check_store(world)
+
+
+async def test_many_letters_expire_in_bounded_steps_and_all_of_them(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await started(fake, work, dead_letter_retention=100.0, inbox_retention=1e6, max_backlog=2000)
+    work.hooks.before = Broken(*[("a", i) for i in range(300)])
+    await fake.post(*[fake.event(work, "a", i) for i in range(300)])
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 300 and not lane.lane.backlog)
+    await fake.clock.advance(ROUND)
+    await fake.until(lambda: lane.lane.counters.expired_letters == 300 and not lane.lane.backlog)
+    assert await letters(fake) == []
+    assert lane.lane.store is not None
+    assert list(lane.lane.store.scan(DEAD_LETTERS)) == []
+    await fake.clock.advance(HOUSEKEEPING + 1)
+    assert list(lane.lane.store.scan(DEAD_LETTERS_BY_AGE)) == []
+    await lane.stop()

@@ -1,0 +1,76 @@
+"""Whatever requests fail, whatever objects are damaged, lanes crash and operators do meanwhile: each parcel
+has been handled once in the end, byte for byte.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from lane_desk import letters_by_id, operation
+from test_lane_claim_properties import FinerParcelLanes
+from test_lane_desk_properties import Operators
+
+from streams.claim_check import PREFIX
+from streams.operations import Kind
+
+
+class OperatedParcelLanes(Operators, FinerParcelLanes):
+    """The model is a list of texts for each key; which of them come later than others is the operators'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_fail = 60
+        self.originals: dict[str, bytes] = {}
+
+    @rule(data=st.data())
+    def damage(self, data: st.DataObject) -> None:
+        """What needs this payload becomes a dead letter at once."""
+        names = [name for name in self.blobs.names if name.startswith(f"{PREFIX}{self.work.source}/")]
+        if not names:
+            return
+        name = data.draw(st.sampled_from(names))
+        slow, failures = self.blobs.slow, self.blobs.failures
+        self.blobs.slow = self.blobs.failures = 0
+        self.originals.setdefault(name, self.run(self.blobs.get(name)))
+        self.blobs.slow, self.blobs.failures = slow, failures
+        self.blobs.alter(name, b"?")
+
+    @rule()
+    def mend(self) -> None:
+        for name, data in self.originals.items():
+            self.blobs.alter(name, data)
+        self.originals.clear()
+
+    async def until_done(self) -> None:
+        world = self.world
+        self.mend()
+        self.blobs.failures = 0
+        await super().until_done()
+        while left := await letters_by_id(world):
+            for ident in left:
+                for kind in (Kind.RESTORE, Kind.REPLAY):
+                    wish = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
+                    await world.post(wish)
+            await world.settled(world.app.layout.operations)
+            await super().until_done()
+
+    async def check(self) -> None:
+        parcels = self.parcels
+        out = await parcels.passed_on()
+        for key, texts in parcels.sent.items():
+            found = [each for each in out if each["k"] == key]
+            assert [each["n"] for each in found] == list(range(1, len(texts) + 1)), key
+            assert sorted(each["text"] for each in found) == sorted(texts), key
+            assert (await parcels.row("read", key))["n"] == len(texts), key
+        await parcels.check_references()
+        assert parcels.checks.held.held == parcels.checks.in_flight.held == 0
+
+
+OperatedParcelLanes.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestOperatedParcelLanes = OperatedParcelLanes.TestCase

@@ -1,0 +1,175 @@
+"""An operator at the command line, through a worker's pages, to the lane and back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+from click.testing import Result
+from lane_checker import check, counts
+from lane_desk import letter_ids, letters, operations_log
+from lane_workloads import counting
+from lane_worlds import FakeWorld, Post
+from typer.testing import CliRunner
+
+from streams.application import Application
+from streams.assignment import Assignment
+from streams.cli.main import app
+from streams.errors import PermanentError
+from streams.letter_rows import State
+from streams.ports import Outgoing
+from streams.web.routes import application
+
+NOTHING, REFUSED = 3, 1
+
+
+class Pages:
+    """A worker with one lane, as its pages see it."""
+
+    slot = 0
+    url = ""
+
+    def __init__(self, world: FakeWorld, lane: Any) -> None:
+        self.application: Application = world.app
+        self.lanes = {0: lane}
+        self.standbys: dict[int, Any] = {}
+        self.assignment = Assignment(owners={0: "here"})
+        self._world = world
+
+    def now(self) -> float:
+        return float(self._world.clock.now())
+
+    def stuck(self) -> list[Any]:
+        return []
+
+    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
+        topic = self.application.layout.operations
+        made = [Post(topic, to, post.key, post.value, list(post.headers)) for to, post in posts]
+        await self._world.post(*made)
+
+
+class Desk:
+    """The command line of an operator."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def run(self, *arguments: str, typed: str | None = None) -> Result:
+        words = ["dlq", arguments[0], "--worker", self.url, *arguments[1:]]
+        return await asyncio.to_thread(CliRunner().invoke, app, words, typed)
+
+    async def lines(self, *arguments: str) -> list[Any]:
+        result = await self.run(*arguments, "--json")
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@asynccontextmanager
+async def a_desk(fake: FakeWorld, **delivery: Any) -> AsyncIterator[tuple[Desk, Any, Any]]:
+    """Twelve events of three keys, of which a handler has given up those with an odd number."""
+    work = counting(fake.name)
+    await fake.start(work, **delivery)
+
+    def before(event: Any) -> None:
+        if event.i % 2:
+            raise PermanentError(f"{event.k} is odd")
+
+    work.hooks.before = before
+    await fake.post(*[fake.event(work, key, i) for i in range(4) for key in "abc"])
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 6 and not lane.lane.backlog)
+    async with TestServer(application(Pages(fake, lane.lane))) as server:  # type: ignore[arg-type]
+        yield Desk(str(server.make_url("")).rstrip("/")), lane, work
+
+
+def mend(work: Any) -> None:
+    work.hooks.before = lambda _: None
+
+
+async def test_letters_are_listed_chosen_and_shown(fake: FakeWorld) -> None:
+    async with a_desk(fake) as (desk, _, _):
+        found = await desk.lines("list")
+        assert {(letter["key"], letter["state"]) for letter in found} == {(k, "dead") for k in "abc"}
+        chosen = await desk.lines("list", "--where", "key=b", "-w", "text=ODD", "--limit", "1")
+        assert [letter["key"] for letter in chosen] == ["b"]
+        assert chosen[0]["id"] in (await desk.run("list", "-w", "key=b")).stdout
+        assert (await desk.run("list", "-w", "key=z")).exit_code == NOTHING
+        shown = (await desk.run("show", chosen[0]["id"])).stdout
+        assert "PermanentError" in shown
+        assert "b is odd" in shown
+        assert '"k":"b"' in shown
+        groups = await desk.lines("groups")
+        assert [group["count"] for group in groups] == [6]
+
+
+async def test_all_that_match_are_replayed_after_a_look_at_how_many(fake: FakeWorld) -> None:
+    async with a_desk(fake) as (desk, lane, work):
+        mend(work)
+        words = ("replay", "-w", "key=a", "--why", "mended", "--who", "ann")
+        no = await desk.run(*words, typed="n\n")
+        assert no.exit_code == REFUSED
+        assert "replay 2 letters?" in no.output
+        dry = (await desk.lines(*words, "--dry-run"))[0]
+        assert (dry["matched"], dry["asked"]) == (2, 0)
+        assert len(await letters(fake)) == 6
+        yes = await desk.run(*words, typed="y\n")
+        assert yes.exit_code == 0, yes.output
+        await fake.until(lambda: lane.lane.counters.replayed == 2 and not lane.lane.backlog)
+        assert {letter.key for letter in await letters(fake)} == {b"b", b"c"}
+        assert (await desk.run("replay", "-w", "service=bench", "--why", "all", "--yes")).exit_code == 0
+        await fake.until(lambda: lane.lane.counters.replayed == 6 and not lane.lane.backlog)
+        assert await counts(fake) == dict.fromkeys("abc", 4)
+        assert {done["who"] for done in (await operations_log(fake))[:4]} == {"ann"}
+        await lane.stop()
+        await check(fake, work, [fake.event(work, key, i) for i in range(4) for key in "abc"])
+
+
+async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, tmp_path: Any) -> None:
+    async with a_desk(fake, edit_dead_letters=True) as (desk, lane, _):
+        ident = (await letter_ids(fake))[0]
+
+        async def operated(n: int) -> State:
+            await fake.until(lambda: lane.lane.counters.operations == n and not lane.lane.backlog)
+            return (await letters(fake))[0].state
+
+        assert (await desk.run("discard", ident, "--why", "a test order")).exit_code == 0
+        assert await operated(1) is State.DISCARDED
+        assert (await desk.run("restore", ident, "--why", "it was not")).exit_code == 0
+        assert await operated(2) is State.DEAD
+        shown = await desk.run("show", ident)
+        assert "discard (a test order): discarded" in shown.stdout
+        even = tmp_path / "even.json"
+        even.write_text(json.dumps({"k": (await letters(fake))[0].key.decode(), "i": 8}))  # type: ignore[union-attr]
+        edited = await desk.run("edit", ident, "--message", str(even), "--why", "the odd one was a typo")
+        assert edited.exit_code == 0, edited.output
+        await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+        assert (await desk.run("show", ident)).exit_code == REFUSED
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("replay", "-w", "service=bench", "--yes"),
+        ("discard", "x", "--why", "so"),
+        ("replay", "--why", "all of them"),
+        ("replay", "-w", "colour=red", "--why", "so"),
+        ("edit", "AAAAAWFi", "--why", "so"),
+    ],
+)
+async def test_what_cannot_be_done_ends_with_an_error_and_changes_nothing(
+    fake: FakeWorld, words: tuple[str, ...]
+) -> None:
+    async with a_desk(fake) as (desk, lane, _):
+        assert (await desk.run(*words)).exit_code in (1, 2)
+        assert lane.lane.counters.operations == 0
+
+
+async def test_no_worker_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("STEADFAUST_VAR", str(tmp_path))
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["dlq", "list"])
+    assert result.exit_code == 1
+    assert "no worker" in str(result.exception)

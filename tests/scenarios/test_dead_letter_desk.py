@@ -1,0 +1,60 @@
+"""An operator at the command line puts dead letters right, with two real workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from typer.testing import CliRunner
+
+from agents.messages import OrderPlaced
+from streams.cli.main import app
+from tests.scenarios.world import APP, World, eventually, order
+
+
+def dlq(world: World, *words: str) -> list[dict[str, Any]]:
+    """What the command prints. It finds a worker by itself."""
+    environment = {"STEADFAUST_APP_ID": APP, "STEADFAUST_VAR": str(world.var)}
+    result = CliRunner().invoke(app, ["dlq", *words, "--json"], env=environment)
+    assert result.exit_code in (0, 3), result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def letters(world: World) -> dict[str, dict[str, Any]]:
+    """What any worker knows of all lanes' letters, by key."""
+    return {letter["key"]: letter for letter in dlq(world, "list")}
+
+
+def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tmp_path: Path) -> None:
+    environment = {"STEADFAUST_EDIT_DEAD_LETTERS": "true", "STEADFAUST_WEB_PORT": "0"}
+    world.until_shared([world.start_worker(**environment) for _ in range(2)])
+    placed = [order(number, "desk")[0] for number in range(5, 13)]
+    world.send(
+        [(OrderPlaced(order=each), f"message-{each.order_id}") for each in placed],
+        spoil=lambda value: value[:3],
+    )
+    eventually(lambda: len(letters(world)) == len(placed), "all are dead letters")
+    (group,) = dlq(world, "groups")
+    assert (group["count"], group["error_type"]) == (len(placed), "Undecodable")
+
+    edited, discarded, *others = placed
+    message = tmp_path / "order.json"
+    message.write_bytes(msgspec.json.encode(OrderPlaced(order=edited)))
+    ids = {key: letter["id"] for key, letter in letters(world).items()}
+    dlq(world, "edit", ids[edited.order_id], "--message", str(message), "--why", "it was cut off")
+    dlq(world, "discard", ids[discarded.order_id], "--why", "the customer has ordered anew")
+    world.expected[edited.order_id] = ("confirmed", edited.total_cents)
+    world.until_settled([edited.order_id])
+    dlq(world, "replay", "--where", "state=dead", "--why", "they may decode now", "--yes")
+    eventually(
+        lambda: [left["replays"] for left in letters(world).values()].count(1) == len(others), "in vain"
+    )
+
+    left = letters(world)
+    states = {key: letter["state"] for key, letter in left.items()}
+    assert states == {discarded.order_id: "discarded", **{each.order_id: "dead" for each in others}}
+    (shown,) = dlq(world, "show", ids[others[0].order_id])
+    assert [event["result"].partition(":")[0] for event in shown["history"]] == ["replaying", "failed again"]
+    world.check()

@@ -1,0 +1,283 @@
+"""What operators may do about a dead letter, as a table and in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from streams.claim_check import claim_in, claim_of, with_claim
+from streams.errors import PermanentError
+from streams.letter_rows import (
+    MAX_HISTORY,
+    Letter,
+    State,
+    decode_letter,
+    decode_summary,
+    encode_letter,
+    failed_again,
+    letter_id,
+    letter_key,
+    local_key,
+    new_letter,
+    parse_id,
+    place_of,
+    topic_of,
+)
+from streams.operations import Do, Kind, Limits, Operation, decide, decode_operation, encode_operation
+from streams.testing.log import FakeRecord
+
+LIMITS = Limits(max_replays=3, edit=True)
+
+
+def record(**more: Any) -> FakeRecord:
+    given = {
+        "topic": "shop.order.placed.v1",
+        "partition": 3,
+        "offset": 17,
+        "timestamp": 5,
+        "key": b"order-1",
+        "value": b"{}",
+        "headers": [("ce_id", b"id-1"), ("ce_type", b"placed"), ("colour", b"red")],
+    }
+    return FakeRecord(**{**given, **more})
+
+
+def a_letter(**more: Any) -> Letter:
+    raw = new_letter(
+        record(), PermanentError("no"), handler="shop.place", attempts=3, now_ms=1000, limit=20_000
+    )
+    return replace(raw, **more)
+
+
+def wish(kind: Kind, **more: Any) -> Operation:
+    return Operation(kind=kind, letter="x", **{"who": "ann", "why": "because", "at_ms": 1, **more})
+
+
+def decided(letter: Letter | None, operation: Operation, limits: Limits = LIMITS) -> Any:
+    return decide(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=limits)
+
+
+PARKED, GONE, HOLDS = State.PARKED, State.DISCARDED, {"queue": b"q"}
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "state", "do"),
+    [
+        ({}, wish(Kind.REPLAY), State.REPLAYING, Do.REPLAY),
+        ({"state": PARKED}, wish(Kind.REPLAY), PARKED, Do.NOTHING),
+        ({"state": PARKED}, wish(Kind.REPLAY, force=True), State.REPLAYING, Do.REPLAY),
+        ({"state": GONE}, wish(Kind.REPLAY, force=True), GONE, Do.NOTHING),
+        ({"state": State.REPLAYING}, wish(Kind.REPLAY, force=True), State.REPLAYING, Do.NOTHING),
+        ({"omitted": 9}, wish(Kind.REPLAY), State.DEAD, Do.NOTHING),
+        ({}, wish(Kind.DISCARD), GONE, Do.NOTHING),
+        (HOLDS, wish(Kind.DISCARD), GONE, Do.RELEASE),
+        ({"state": PARKED}, wish(Kind.DISCARD), GONE, Do.NOTHING),
+        ({}, wish(Kind.DISCARD, why=""), State.DEAD, Do.NOTHING),
+        ({"state": State.REPLAYING}, wish(Kind.DISCARD), State.REPLAYING, Do.NOTHING),
+        ({"state": GONE}, wish(Kind.RESTORE), State.DEAD, Do.NOTHING),
+        ({"state": GONE, "replays": 3}, wish(Kind.RESTORE), PARKED, Do.NOTHING),
+        ({}, wish(Kind.RESTORE), State.DEAD, Do.NOTHING),
+        ({}, wish(Kind.EDIT, value=b"new"), State.REPLAYING, Do.REPLAY),
+        ({}, wish(Kind.EDIT), State.DEAD, Do.NOTHING),
+        ({"omitted": 9}, wish(Kind.EDIT, value=b"new"), State.DEAD, Do.NOTHING),
+        ({"omitted": 9}, wish(Kind.EDIT, value=b"new", headers=[]), State.REPLAYING, Do.REPLAY),
+        ({"state": PARKED}, wish(Kind.EDIT, value=b"new"), PARKED, Do.NOTHING),
+    ],
+)
+def test_what_follows(before: dict[str, Any], operation: Operation, state: State, do: Do) -> None:
+    verdict = decided(a_letter(**before), operation)
+    assert (verdict.letter.state, verdict.do) == (state, do)
+    assert verdict.letter.history[-1].who == "ann"
+    assert verdict.letter.history[-1].result == verdict.result
+
+
+def test_about_a_letter_that_is_not_there_nothing_is_done() -> None:
+    assert decided(None, wish(Kind.REPLAY)).do is Do.NOTHING
+
+
+def test_an_edited_value_goes_with_the_schema_it_was_written_with() -> None:
+    letter = a_letter(headers=[("ce_id", b"1"), ("schema-fingerprint", b"old")])
+    after = decided(letter, wish(Kind.EDIT, value=b"new", fingerprint=b"new")).letter
+    assert [value for name, value in after.headers if name == "schema-fingerprint"] == [b"new"]
+
+
+def test_editing_has_to_be_enabled() -> None:
+    verdict = decided(a_letter(), wish(Kind.EDIT, value=b"new"), Limits())
+    assert (verdict.do, verdict.letter.value) == (Do.NOTHING, b"{}")
+
+
+def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old_one() -> None:
+    first = decided(a_letter(), wish(Kind.EDIT, value=b"new")).letter
+    headers = dict(first.headers)
+    assert first.value == b"new"
+    assert headers["colour"] == b"red"
+    assert headers["ce_causationid"] == headers["ce_correlationid"] == b"id-1"
+    assert headers["ce_id"] not in (b"id-1", b"")
+    assert decided(a_letter(), wish(Kind.EDIT, value=b"new")).letter.headers == first.headers
+    other = decide(
+        a_letter(), wish(Kind.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
+    ).letter
+    assert other is not None
+    assert dict(other.headers)["ce_id"] != headers["ce_id"]
+
+
+def test_an_edited_message_that_has_its_payload_with_it_refers_to_none() -> None:
+    own = [("ce_id", b"1"), ("colour", b"red")]
+    letter = a_letter(value=b"", headers=with_claim(own, claim_of("ours", "parcel", "1", b"large")))
+    headers = dict(decided(letter, wish(Kind.EDIT, value=b"new")).letter.headers)
+    assert claim_in(headers) is None
+    assert headers["colour"] == b"red"
+    other = claim_of("ours", "parcel", "1", b"another")
+    moved = decided(letter, wish(Kind.EDIT, headers=with_claim(own, other))).letter
+    assert (moved.value, claim_in(dict(moved.headers))) == (b"", other)
+
+
+class OneLetter(RuleBasedStateMachine):
+    """A letter, its handler and operators; the model is three facts about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letter: Letter | None = a_letter(queue=b"q")
+        self.running = 0
+        self.in_vain = 0
+        self.succeeded = 0
+        self.released = 0
+        self.n = 0
+
+    @rule(
+        kind=st.sampled_from(Kind), force=st.booleans(), why=st.sampled_from(["", "so"]), edits=st.booleans()
+    )
+    def operate(self, kind: Kind, *, force: bool, why: str, edits: bool) -> None:
+        self.n += 1
+        before = self.letter
+        operation = wish(kind, force=force, why=why, value=b"new" if edits else None)
+        verdict = decide(before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS)
+        self.letter = verdict.letter
+        self.running += verdict.do is Do.REPLAY
+        self.released += verdict.do is Do.RELEASE
+        if before is not None and verdict.result.startswith("refused"):
+            assert verdict.letter == replace(before, history=verdict.letter.history if verdict.letter else [])
+            assert verdict.do is Do.NOTHING
+        if verdict.do is Do.REPLAY:
+            assert before is not None
+            assert before.state is State.DEAD or (force and before.state is State.PARKED)
+
+    @precondition(lambda self: self.running)
+    @rule(ok=st.booleans())
+    def ends(self, *, ok: bool) -> None:
+        assert self.letter is not None
+        self.running -= 1
+        if ok:
+            self.letter = None
+            self.succeeded += 1
+        else:
+            self.in_vain += 1
+            again = a_letter(value=self.letter.value, queue=self.letter.queue)
+            self.letter = failed_again(self.letter, again, now_ms=self.n, max_replays=LIMITS.max_replays)
+
+    @invariant()
+    def it_runs_at_most_once_at_a_time_and_succeeds_at_most_once(self) -> None:
+        assert self.running <= 1
+        assert self.succeeded <= 1
+        assert self.released <= 1
+        letter = self.letter
+        assert (letter is None) == bool(self.succeeded)
+        if letter is None:
+            assert not self.running
+            return
+        assert (letter.state is State.REPLAYING) == bool(self.running)
+        assert letter.replays == self.in_vain
+        assert letter.failed_at_ms == 1000
+        assert len(letter.history) <= MAX_HISTORY
+        assert bool(letter.queue) == (not self.released)
+        if letter.replays >= LIMITS.max_replays:
+            assert letter.state is not State.DEAD
+        if letter.state is State.DISCARDED:
+            assert not letter.queue
+        assert decode_letter(encode_letter(letter, 50_000)) == letter
+
+
+OneLetter.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestOneLetter = OneLetter.TestCase
+
+
+@given(
+    st.binary(max_size=2000) | st.none(), st.text(max_size=20), st.text(max_size=20), st.integers(0, 1 << 60)
+)
+def test_an_id_gives_back_partition_and_key(key: bytes | None, handler: str, topic: str, offset: int) -> None:
+    own = letter_key(key, handler, topic, offset)
+    local = (3).to_bytes(2, "big") + own
+    assert parse_id(letter_id(local)) == (3, own)
+    if "\0" not in handler + topic:
+        assert topic_of(own) == topic
+    assert len(letter_id(local)) < 2000
+
+
+@pytest.mark.parametrize("text", ["", "A", "??", "é", "AAAA=", "AAA"])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        parse_id(text)
+
+
+def test_two_letters_never_share_a_row() -> None:
+    places = [("h", "t", 1), ("h", "t", 2), ("h", "u", 1), ("i", "t", 1), ("", "t", 1)]
+    assert len({letter_key(key, *place) for place in places for key in (b"a", b"b", b"")}) == 15
+
+
+@given(
+    st.binary(max_size=900),
+    st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=50) | st.none()), max_size=4),
+    st.text(max_size=3000),
+)
+def test_a_row_gives_back_the_record_as_it_came(value: bytes, headers: Any, message: str) -> None:
+    came = record(value=value, headers=headers)
+    made = new_letter(came, ValueError(message), handler="", attempts=0, now_ms=7, limit=10_000)
+    again = decode_letter(encode_letter(made, 50_000))
+    assert again == made
+    assert (again.key, again.value, again.headers) == (came.key, value, headers)
+    assert decode_summary(encode_letter(made, 50_000)).offset == 17
+    assert local_key(made)[:2] == b"\0\3"
+
+
+def test_too_large_a_row_gives_way_from_what_operators_said_to_the_value() -> None:
+    letter = a_letter(value=b"v" * 900, trace="t" * 900)
+    for n in range(20):
+        letter = decided(letter, wish(Kind.RESTORE, why=f"{n}" * 50)).letter
+    whole = len(encode_letter(letter, 1 << 20))
+    sizes = {}
+    for limit in range(whole, 300, -10):
+        data = encode_letter(letter, limit)
+        kept = decode_letter(data)
+        sizes[len(kept.history), bool(kept.trace), bool(kept.value)] = len(data)
+        assert len(data) <= limit or not kept.value
+    assert list(sizes) == [(20, True, True), (1, True, True), (1, False, True), (1, False, False)]
+    assert decode_letter(encode_letter(letter, 400)).omitted == letter.size
+
+
+def test_a_record_that_is_too_large_is_named_and_not_kept() -> None:
+    letter = new_letter(
+        record(value=b"v" * 30_000), ValueError("x"), handler="", attempts=0, now_ms=7, limit=20_000
+    )
+    assert letter.value is None
+    assert letter.omitted > 30_000
+
+
+def test_its_place_is_where_the_applications_own_code_was() -> None:
+    def outer() -> Any:
+        return msgspec.json.decode(b"{") if False else int("no number")
+
+    with pytest.raises(ValueError, match="no number") as caught:
+        outer()
+    assert place_of(caught.value).endswith(" outer")
+    assert place_of(ValueError("never raised")) == ""
+
+
+def test_an_operation_survives_its_message() -> None:
+    operation = wish(Kind.EDIT, value=b"\xff", headers=[("a", b"\x00")], force=True, job="j")
+    assert decode_operation(encode_operation(operation)) == operation

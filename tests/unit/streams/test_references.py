@@ -1,0 +1,96 @@
+"""What names objects for dead letters: as long as a letter is kept, and no longer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from streams.changes import CLAIMS, Change, Writes, store_key
+from streams.claim_check import claim_of, with_claim
+from streams.errors import PermanentError
+from streams.letter_rows import Letter, new_letter
+from streams.letters import Letters
+from streams.references import LETTERS_STEP, PAUSE, References
+from streams.staging import Overlay
+from streams.testing.log import FakeRecord
+from streams.testing.store import MemoryStores
+
+DAY = 86400.0
+
+
+def a_letter(i: int = 0) -> Letter:
+    headers = with_claim([("ce_id", b"%d" % i)], claim_of("ours", "parcel", str(i), b"large"))
+    record = FakeRecord("parcels", 1, i, 1, b"a", b"", headers)
+    return new_letter(record, PermanentError("no"), handler="post.note", attempts=1, now_ms=0, limit=10_000)
+
+
+class House:
+    """A lane's store and its housekeeping; rows of objects are kept for a day."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStores(lambda: 0.0).open(0)
+        delivery = SimpleNamespace(max_message_bytes=20_000, max_replays=3)
+        app: Any = SimpleNamespace(delivery=delivery, layout=SimpleNamespace(operations_log="log"))
+        overlay = Overlay()
+        self.letters = Letters(app, self.store, overlay)
+        self.references = References(self.store, overlay, self.letters, "ours", DAY)
+        self.steps: list[int] = []
+
+    def commit(self, change: Change) -> None:
+        pair = store_key(1, change.key), change.value
+        self.store.apply(list(Writes(60.0).local(change.table, [pair])), {})
+
+    def pass_to(self, now: float) -> None:
+        """Time passes, and two rounds begin and end."""
+        for n in range(3):
+            for _ in range(20):
+                for partition, changes in self.references.step(now + n * PAUSE).items():
+                    assert partition == 1
+                    self.steps.append(len(changes))
+                    for change in changes:
+                        self.commit(change)
+
+    @property
+    def named(self) -> int:
+        return len(dict(self.store.scan(CLAIMS)))
+
+
+def test_what_a_letter_refers_to_is_named_for_as_long_as_it_is_kept() -> None:
+    house, letter = House(), a_letter()
+    house.commit(house.letters.set(letter))
+    for days in (0.1, 0.6, 1.1, 1.5, 2.2, 9.0):
+        house.pass_to(days * DAY)
+        assert house.named == 1, days
+    house.commit(house.letters.remove(letter))
+    house.pass_to(9.9 * DAY)
+    assert house.named == 1, "its day is not over"
+    house.pass_to(10.1 * DAY)
+    assert house.named == 0
+
+
+def test_letters_that_nobody_named_are_looked_at_in_bounded_steps() -> None:
+    house = House()
+    for i in range(3 * LETTERS_STEP):
+        house.commit(house.letters.set(a_letter(i)))
+    house.pass_to(0.1 * DAY)
+    assert house.named == 3 * LETTERS_STEP
+    assert max(house.steps) == LETTERS_STEP
+
+
+def test_a_letter_that_expires_before_its_row_does_is_left_alone() -> None:
+    house = House()
+    house.commit(house.letters.set(a_letter()))
+    house.pass_to(0.1 * DAY)
+    before = dict(house.store.scan(CLAIMS))
+    house.pass_to(0.9 * DAY)
+    assert dict(house.store.scan(CLAIMS)) == before
+
+
+def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
+    house = House()
+    headers = with_claim([("ce_id", b"1")], claim_of("theirs", "parcel", "1", b"large"))
+    record = FakeRecord("parcels", 1, 0, 1, b"a", b"", headers)
+    foreign = new_letter(record, PermanentError("no"), handler="", attempts=0, now_ms=0, limit=10_000)
+    house.commit(house.letters.set(foreign))
+    house.pass_to(0.1 * DAY)
+    assert house.named == 0

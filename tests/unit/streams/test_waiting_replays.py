@@ -1,0 +1,120 @@
+"""The queue of an ordering key against two lists: what is replayed, then what came since."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streams import waiting
+from streams.waiting import REPLAYED, Queue, Reason
+
+SIZES = st.integers(1, 9)
+
+
+class Queues(RuleBasedStateMachine):
+    """Messages are numbers of bytes, stored under the numbers that the queue gives them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: Queue | None = None
+        self.stored: dict[int, int] = {}
+        self.replays: list[int] = []
+        self.rest: list[int] = []
+        self.held: tuple[Reason, int, int] | None = None
+        self.now = 1
+
+    @rule(size=SIZES)
+    def comes(self, size: int) -> None:
+        if self.queue is None:
+            self.queue = waiting.begin(Reason.RETRY, due_ms=self.now + 50, attempts=3, size=size)
+            self.stored[0] = size
+        else:
+            self.stored[self.queue.next] = size
+            self.queue = waiting.append(self.queue, size)
+        self.rest.append(size)
+
+    @rule(size=SIZES)
+    def is_replayed(self, size: int) -> None:
+        before, self.now = self.queue, self.now + 1
+        if before is not None and not self.replays:
+            self.held = (before.reason, before.due_ms, before.attempts)
+        self.queue = waiting.replayed(before, size, self.now)
+        self.stored[REPLAYED | (self.queue.next_replay - 1)] = size
+        self.replays.append(size)
+        if len(self.replays) == 1:
+            assert (self.queue.reason, self.queue.due_ms) == (Reason.REPLAY, self.now)
+            assert self.queue.attempts == 0
+
+    @precondition(lambda self: self.queue is not None)
+    @rule(dead=st.booleans())
+    def fails(self, *, dead: bool) -> None:
+        assert self.queue is not None
+        reason, due = (Reason.DEAD, 0) if dead else (Reason.RETRY, self.now + 9)
+        attempts = self.queue.attempts + 1
+        self.queue = waiting.put_off(self.queue, reason, due_ms=due, attempts=attempts)
+
+    @precondition(lambda self: self.queue is not None)
+    @rule()
+    def head_goes(self) -> None:
+        assert self.queue is not None
+        self.now += 1
+        self.queue = waiting.advance(self.queue, self.stored.pop(self.queue.head), self.now)
+        (self.replays or self.rest).pop(0)
+        self.after_a_head()
+
+    @precondition(lambda self: self.rest)
+    @rule()
+    def what_holds_is_released(self) -> None:
+        assert self.queue is not None
+        self.now += 1
+        number = self.queue.first
+        was_head = number == self.queue.head
+        self.queue = waiting.released(self.queue, number, self.stored.pop(number), self.now)
+        self.rest.pop(0)
+        if was_head:
+            self.after_a_head()
+        else:
+            self.held = (Reason.NEXT, self.now, 0) if self.rest else None
+
+    @precondition(lambda self: self.rest)
+    @rule(grown=st.integers(-1, 5))
+    def what_holds_is_woken(self, grown: int) -> None:
+        assert self.queue is not None
+        number = self.queue.first
+        grown = max(grown, 1 - self.stored[number])
+        self.stored[number] += grown
+        self.rest[0] += grown
+        self.queue = waiting.woken(self.queue, number, grown, self.now)
+        if number == self.queue.head:
+            assert (self.queue.reason, self.queue.due_ms) == (Reason.REPLAY, self.now)
+        else:
+            self.held = (Reason.REPLAY, self.now, 0)
+
+    def after_a_head(self) -> None:
+        if self.queue is None:
+            self.held = None
+        elif not self.replays and self.held is not None:
+            assert (self.queue.reason, self.queue.due_ms, self.queue.attempts) == self.held
+            self.held = None
+        else:
+            assert self.queue.reason in (Reason.NEXT, Reason.REPLAY)
+            assert (self.queue.due_ms, self.queue.attempts) == (self.now, 0)
+
+    @invariant()
+    def it_is_what_the_lists_say(self) -> None:
+        everything = self.replays + self.rest
+        if self.queue is None:
+            assert everything == []
+            assert self.stored == {}
+            return
+        assert (self.queue.length, self.queue.bytes) == (len(everything), sum(everything))
+        assert self.stored[self.queue.head] == everything[0]
+        assert len(self.stored) == len(everything)
+        change = waiting.set_queue(b"h\0name", self.queue)
+        assert change.value is not None
+        assert waiting.read_queue(change.value) == self.queue
+
+
+Queues.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestQueues = Queues.TestCase
