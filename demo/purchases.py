@@ -75,7 +75,7 @@ def purchases(most: int = ROWS) -> list[Purchase]:
 
 def outcome(purchase: Purchase) -> Outcome:
     """3 % declined, 2 % out of stock, 1 % to nowhere; never two at once, whatever the order of steps."""
-    match _draw(purchase.row, "outcome", 100):
+    match draw(purchase.row, "outcome", 100):
         case 0 | 1 | 2:
             # What costs nothing is not charged, so no card can be declined.
             return Outcome.DECLINED if purchase.cents else Outcome.CONFIRMED
@@ -97,17 +97,17 @@ def order(purchase: Purchase) -> Order:
         lines=tuple(_lines(purchase, scarce=wanted is Outcome.OUT_OF_STOCK)),
         total_cents=purchase.cents,
         card=DECLINED if wanted is Outcome.DECLINED else ACCEPTED,
-        country=_NOWHERE if wanted is Outcome.NOWHERE else _SUPPORTED[_draw(row, "country", len(_SUPPORTED))],
+        country=_NOWHERE if wanted is Outcome.NOWHERE else _SUPPORTED[draw(row, "country", len(_SUPPORTED))],
     )
 
 
 def attachments(purchase: Purchase, share: float) -> tuple[Attachment, ...]:
     """The files that come with so large a share of the orders: of 10 B to 5 MB, small ones more often."""
     row = purchase.row
-    if _draw(row, "attachments", 1_000_000) >= share * 1_000_000:
+    if draw(row, "attachments", 1_000_000) >= share * 1_000_000:
         return ()
-    size = int(SMALLEST * (LARGEST / SMALLEST) ** (_draw(row, "size", 1001) / 1000))
-    name, content_type = _FILES[_draw(row, "file", len(_FILES))]
+    size = int(SMALLEST * (LARGEST / SMALLEST) ** (draw(row, "size", 1001) / 1000))
+    name, content_type = _FILES[draw(row, "file", len(_FILES))]
     # Chance by the row number: the same bytes wherever they are asked for.
     return (Attachment(name=name, content_type=content_type, data=Random(row).randbytes(size)),)
 
@@ -137,19 +137,19 @@ def _lines(purchase: Purchase, *, scarce: bool) -> Iterator[OrderLine]:
     if scarce:
         some = SHORT if units >= SHORT_LINE else SOLD_OUT
         asked = min(units, SHORT_LINE)
-        yield OrderLine(sku=some[_draw(purchase.row, "scarce", len(some))], units=asked)
+        yield OrderLine(sku=some[draw(purchase.row, "scarce", len(some))], units=asked)
         units -= asked
     if not units:
         return
     lines = min(units, MOST_LINES)
-    first = _draw(purchase.row, "sku", len(ORDINARY))
-    step = 1 + _draw(purchase.row, "step", len(ORDINARY) // MOST_LINES)  # no two lines meet
+    first = draw(purchase.row, "sku", len(ORDINARY))
+    step = 1 + draw(purchase.row, "step", len(ORDINARY) // MOST_LINES)  # no two lines meet
     for number in range(lines):
         sku = ORDINARY[(first + number * step) % len(ORDINARY)]
         yield OrderLine(sku=sku, units=units // lines + (number < units % lines))
 
 
-def _draw(row: int, purpose: str, sides: int) -> int:
+def draw(row: int, purpose: str, sides: int) -> int:
     """A number below `sides`, always the same for a row and purpose."""
     digest = blake2b(f"{row}/{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % sides

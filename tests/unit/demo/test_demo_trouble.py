@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from agents.choreographies import payment_first, stock_first
+from agents.gateway.cards import behaviour
+from agents.gateway.testing import FakeGateway
+from agents.messages import OrderPlaced
+from demo.purchases import ROWS, Outcome, order, outcome, purchases
+from demo.trouble import Kind, outages, poison, spoiled, tiers, troubled_order
+from schemas import latest
+from streams.application import Application
+from streams.choreography import Choreography
+from streams.codecs import Schemas, avro
+from streams.errors import PermanentError
+from streams.layout import Layout
+from streams.ports import Headers
+from streams.retry import GiveUp, Later, RetryPolicy, decide
+from streams.retry import Kind as ErrorKind
+from streams.unpacking import checked, decoded
+
+ALL = purchases()
+FEW = ALL[:300]
+
+
+@dataclass
+class Came:
+    """A record as a lane has it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    topic: str = OrderPlaced.TOPIC
+    partition: int = 0
+    offset: int = 0
+    timestamp: int = 0
+
+
+def bound(choreography: Choreography) -> Application:
+    return Application(
+        Layout("app", 4, 2), choreography, avro(latest, Schemas()), resources={"gateway": FakeGateway()}
+    )
+
+
+def why_buried(record: Came, app: Application) -> str:
+    """For what error a lane makes it a dead letter."""
+    with pytest.raises(PermanentError) as buried:
+        decoded(app.routes[record.topic], record, checked(record))
+    return type(buried.value).__name__
+
+
+@pytest.mark.parametrize("choreography", [stock_first, payment_first])
+@pytest.mark.parametrize("kind", list(Kind))
+def test_poison_is_a_dead_letter_for_the_reason_that_is_expected(
+    choreography: Choreography, kind: Kind
+) -> None:
+    app = bound(choreography)
+    for purchase in ALL[:40]:
+        bad = spoiled(purchase, kind)
+        assert bad.topic == OrderPlaced.TOPIC
+        assert why_buried(Came(*bad.record), app) == bad.error
+
+
+def test_a_short_run_has_every_kind_of_poison() -> None:
+    found = [bad for purchase in FEW if (bad := poison(purchase))]
+    assert [bad.kind for bad in found] == list(Kind)
+
+
+def test_poison_stands_under_the_keys_of_orders_that_must_not_wait_for_it() -> None:
+    ids = {purchase.order_id.encode() for purchase in ALL}
+    found = [bad for purchase in ALL if (bad := poison(purchase))]
+    assert len({bad.record.key for bad in found}) == len(found) == ROWS // 75
+    assert all((bad.record.key in ids) is (bad.kind is not Kind.NAMELESS) for bad in found)
+
+
+def test_poison_and_trouble_are_the_same_each_time() -> None:
+    assert [poison(each) for each in FEW] == [poison(each) for each in FEW]
+    assert [outages(each) for each in purchases(50)] == [outages(each) for each in ALL[:50]]
+
+
+@pytest.mark.parametrize("rows", [2_000, 20_000, ROWS])
+def test_about_one_order_in_a_hundred_meets_an_unavailable_gateway(rows: int) -> None:
+    times = Counter(outages(purchase) for purchase in ALL[:rows])
+    assert set(times) == {0, 1, 2, 3, 4, 5}
+    assert 0.008 < 1 - times[0] / rows < 0.012
+
+
+def test_trouble_changes_nothing_of_an_order_but_its_card() -> None:
+    for purchase in ALL[:5000]:
+        placed = troubled_order(purchase)
+        assert msgspec.structs.replace(placed, card="") == msgspec.structs.replace(order(purchase), card="")
+        if outages(purchase):
+            assert outcome(purchase) is Outcome.CONFIRMED
+            assert behaviour(placed.card).outages == outages(purchase)
+            assert not behaviour(placed.card).decline
+        else:
+            assert placed == order(purchase)
+
+
+def test_the_tiers_of_an_order_are_those_that_the_policy_sends_it_through() -> None:
+    for purchase in ALL[:5000]:
+        decisions = [
+            decide(ErrorKind.TRANSIENT, attempt, policy=RetryPolicy(), now=0.0)
+            for attempt in range(1, outages(purchase) + 1)
+        ]
+        assert not any(isinstance(decision, GiveUp) for decision in decisions)
+        assert [each.tier for each in decisions if isinstance(each, Later)] == list(tiers(purchase))
+
+
+def test_a_short_run_goes_through_every_tier() -> None:
+    assert {tier for purchase in FEW for tier in tiers(purchase)} == {1, 2, 3}
