@@ -24,6 +24,9 @@ class OrderSettings(Settings):
     gateway_patience: float = Field(
         default=10.0, gt=0, description="how long a call to the gateway is tried in all, in seconds"
     )
+    gateway_attempts: int = Field(
+        default=0, ge=0, description="attempts of a call at most; 0: as many as patience allows"
+    )
     gateway_url: str = Field(default="", description="payment gateway; empty: that of the local stack")
 
     def gateway(self) -> str:

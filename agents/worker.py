@@ -38,7 +38,8 @@ def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp
             claims=resources[CLAIMS],
         )
 
-    gateway = HttpGateway(settings.gateway(), retries=Retries(total=settings.gateway_patience))
+    retries = Retries(total=settings.gateway_patience, most=settings.gateway_attempts)
+    gateway = HttpGateway(settings.gateway(), retries=retries)
     opened: dict[str, AbstractAsyncContextManager[Any]] = {
         "gateway": gateway,
         CLAIMS: claim_checks(settings),

@@ -46,7 +46,7 @@ class HttpGateway:
         """Open the session that all requests share."""
         self._opened = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=self._retries.attempt),
+            timeout=aiohttp.ClientTimeout(total=self._retries.longest_attempt),
             headers={"Content-Type": "application/json"},
         )
         return self
@@ -99,7 +99,8 @@ class HttpGateway:
         def pause(error: Exception) -> bool | float:
             wait = self._retries.wait(attempts)
             in_time = time.monotonic() - started + wait < self._retries.total
-            return wait if in_time and isinstance(error, Unanswered) else False
+            again = in_time and self._retries.allows(attempts)
+            return wait if again and isinstance(error, Unanswered) else False
 
         try:
             async with asyncio.timeout(self._retries.total):

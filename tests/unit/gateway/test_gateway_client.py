@@ -74,6 +74,29 @@ def test_waits_fill_the_whole_window():
     assert 3.5 < sum(waits) / len(waits) < 4.5
 
 
+async def test_a_client_with_a_single_attempt_asks_once_and_leaves_the_rest_to_its_caller():
+    once = Retries(total=20.0, base=0.01, cap=0.02, most=1)
+    async with answering((503, b"later"), (201, CHARGED), retries=once) as (gateway, asked):
+        with pytest.raises(GatewayUnavailable, match="503"):
+            await charge(gateway)
+        assert len(asked) == 1
+        assert (await charge(gateway)).charge_id == "ch_1"
+
+
+async def test_no_more_attempts_than_are_allowed():
+    thrice = Retries(total=20.0, base=0.01, cap=0.02, most=3)
+    async with answering((503, b"later"), retries=thrice) as (gateway, asked):
+        with pytest.raises(GatewayUnavailable):
+            await charge(gateway)
+        assert len(asked) == 3
+
+
+def test_an_only_attempt_may_take_all_the_time():
+    assert Retries(attempt=1.0, total=10.0, most=1).longest_attempt == 10.0
+    assert Retries(attempt=1.0, total=10.0, most=2).longest_attempt == 1.0
+    assert Retries(attempt=1.0, total=10.0).longest_attempt == 1.0
+
+
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_a_gateway_in_trouble_is_asked_again_with_the_same_words(status):
     async with answering((status, b"later"), (201, CHARGED)) as (gateway, asked):
