@@ -15,6 +15,7 @@ import typer
 
 from agents.settings import OrderSettings
 from demo.evidence import gather, packed
+from demo.failures import references
 from demo.purchases import ROWS, purchases
 from demo.verdict import Verdict, judge
 from streams.errors import SteadfaustError
@@ -32,7 +33,9 @@ async def check(
     if attached:
         async with claim_checks(settings) as claims:
             evidence.packed = await packed(settings.brokers(), claims)
-    return judge(purchases(orders), evidence, attached=attached)
+            if claims is not None:
+                evidence.references = await references(settings.brokers(), claims)
+    return judge(purchases(orders), evidence, attached=attached, trouble=True)
 
 
 def command(

@@ -108,6 +108,7 @@ class Drive:
                 self.tally.place,
                 claims=claims,
                 attached=self.plan.attached,
+                trouble=True,
             )
 
     def _show(self, view: View, *, last: bool = False) -> None:

@@ -35,13 +35,13 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
+from demo.failures import DeadLetter, Reference, Retry, dead_letters, poison_sent, retries
 from demo.purchases import Outcome
 from schemas import latest
 from streams.claim_check import claim_in
 from streams.claims import ClaimChecks
 from streams.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.envelope import ID, SOURCE
-from streams.layout import dead_letter_topic
 from streams.message import Message
 from streams.ports import Record
 from streams.runtime.client import TopicReader, unhandled, waiting
@@ -101,8 +101,11 @@ class Evidence:
         shipped: pieces by SKU, from the commands that let them leave.
         stock: the stock table, from its changelog.
         unhandled: messages not handled yet, by topic or by the handler for which they wait.
-        dead_letters: dead letters, by topic.
+        dead_letters: every one.
+        poison: how often each poisonous record was sent, by key.
+        retries: every time that a message was put off.
         packed: name and SHA-256 of each file that is in a parcel, by order, each time that it was packed.
+        references: payloads that are not in their records.
     """
 
     settlements: list[Settlement] = field(default_factory=list)
@@ -111,8 +114,11 @@ class Evidence:
     shipped: Counter[str] = field(default_factory=Counter)
     stock: dict[str, StockLevel] = field(default_factory=dict)
     unhandled: dict[str, int] = field(default_factory=dict)
-    dead_letters: dict[str, int] = field(default_factory=dict)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    poison: Counter[str] = field(default_factory=Counter)
+    retries: list[Retry] = field(default_factory=list)
     packed: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    references: list[Reference] = field(default_factory=list)
 
 
 async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) -> Evidence:
@@ -125,7 +131,9 @@ async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) ->
         shipped=await _shipped(bootstrap),
         stock=await _stock(bootstrap, f"{app_id}-{STOCK.name}-changelog"),
         unhandled=left,
-        dead_letters=await _dead_letters(bootstrap),
+        dead_letters=await dead_letters(bootstrap, SOURCES),
+        poison=await poison_sent(bootstrap),
+        retries=await retries(bootstrap, SOURCES),
     )
 
 
@@ -218,14 +226,6 @@ async def _stock(bootstrap: str, changelog: str) -> dict[str, StockLevel]:
             else:
                 rows[sku] = decode_row(_level, record.value)
     return rows
-
-
-async def _dead_letters(bootstrap: str) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    async with TopicReader(bootstrap, map(dead_letter_topic, SOURCES)) as reader:
-        async for record in reader.to_end():
-            counts[record.topic] += 1
-    return dict(counts)
 
 
 async def _ledger(gateway: str) -> list[Charged | Refunded]:

@@ -8,6 +8,7 @@ from agents.messages import OrderPlaced, StockReceived
 from demo.errors import DemoFailed
 from demo.evidence import make_codec, quiet
 from demo.purchases import Purchase, attachments, order, receipts
+from demo.trouble import poison, troubled_order
 from streams.claims import ClaimChecks
 from streams.runtime.client import Producer
 
@@ -37,12 +38,17 @@ async def place_orders(
     *,
     claims: ClaimChecks | None = None,
     attached: float = 0.0,
+    trouble: bool = False,
 ) -> None:
     """Place an order for each purchase, a share of them with files attached, which needs `claims`. Ids are
-    fixed, so that placing one again does nothing.
+    fixed, so that placing one again does nothing. With `trouble`, some cards meet an unavailable gateway,
+    and poison is sent in between.
     """
+    place = troubled_order if trouble else order
     async with Producer(bootstrap, make_codec, source=SOURCE, claims=claims) as producer:
         for purchase in purchases:
-            message = OrderPlaced(order=order(purchase), attachments=attachments(purchase, attached))
+            message = OrderPlaced(order=place(purchase), attachments=attachments(purchase, attached))
             await producer.send(message, message_id=f"placed-{purchase.order_id}")
             placed()
+            if trouble and (bad := poison(purchase)) is not None:
+                await producer.send_record(bad.topic, bad.record)

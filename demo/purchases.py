@@ -32,8 +32,9 @@ MOST_LINES = 3
 SPARE = 10  # pieces of an ordinary SKU that nobody asks for, so that the shelves do not end empty
 SHORT_LINE = 2  # pieces asked of a SKU that has one
 
-#: Bytes of an attachment.
+#: Bytes of an attachment. Of every thousand orders these have one of just so many, in a short run too.
 SMALLEST, LARGEST = 10, 5_000_000
+_EXTREMES = {40: SMALLEST, 80: LARGEST}
 _FILES = (("gift.png", "image/png"), ("customs.pdf", "application/pdf"))
 
 _SUPPORTED = ("US", "US", "US", "CA", "GB", "DE", "JP")
@@ -102,14 +103,24 @@ def order(purchase: Purchase) -> Order:
 
 
 def attachments(purchase: Purchase, share: float) -> tuple[Attachment, ...]:
-    """The files that come with so large a share of the orders: of 10 B to 5 MB, small ones more often."""
+    """The files that come with so large a share of the orders."""
     row = purchase.row
-    if draw(row, "attachments", 1_000_000) >= share * 1_000_000:
+    if not (size := attached_bytes(purchase, share)):
         return ()
-    size = int(SMALLEST * (LARGEST / SMALLEST) ** (draw(row, "size", 1001) / 1000))
     name, content_type = _FILES[draw(row, "file", len(_FILES))]
     # Chance by the row number: the same bytes wherever they are asked for.
     return (Attachment(name=name, content_type=content_type, data=Random(row).randbytes(size)),)
+
+
+def attached_bytes(purchase: Purchase, share: float) -> int:
+    """The size of an order's file, when so large a share of the orders has any: 10 B to 5 MB, small ones more
+    often, and some of both ends however small the share. 0: it has none.
+    """
+    row = purchase.row
+    extreme = _EXTREMES.get(row % 1000)
+    if not share or (extreme is None and draw(row, "attachments", 1_000_000) >= share * 1_000_000):
+        return 0
+    return extreme or int(SMALLEST * (LARGEST / SMALLEST) ** (draw(row, "size", 1001) / 1000))
 
 
 def units_by_sku(orders: Iterable[Order]) -> Counter[str]:

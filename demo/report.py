@@ -72,6 +72,10 @@ def _rows(report: Report, verdict: Verdict) -> list[tuple[str, str]]:
         ("pieces received", f"{found.received:,}"),
         ("pieces on hand", f"{found.on_hand:,}"),
         ("pieces shipped", f"{found.shipped:,}"),
+        *((f"put off, {tier}", f"{count:,}") for tier, count in sorted(found.put_off.items())),
+        *((f"dead letters, {error}", f"{count:,}") for error, count in sorted(found.dead_letters.items())),
+        ("payloads by reference", f"{found.by_reference:,}"),
+        ("  bytes of them", f"{found.by_reference_bytes:,}"),
         ("seconds", f"{report.seconds:.1f}"),
         ("orders/s", f"{report.orders_per_second:,.0f}"),
     ]

@@ -97,5 +97,7 @@ def _stay(workers: Workers, say: Say) -> None:
     for worker in workers.alive:
         say(f"worker {worker.number} (pid {worker.process.pid}): {workers.address(worker)}")
     say("Kafka, the gateway and the workers stay up until Ctrl-C")
+    if workers.alive:
+        say(f"the dead letters: steadfaust dlq list --worker {workers.address(workers.alive[0])}")
     with suppress(KeyboardInterrupt):
         threading.Event().wait()

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 import msgspec
 
 from agents.gateway.wire import Charged, Refunded
+from agents.messages import Order
+from demo.accounts import judge_dead_letters, judge_references, judge_retries, poison_of
 from demo.evidence import Evidence
+from demo.failures import TIERS
+from demo.findings import Finding, finding
 from demo.purchases import Outcome, Purchase, attachments, order, outcome, receipts, units_by_sku
+from demo.trouble import troubled_order
 
-_SHOWN = 3
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One line of the verdict: what was checked, whether it holds, and the figures."""
-
-    name: str
-    passed: bool
-    says: str
+__all__ = ["Figures", "Finding", "Verdict", "finding", "judge"]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What was found, in numbers. Money in cents, stock in pieces."""
+    """What was found, in numbers. Money in cents, stock in pieces; retries by tier, dead letters by error."""
 
     settled: int
     confirmed: int
@@ -36,6 +33,10 @@ class Figures(msgspec.Struct, frozen=True):
     on_hand: int
     reserved: int
     shipped: int
+    put_off: dict[str, int] = {}
+    dead_letters: dict[str, int] = {}
+    by_reference: int = 0
+    by_reference_bytes: int = 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -50,20 +51,27 @@ class Verdict(msgspec.Struct, frozen=True):
         return all(finding.passed for finding in self.findings)
 
 
-def judge(purchases: Sequence[Purchase], evidence: Evidence, *, attached: float = 0.0) -> Verdict:
-    """Hold the evidence against what the purchases call for; `attached` is the share that came with files."""
+def judge(
+    purchases: Sequence[Purchase], evidence: Evidence, *, attached: float = 0.0, trouble: bool = False
+) -> Verdict:
+    """Hold the evidence against what the purchases call for; `attached` is the share that came with files.
+    With `trouble` some cards met an unavailable gateway, and poison was sent (`demo.trouble`).
+    """
+    place = troubled_order if trouble else order
+    settled = {each.order.order_id for each in evidence.settlements}
     findings = [
         _settled_once(purchases, evidence),
-        _as_called_for(purchases, evidence),
+        _as_called_for(purchases, evidence, place),
         _charged_once(purchases, evidence),
         _money(purchases, evidence),
         _stock(purchases, evidence),
-        _none(
-            "no message left unhandled", evidence.unhandled, "every message has been handled", "not handled"
-        ),
-        _none("no dead letters", evidence.dead_letters, "all dead letter topics are empty", "dead letters"),
+        _handled(evidence),
+        judge_dead_letters(evidence.dead_letters, poison_of(purchases) if trouble else [], evidence.poison),
     ]
+    if trouble:
+        findings.append(judge_retries(purchases, evidence.retries, settled))
     if attached:
+        findings.append(judge_references(purchases, evidence.references, attached))
         findings.append(_files(purchases, evidence, attached))
     return Verdict(findings, _figures(evidence))
 
@@ -82,7 +90,9 @@ def _settled_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
     return finding("every order settled exactly once", wrong, says)
 
 
-def _as_called_for(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+def _as_called_for(
+    purchases: Sequence[Purchase], evidence: Evidence, place: Callable[[Purchase], Order]
+) -> Finding:
     by_id = {purchase.order_id: purchase for purchase in purchases}
     judged = [each for each in evidence.settlements if each.order.order_id in by_id]
     outcomes, contents = [], []
@@ -90,7 +100,7 @@ def _as_called_for(purchases: Sequence[Purchase], evidence: Evidence) -> Finding
         purchase = by_id[each.order.order_id]
         if each.outcome != (called := outcome(purchase).value):
             outcomes.append(f"{purchase.order_id} is {each.outcome}, not {called}")
-        if each.order != order(purchase):
+        if each.order != place(purchase):
             contents.append(purchase.order_id)
     wrong = {"another outcome": outcomes, "another order than was placed": contents}
     kinds = Counter(each.outcome for each in judged)
@@ -168,12 +178,11 @@ def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
 
 def _files(purchases: Sequence[Purchase], evidence: Evidence, attached: float) -> Finding:
     wrong: dict[str, list[str]] = defaultdict(list)
-    files, size = 0, 0
+    sizes: list[int] = []
     parcels = dict(evidence.packed)
     for purchase in purchases:
         put_in = attachments(purchase, attached)
-        files += len(put_in)
-        size += sum(len(each.data) for each in put_in)
+        sizes += (len(each.data) for each in put_in)
         wanted = [(each.name, sha256(each.data).hexdigest()) for each in put_in]
         found = parcels.pop(purchase.order_id, [])
         if len(found) < len(wanted):
@@ -183,7 +192,8 @@ def _files(purchases: Sequence[Purchase], evidence: Evidence, attached: float) -
         elif found != wanted:
             wrong["not what was put in"].append(purchase.order_id)
     wrong["packed but never placed"].extend(sorted(parcels))
-    says = f"{files:,} files, {size:,} bytes, by SHA-256"
+    largest = f", of {min(sizes):,} to {max(sizes):,}" if sizes else ""
+    says = f"{len(sizes):,} files, {sum(sizes):,} bytes{largest}, by SHA-256"
     return finding("every file came out as it was put in", wrong, says)
 
 
@@ -204,25 +214,17 @@ def _figures(evidence: Evidence) -> Figures:
         on_hand=sum(row.on_hand for row in evidence.stock.values()),
         reserved=sum(row.reserved for row in evidence.stock.values()),
         shipped=evidence.shipped.total(),
+        put_off={f"retry-{tier}": sum(each.tier == tier for each in evidence.retries) for tier in TIERS},
+        dead_letters=dict(Counter(letter.error for letter in evidence.dead_letters)),
+        by_reference=len(evidence.references),
+        by_reference_bytes=sum(each.size for each in evidence.references),
     )
 
 
-def _none(name: str, counts: dict[str, int], good: str, what: str) -> Finding:
-    wrong = {what: [f"{count} in {topic}" for topic, count in sorted(counts.items()) if count]}
-    return finding(name, wrong, good)
+def _handled(evidence: Evidence) -> Finding:
+    left = [f"{count} in {topic}" for topic, count in sorted(evidence.unhandled.items()) if count]
+    return finding("no message left unhandled", {"not handled": left}, "every message has been handled")
 
 
 def _difference(one: int, other: int) -> list[str]:
     return [f"{one - other:+,} cents"] if one != other else []
-
-
-def finding(name: str, wrong: Mapping[str, Sequence[str]], says: str) -> Finding:
-    """Red when anything is wrong; `wrong` has the cases of each kind, of which the first few are shown."""
-    faults = [f"{len(cases):,} {what} ({_some(cases)})" for what, cases in wrong.items() if cases]
-    return Finding(name, not faults, "; ".join([says, *faults]))
-
-
-def _some(cases: Iterable[str]) -> str:
-    shown = list(cases)
-    more = ["..."] if len(shown) > _SHOWN else []
-    return ", ".join([*shown[:_SHOWN], *more])

@@ -154,11 +154,17 @@ class Workers:
                 worker.process.wait()
 
 
+#: An attempt of a charge asks the gateway once, so that the rest is the lane's; and its retries are soon due.
+_RETRIES = {"STEADFAUST_GATEWAY_ATTEMPTS": "1", "STEADFAUST_RETRY_DELAYS": "0.5,1,2"}
+
+
 def environment(var: Path, **more: str) -> dict[str, str]:
-    """Of this process, so that settings reach the workers, but for where Kafka and the gateway are."""
+    """Of this process, so that settings reach the workers, but for where Kafka and the gateway are, and for
+    how the gateway is asked again.
+    """
     own = {"STEADFAUST_BOOTSTRAP", "STEADFAUST_GATEWAY_URL"}
     inherited = {name: value for name, value in os.environ.items() if name not in own}
-    return {**inherited, "STEADFAUST_VAR": str(var), **more}
+    return {**inherited, **_RETRIES, "STEADFAUST_VAR": str(var), **more}
 
 
 def held_slots(var: Path) -> dict[int, str]:

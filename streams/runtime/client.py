@@ -21,7 +21,7 @@ from streams.envelope import FINGERPRINT, ID, headers_size, new_headers
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.layout import changelog_topic
 from streams.message import Message
-from streams.ports import TP, Reader, Record
+from streams.ports import TP, Outgoing, Reader, Record
 from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
@@ -97,7 +97,16 @@ class Producer:
             claim = claims.claim(kind.TOPIC, dict(headers)[ID].decode(), value, codec.content_type)
             await claims.check_in(claim, value)
             headers, value = with_claim(headers, claim), VALUE
-        sent: asyncio.Future[Any] = await self._producer.send(kind.TOPIC, value, key=key, headers=headers)
+        await self.send_record(kind.TOPIC, Outgoing(key, value, headers))
+
+    async def send_record(self, topic: str, record: Outgoing) -> None:
+        """Hand a record over as it is, be it a message or not. Raises ClusterUnavailable when an earlier one
+        was not taken.
+        """
+        self._raise_failure()
+        sent: asyncio.Future[Any] = await self._producer.send(
+            topic, record.value, key=record.key, headers=record.headers
+        )
         sent.add_done_callback(self._done)
 
     async def flush(self) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 
 import msgspec
 import pytest
 
+from agents.gateway.cards import ACCEPTED
 from agents.gateway.wire import Charged, Refunded
 from demo.evidence import Evidence, Settlement
+from demo.failures import TIERS, WITH_FILES, DeadLetter, Reference, Retry, Source
 from demo.purchases import (
     ORDINARY,
     SHORT,
     Outcome,
+    attached_bytes,
     attachments,
     order,
     outcome,
@@ -21,6 +26,7 @@ from demo.purchases import (
     receipts,
     units_by_sku,
 )
+from demo.trouble import poison, tiers, troubled_order
 from demo.verdict import Verdict, judge
 from tables.stock import StockLevel
 
@@ -31,7 +37,10 @@ CHARGED = "no order charged twice"
 MONEY = "captured - refunded = value of confirmed orders"
 STOCK = "received = on hand + shipped"
 UNHANDLED = "no message left unhandled"
-DEAD = "no dead letters"
+DEAD = "every dead letter is accounted for"
+RETRIED = "every retry took its turn and came to an end"
+CLAIMS = "every claim check was honoured"
+FILES = "every file came out as it was put in"
 
 
 def charge(order_id: str, cents: int) -> Charged:
@@ -47,7 +56,14 @@ def good() -> Evidence:
     evidence = Evidence()
     for number, purchase in enumerate(BOUGHT):
         what = outcome(purchase)
-        evidence.settlements.append(Settlement(f"m-{number}", order(purchase), what.value))
+        evidence.settlements.append(Settlement(f"m-{number}", troubled_order(purchase), what.value))
+        for tier in tiers(purchase):
+            source = Source("stock.reserved", 3, number)
+            evidence.retries.append(Retry(tier, purchase.order_id, "payments.capture", source))
+        if (bad := poison(purchase)) is not None:
+            key = (bad.record.key or b"").decode()
+            evidence.poison[key] += 1
+            evidence.dead_letters.append(DeadLetter(key, bad.error, Source(bad.topic, 1, number)))
         if purchase.cents and what is not Outcome.DECLINED:
             evidence.ledger.append(charge(purchase.order_id, purchase.cents))
             if what is not Outcome.CONFIRMED:
@@ -59,12 +75,29 @@ def good() -> Evidence:
         evidence.stock[receipt.sku] = StockLevel(
             received=receipt.units, on_hand=receipt.units - shipped, shipped=shipped
         )
+    evidence.packed = dict(packed())
+    evidence.references = references()
     return evidence
 
 
 ATTACHED = 0.05
 
 
+def judged(evidence: Evidence) -> Verdict:
+    return judge(BOUGHT, evidence, attached=ATTACHED, trouble=True)
+
+
+def references() -> list[Reference]:
+    """On each topic that large files travel by."""
+    return [
+        Reference(topic, purchase.order_id, size)
+        for purchase in BOUGHT
+        for topic in WITH_FILES
+        if (size := attached_bytes(purchase, ATTACHED)) > 900 * 1024
+    ]
+
+
+@cache
 def packed() -> dict[str, list[tuple[str, str]]]:
     """Each order's files, once and untouched."""
     return {
@@ -76,9 +109,8 @@ def packed() -> dict[str, list[tuple[str, str]]]:
 
 def test_files_are_checked_by_digest_each_once() -> None:
     evidence = good()
-    evidence.packed = packed()
     assert 5 < len(evidence.packed) < 50
-    assert judge(BOUGHT, evidence, attached=ATTACHED).passed
+    assert judged(evidence).passed
     one, other, *_ = evidence.packed
     for spoiled in (
         {**packed(), one: []},
@@ -88,7 +120,7 @@ def test_files_are_checked_by_digest_each_once() -> None:
         {**packed(), one: packed()[other], other: packed()[one]},
     ):
         evidence.packed = spoiled
-        assert failed(judge(BOUGHT, evidence, attached=ATTACHED)) == {"every file came out as it was put in"}
+        assert failed(judged(evidence)) == {FILES}
 
 
 def test_files_are_of_all_sizes_and_the_same_each_time() -> None:
@@ -97,7 +129,13 @@ def test_files_are_of_all_sizes_and_the_same_each_time() -> None:
     assert min(sizes) < 100
     assert max(sizes) > 4_000_000
     assert attachments(BOUGHT[7], 1.0) == attachments(BOUGHT[7], 1.0)
-    assert attachments(BOUGHT[7], 0.0) == ()
+    assert not any(attachments(purchase, 0.0) for purchase in BOUGHT)
+
+
+def test_the_shortest_run_has_a_file_of_either_end() -> None:
+    sizes = [len(each.data) for p in BOUGHT[:100] for each in attachments(p, 0.01)]
+    assert (min(sizes), max(sizes)) == (10, 5_000_000)
+    assert len(sizes) < 5
 
 
 def failed(verdict: Verdict) -> set[str]:
@@ -222,11 +260,55 @@ def something_unhandled(evidence: Evidence) -> None:
 
 
 def a_dead_letter(evidence: Evidence) -> None:
-    evidence.dead_letters["some.topic.dlq"] = 1
+    evidence.dead_letters.append(DeadLetter("cdnow-00001", "Undecodable", Source("some.topic", 1, 5)))
+
+
+def a_dead_letter_lost(evidence: Evidence) -> None:
+    evidence.dead_letters.pop()
+
+
+def a_dead_letter_twice(evidence: Evidence) -> None:
+    evidence.dead_letters.append(evidence.dead_letters[0])
+
+
+def dead_for_another_reason(evidence: Evidence) -> None:
+    evidence.dead_letters[0] = evidence.dead_letters[0]._replace(error="TooLarge")
+
+
+def poison_sent_again(evidence: Evidence) -> None:
+    """Each time it is sent it is a dead letter: here it was, only once."""
+    evidence.poison[evidence.dead_letters[0].key] += 1
+
+
+def no_third_tier(evidence: Evidence) -> None:
+    evidence.retries = [each for each in evidence.retries if each.tier != 3]
+
+
+def a_tier_skipped(evidence: Evidence) -> None:
+    later = next(each for each in evidence.retries if each.tier == 2)
+    evidence.retries.remove(later._replace(tier=1))
+
+
+def put_off_twice(evidence: Evidence) -> None:
+    evidence.retries.append(evidence.retries[0])
+
+
+def retried_and_lost(evidence: Evidence) -> None:
+    key = evidence.retries[0].key
+    evidence.settlements = [each for each in evidence.settlements if each.order.order_id != key]
+
+
+def an_object_lost(evidence: Evidence) -> None:
+    evidence.references[0] = evidence.references[0]._replace(size=0, fault="s3://b/events/x is not there")
+
+
+def by_no_reference(evidence: Evidence) -> None:
+    largest = max(evidence.references, key=lambda each: each.size)
+    evidence.references.remove(largest)
 
 
 def test_it_passes_when_all_adds_up() -> None:
-    verdict = judge(BOUGHT, good())
+    verdict = judged(good())
     assert verdict.passed
     assert failed(verdict) == set()
     found = verdict.figures
@@ -258,12 +340,22 @@ def test_it_passes_when_all_adds_up() -> None:
         (a_row_missing, {STOCK}),
         (something_unhandled, {UNHANDLED}),
         (a_dead_letter, {DEAD}),
+        (a_dead_letter_lost, {DEAD}),
+        (a_dead_letter_twice, {DEAD}),
+        (dead_for_another_reason, {DEAD}),
+        (poison_sent_again, {DEAD}),
+        (no_third_tier, {RETRIED}),
+        (a_tier_skipped, {RETRIED}),
+        (put_off_twice, {RETRIED}),
+        (retried_and_lost, {ONCE, MONEY, RETRIED}),
+        (an_object_lost, {CLAIMS}),
+        (by_no_reference, {CLAIMS}),
     ],
 )
 def test_it_goes_red(spoil: Callable[[Evidence], None], red: set[str]) -> None:
     evidence = good()
     spoil(evidence)
-    verdict = judge(BOUGHT, evidence)
+    verdict = judged(evidence)
     assert failed(verdict) == red
     assert not verdict.passed
 
@@ -271,10 +363,46 @@ def test_it_goes_red(spoil: Callable[[Evidence], None], red: set[str]) -> None:
 def test_it_names_what_is_wrong() -> None:
     evidence = good()
     wrong_reason(evidence)
-    (finding,) = (each for each in judge(BOUGHT, evidence).findings if not each.passed)
+    (finding,) = (each for each in judged(evidence).findings if not each.passed)
     assert "cdnow-" in finding.says
     assert "is out_of_stock, not card_declined" in finding.says
 
 
 def test_nothing_found_at_all_is_red() -> None:
-    assert failed(judge(BOUGHT, Evidence())) == {ONCE, CHARGED, MONEY, STOCK}
+    assert failed(judged(Evidence())) == {ONCE, CHARGED, MONEY, STOCK, DEAD, RETRIED, CLAIMS, FILES}
+
+
+def test_without_trouble_every_dead_letter_is_one_too_many() -> None:
+    evidence = good()
+    assert DEAD in failed(judge(BOUGHT, evidence))
+    evidence.dead_letters = []
+    assert DEAD not in failed(judge(BOUGHT, evidence))
+
+
+def test_a_run_that_follows_another_on_the_same_stack_has_its_poison_twice() -> None:
+    evidence = good()
+    again = [
+        letter._replace(source=letter.source._replace(offset=letter.source.offset + 10_000))
+        for letter in evidence.dead_letters
+    ]
+    evidence.dead_letters += again
+    assert failed(judged(evidence)) == {DEAD}
+    evidence.poison += Counter(letter.key for letter in again)
+    assert judged(evidence).passed
+
+
+def test_a_call_that_took_too_long_may_have_been_retried_besides() -> None:
+    evidence = good()
+    plain = next(each.order.order_id for each in evidence.settlements if each.order.card == ACCEPTED)
+    evidence.retries.append(Retry(1, plain, "payments.capture", Source("stock.reserved", 5, 5)))
+    assert judged(evidence).passed
+
+
+def test_figures_tell_of_retries_dead_letters_and_claim_checks() -> None:
+    found = judged(good()).figures
+    assert all(found.put_off[f"retry-{tier}"] for tier in TIERS)
+    assert found.dead_letters == {"Undecodable": 3, "MissingHeader": 1, "KeyMismatch": 1}
+    assert (found.by_reference, found.by_reference_bytes) == (
+        len(references()),
+        sum(each.size for each in references()),
+    )

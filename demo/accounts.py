@@ -1,0 +1,88 @@
+"""Whether failures are accounted for: retries, dead letters and payloads by reference. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from demo.failures import TIERS, WITH_FILES, DeadLetter, Reference, Retry
+from demo.findings import Finding, finding
+from demo.purchases import Purchase, attached_bytes
+from demo.trouble import Poison, outages, poison, tiers
+
+#: No record is larger, by what topics take: a file over it cannot be in one.
+_TOO_LARGE = 1_000_000
+
+
+def poison_of(purchases: Iterable[Purchase]) -> list[Poison]:
+    """What was sent beside these orders."""
+    return [bad for purchase in purchases if (bad := poison(purchase)) is not None]
+
+
+def judge_dead_letters(
+    letters: Sequence[DeadLetter], expected: Sequence[Poison], sent: Mapping[str, int]
+) -> Finding:
+    """Every poisonous record, as often as it was sent, is a dead letter for its reason; nothing else is."""
+    owed = Counter[tuple[str, str]]()
+    for bad in expected:
+        key = (bad.record.key or b"").decode()
+        owed[key, bad.error] += max(1, sent.get(key, 0))
+    times = Counter(letters)
+    found = Counter((letter.key, letter.error) for letter in times)
+    wrong = {
+        "missing": [f"{key}: {error}" for key, error in (owed - found).elements()],
+        "unexpected": [f"{key}: {error}" for key, error in (found - owed).elements()],
+        "there more than once": [str(letter) for letter, count in times.items() if count > 1],
+    }
+    reasons = Counter(letter.error for letter in letters)
+    by_reason = ", ".join(f"{count:,} {error}" for error, count in sorted(reasons.items()))
+    unexpected = len(wrong["unexpected"])
+    says = f"{len(letters):,} dead letters ({by_reason or 'none'}), unexpected: {unexpected}"
+    return finding("every dead letter is accounted for", wrong, says)
+
+
+def judge_retries(purchases: Sequence[Purchase], retries: Sequence[Retry], settled: set[str]) -> Finding:
+    """A message goes up the tiers one by one, each once, and comes to its end; no tier that a card calls for
+    is left out. More retries than cards call for are no fault: a call may take too long.
+    """
+    climbed: dict[tuple[object, str], list[int]] = defaultdict(list)
+    for each in retries:
+        climbed[each.source, each.handler].append(each.tier)
+    placed = {purchase.order_id for purchase in purchases}
+    called_for = Counter(tier for purchase in purchases for tier in tiers(purchase))
+    found = Counter(each.tier for each in retries)
+    wrong = {
+        "tiers that nothing went through": [
+            f"tier {tier}" for tier in TIERS if called_for[tier] > found[tier] == 0
+        ],
+        "retried out of turn": sorted(
+            {
+                f"{each.handler} of {each.key}: tiers {', '.join(map(str, sorted(went)))}"
+                for each in retries
+                if sorted(went := climbed[each.source, each.handler]) != list(range(1, len(went) + 1))
+            }
+        ),
+        "retried and never settled": sorted({each.key for each in retries} & placed - settled),
+    }
+    troubled = sum(outages(purchase) > 0 for purchase in purchases)
+    by_tier = ", ".join(f"{found[tier]:,} in tier {tier}" for tier in TIERS)
+    says = f"{troubled:,} cards met an unavailable gateway; put off: {by_tier}"
+    return finding("every retry took its turn and came to an end", wrong, says)
+
+
+def judge_references(purchases: Sequence[Purchase], found: Sequence[Reference], attached: float) -> Finding:
+    """Every payload by reference is there, whole; those that no record could hold are among them."""
+    there = {(each.topic, each.key) for each in found}
+    large = [purchase.order_id for purchase in purchases if attached_bytes(purchase, attached) > _TOO_LARGE]
+    wrong = {
+        "missing or altered": [each.fault for each in found if each.fault],
+        "not by reference": [
+            f"{order_id} in {topic}"
+            for order_id in large
+            for topic in WITH_FILES
+            if (topic, order_id) not in there
+        ],
+    }
+    size = sum(each.size for each in found)
+    says = f"{len(found):,} payloads by reference, {size:,} bytes, each fetched and verified by SHA-256"
+    return finding("every claim check was honoured", wrong, says)

@@ -1,0 +1,122 @@
+"""What failures leave behind in topics: dead letters, retries, poison, and payloads that are elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import NamedTuple
+
+from agents.messages import DocumentsPacked, OrderDocumented, OrderPlaced
+from demo.trouble import POISON_SOURCE
+from streams.claim_check import DATAREF
+from streams.claims import ClaimChecks
+from streams.envelope import SOURCE
+from streams.errors import PermanentError
+from streams.layout import dead_letter_topic, retry_topic
+from streams.runtime.client import TopicReader
+
+TIERS = (1, 2, 3)
+#: What carries the files of an order on their way.
+WITH_FILES = (OrderPlaced.TOPIC, OrderDocumented.TOPIC, DocumentsPacked.TOPIC)
+
+
+class Source(NamedTuple):
+    """Where a message came from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class DeadLetter(NamedTuple):
+    """A record of a dead letter topic: its key, the type of its error, and what it is made of."""
+
+    key: str
+    error: str
+    source: Source
+
+    def __str__(self) -> str:
+        return f"{self.key or 'without key'} of {self.source.topic}: {self.error}"
+
+
+class Retry(NamedTuple):
+    """A record of a retry topic: a message was put off by so many tiers for one of its handlers."""
+
+    tier: int
+    key: str
+    handler: str
+    source: Source
+
+    def __str__(self) -> str:
+        return f"{self.handler} of {self.key} in tier {self.tier}"
+
+
+class Reference(NamedTuple):
+    """A payload that a message refers to: fetched and verified, or what was wrong with it."""
+
+    topic: str
+    key: str
+    size: int
+    fault: str = ""
+
+
+async def dead_letters(bootstrap: str, topics: Iterable[str]) -> list[DeadLetter]:
+    """Every dead letter of these topics."""
+    async with TopicReader(bootstrap, map(dead_letter_topic, topics)) as reader:
+        return [dead_letter(record.key, dict(record.headers)) async for record in reader.to_end()]
+
+
+def dead_letter(key: bytes | None, headers: Mapping[str, bytes]) -> DeadLetter:
+    """What the record says of itself."""
+    topic, partition, offset = (headers[f"dlq-source-{part}"] for part in ("topic", "partition", "offset"))
+    source = Source(topic.decode(), int(partition), int(offset))
+    return DeadLetter(_text(key), headers["dlq-error-type"].decode(), source)
+
+
+async def retries(bootstrap: str, topics: Iterable[str]) -> list[Retry]:
+    """Every retry of messages of these topics that was put off."""
+    of = {retry_topic(topic, tier): (topic, tier) for topic, tier in product(topics, TIERS)}
+    async with TopicReader(bootstrap, of) as reader:
+        return [
+            retry(*of[record.topic], record.key, dict(record.headers)) async for record in reader.to_end()
+        ]
+
+
+def retry(topic: str, tier: int, key: bytes | None, headers: Mapping[str, bytes]) -> Retry:
+    """What the record says of itself."""
+    partition, offset = int(headers["retry-source-partition"]), int(headers["retry-source-offset"])
+    return Retry(tier, _text(key), headers["retry-handler"].decode(), Source(topic, partition, offset))
+
+
+async def poison_sent(bootstrap: str) -> Counter[str]:
+    """How often each poisonous record was sent, by key."""
+    async with TopicReader(bootstrap, [OrderPlaced.TOPIC]) as reader:
+        sent = [record async for record in reader.to_end()]
+    return Counter(_text(each.key) for each in sent if dict(each.headers).get(SOURCE) == POISON_SOURCE)
+
+
+async def references(bootstrap: str, claims: ClaimChecks) -> list[Reference]:
+    """Every payload that orders and their files refer to. Each is fetched and verified by its digest.
+
+    Raises BlobsUnavailable when the object store does not answer.
+    """
+    async with TopicReader(bootstrap, WITH_FILES) as reader:
+        found = [record async for record in reader.to_end()]
+    return [
+        await followed(record.topic, _text(record.key), headers, claims)
+        for record in found
+        if DATAREF in (headers := dict(record.headers))
+    ]
+
+
+async def followed(topic: str, key: str, headers: Mapping[str, bytes], claims: ClaimChecks) -> Reference:
+    """Fetch a payload that a message with these headers refers to. Raises BlobsUnavailable."""
+    try:
+        return Reference(topic, key, len(await claims.check_out(headers)))
+    except PermanentError as error:
+        return Reference(topic, key, 0, str(error))
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode(errors="replace")

@@ -1,0 +1,51 @@
+"""What the check reads from records that the lane has written."""
+
+from __future__ import annotations
+
+import pytest
+
+from demo.failures import DeadLetter, Reference, Source, dead_letter, followed
+from demo.purchases import purchases
+from demo.trouble import Kind, spoiled
+from streams import dead_letters
+from streams.claim_check import with_claim
+from streams.claims import ClaimChecks
+from streams.errors import BlobsUnavailable, Undecodable
+from streams.ports import Headers
+from streams.testing.blobs import MemoryBlobs
+
+
+class Came:
+    """A record as a lane has it."""
+
+    topic, partition, offset, timestamp = "orders.order.placed.v1", 3, 17, 0
+
+    def __init__(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        self.key, self.value, self.headers = key, value, headers
+
+
+def test_a_dead_letter_says_what_it_is_made_of_and_why() -> None:
+    bad = spoiled(purchases(1)[0], Kind.CUT_OFF)
+    letter = dead_letters.dead_letter(
+        Came(*bad.record), Undecodable("cut off"), group="app", handler="", now=0.0, limit=10_000
+    )
+    read = dead_letter(letter.key, {name: value for name, value in letter.headers if value is not None})
+    assert read == DeadLetter("cdnow-00001", bad.error, Source("orders.order.placed.v1", 3, 17))
+    assert str(read) == "cdnow-00001 of orders.order.placed.v1: Undecodable"
+
+
+async def test_a_payload_that_is_gone_or_altered_is_a_fault_and_a_store_that_is_down_is_none() -> None:
+    blobs = MemoryBlobs("payloads")
+    checks = ClaimChecks(blobs, bucket="payloads", cache_bytes=0)
+    claim = checks.claim("orders.order.placed.v1", "m-1", b"picture")
+    await checks.check_in(claim, b"picture")
+    headers = dict(with_claim([], claim))
+    assert await followed("topic", "key", headers, checks) == Reference("topic", "key", 7)
+    blobs.alter(claim.name)
+    assert claim.name in (await followed("topic", "key", headers, checks)).fault
+    blobs.lose(claim.name)
+    assert claim.name in (await followed("topic", "key", headers, checks)).fault
+    assert (await followed("topic", "key", {"ce_dataref": b"nonsense"}, checks)).fault
+    blobs.down = True
+    with pytest.raises(BlobsUnavailable):
+        await followed("topic", "key", headers, checks)
