@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from demo.failures import TIERS, WITH_FILES, DeadLetter, Reference, Retry
+from demo.failures import TIERS, WITH_FILES, DeadLetter, Reference, Retry, Source
 from demo.findings import Finding, finding
 from demo.purchases import Purchase, attached_bytes
 from demo.trouble import Poison, outages, poison, tiers
@@ -45,9 +45,9 @@ def judge_retries(purchases: Sequence[Purchase], retries: Sequence[Retry], settl
     """A message goes up the tiers one by one, each once, and comes to its end; no tier that a card calls for
     is left out. More retries than cards call for are no fault: a call may take too long.
     """
-    climbed: dict[tuple[object, str], list[int]] = defaultdict(list)
+    climbed: dict[tuple[str, str, Source], list[int]] = defaultdict(list)
     for each in retries:
-        climbed[each.source, each.handler].append(each.tier)
+        climbed[each.handler, each.key, each.source].append(each.tier)
     placed = {purchase.order_id for purchase in purchases}
     called_for = Counter(tier for purchase in purchases for tier in tiers(purchase))
     found = Counter(each.tier for each in retries)
@@ -55,18 +55,16 @@ def judge_retries(purchases: Sequence[Purchase], retries: Sequence[Retry], settl
         "tiers that nothing went through": [
             f"tier {tier}" for tier in TIERS if called_for[tier] > found[tier] == 0
         ],
-        "retried out of turn": sorted(
-            {
-                f"{each.handler} of {each.key}: tiers {', '.join(map(str, sorted(went)))}"
-                for each in retries
-                if sorted(went := climbed[each.source, each.handler]) != list(range(1, len(went) + 1))
-            }
-        ),
+        "retried out of turn": [
+            f"{handler} of {key}: tiers {', '.join(map(str, sorted(went)))}"
+            for (handler, key, _), went in climbed.items()
+            if sorted(went) != list(range(1, len(went) + 1))
+        ],
         "retried and never settled": sorted({each.key for each in retries} & placed - settled),
     }
     troubled = sum(outages(purchase) > 0 for purchase in purchases)
     by_tier = ", ".join(f"{found[tier]:,} in tier {tier}" for tier in TIERS)
-    says = f"{troubled:,} cards met an unavailable gateway; put off: {by_tier}"
+    says = f"{troubled:,} cards call for an unavailable gateway; put off: {by_tier}"
     return finding("every retry took its turn and came to an end", wrong, says)
 
 

@@ -48,9 +48,6 @@ class Retry(NamedTuple):
     handler: str
     source: Source
 
-    def __str__(self) -> str:
-        return f"{self.handler} of {self.key} in tier {self.tier}"
-
 
 class Reference(NamedTuple):
     """A payload that a message refers to: fetched and verified, or what was wrong with it."""

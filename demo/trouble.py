@@ -22,11 +22,11 @@ from streams.ports import Outgoing
 #: One order in so many has a card for which the gateway is unavailable, up to so many times.
 UNAVAILABLE_ONE_IN = 100
 MOST_OUTAGES = 5
-#: Attempts before the first one that is put off.
-_AT_ONCE = 3
+#: Failures after which a charge is tried again at once; after each further one it is put off.
+_AT_ONCE = 2
 #: After one order in so many comes a poisonous record.
 POISON_EVERY = 75
-#: Who sends poison: what comes from there has no effect, nowhere.
+#: Who sends poison.
 POISON_SOURCE = b"poison"
 
 _schemas = Schemas()
@@ -48,7 +48,7 @@ def outages(purchase: Purchase) -> int:
 
 def tiers(purchase: Purchase) -> range:
     """The retry tiers that the order's charge goes through when each attempt asks the gateway once."""
-    return range(1, 1 + max(0, outages(purchase) - _AT_ONCE + 1))
+    return range(1, 1 + outages(purchase) - _AT_ONCE)
 
 
 def troubled_order(purchase: Purchase) -> Order:

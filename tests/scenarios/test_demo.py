@@ -7,18 +7,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 
-from demo.purchases import Outcome, outcome, purchases
+from demo.purchases import LARGEST, Outcome, outcome, purchases
 from demo.report import Report
+from demo.trouble import poison, tiers
 from demo.workers import PROJECT
 from streams.local import running
 
 ORDERS = 300
+BOUGHT = purchases(ORDERS)
 
 
 def demo(var: Path, *more: str) -> subprocess.Popen[str]:
@@ -47,8 +50,7 @@ def processes_of(var: Path) -> list[psutil.Process]:
     "how",
     [
         pytest.param([], id="stock-first"),
-        pytest.param(["--attached", "0.2"], id="with-files"),
-        pytest.param(["--choreography", "payment-first"], id="payment-first"),
+        pytest.param(["--choreography", "payment-first", "--attached", "0.2"], id="payment-first-with-files"),
         pytest.param(["--kill-worker-after", "50"], id="killed"),
         pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
     ],
@@ -58,12 +60,12 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
         output, _ = ran.communicate(timeout=240)
     assert ran.returncode == 0, output
     report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Report)
-    called_for = [outcome(purchase) for purchase in purchases(ORDERS)]
+    called_for = [outcome(purchase) for purchase in BOUGHT]
     assert report.passed
     assert (report.placed, report.settled, report.died) == (ORDERS, ORDERS, 0)
     assert len(report.killed) == ("--kill-worker-after" in how)
     assert report.verdict is not None
-    assert len(report.verdict.findings) == 8
+    assert len(report.verdict.findings) == 10
     assert all(finding.passed for finding in report.verdict.findings)
     figures = report.verdict.figures
     assert figures.confirmed == called_for.count(Outcome.CONFIRMED)
@@ -74,6 +76,13 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     }
     assert figures.captured_cents - figures.refunded_cents == figures.confirmed_cents
     assert figures.received == figures.on_hand + figures.shipped
+    assert figures.dead_letters == Counter(bad.error for bad in map(poison, BOUGHT) if bad is not None)
+    called = Counter(f"retry-{tier}" for purchase in BOUGHT for tier in tiers(purchase))
+    assert figures.put_off.keys() == called.keys()
+    # What a killed worker asked in vain, and never committed, counts at the gateway alone.
+    assert all(figures.put_off[tier] >= (1 if report.killed else called[tier]) for tier in called)
+    assert figures.by_reference >= 3
+    assert figures.by_reference_bytes > 3 * LARGEST
     assert running(tmp_path) is None
     assert processes_of(tmp_path) == []
 
