@@ -30,6 +30,7 @@ class Part(StrEnum):
     MICRO = "micro"
     CHOREOGRAPHY = "choreography"
     GROWTH = "growth"
+    FAILURES = "failures"
 
 
 def command(

@@ -36,11 +36,13 @@ class WorkerProcess:
         peak: the most resident memory so far, in bytes.
     """
 
-    def __init__(self, module: str, settings: Mapping[str, str], log: Path) -> None:
+    def __init__(self, module: str, settings: Mapping[str, str], log: Path, *, web: bool = False) -> None:
+        """`web`: whether it serves its pages."""
         self.log = log
         self.started = 0.0
         self.peak = 0
-        self._command = [sys.executable, "-m", "faust", "-A", module, "worker", "-l", "warn", "--without-web"]
+        self._command = [sys.executable, "-m", "faust", "-A", module, "worker", "-l", "warn"]
+        self._command += [] if web else ["--without-web"]
         self._environment = {**os.environ, **settings}
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)

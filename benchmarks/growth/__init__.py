@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
 from benchmarks.growth import inbox, lanes, recovery, rows, sizes, start, takeover, workers
-from benchmarks.growth.part import Found, Part, Plan
+from benchmarks.growth.part import Part, Plan, measured
 from benchmarks.sections import Context, Section
 from streams.local import local_stack
 
@@ -37,7 +36,7 @@ def measure(context: Context) -> Section:
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
     with local_stack(context.var, tiered=True, say=context.say) as stack:
         plan = Plan(stack.bootstrap, context.var, context.runs, context.quick, context.say)
-        found = {name: _measured(name, part, plan) for name, part in _PARTS.items()}
+        found = {name: measured(f"{SECTION}: {name}", part, plan) for name, part in _PARTS.items()}
     numbers: dict[str, Any] = {}
     for each in found.values():
         numbers |= each.numbers
@@ -47,8 +46,3 @@ def measure(context: Context) -> Section:
         {SECTION: numbers},
         [_NOTE, *(note for each in found.values() for note in each.notes)],
     )
-
-
-def _measured(name: str, part: Part, plan: Plan) -> Found:
-    plan.say(f"growth: {name}")
-    return asyncio.run(part(plan))

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.growth.packing import Packed, Packing, fill, packer
-from benchmarks.growth.workload import COUNTS, Count, application, events_topic
+from benchmarks.growth.workload import COUNTS, GROWTH, Count, Workload
 from benchmarks.kafka import delete_topics_of
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
@@ -27,7 +27,6 @@ from streams.settings import Settings
 from streams.table import row_key
 from streams.testing.store import MemoryStores
 
-_MODULE = "benchmarks.growth.worker"
 _CLIENT = b"growth"
 _LOOK_EVERY = 0.02
 _HANDLED_WITHIN = 300.0
@@ -41,7 +40,15 @@ class Ground:
     """An application with a name of its own; use it `async with`, which deletes its topics at the end."""
 
     def __init__(
-        self, bootstrap: str, var: Path, name: str, *, partitions: int = 4, lanes: int = 4, **more: str
+        self,
+        bootstrap: str,
+        var: Path,
+        name: str,
+        *,
+        partitions: int = 4,
+        lanes: int = 4,
+        workload: Workload = GROWTH,
+        **more: str,
     ) -> None:
         """`more` are further settings of its workers, by their names without the prefix, in capitals."""
         self.bootstrap = bootstrap
@@ -64,8 +71,9 @@ class Ground:
             max_message_bytes=int(more.get("MAX_MESSAGE_BYTES", 1_000_000)),
         )
         self.layout = settings.layout()
-        self.app = application(self.layout, settings.delivery())
-        self.topic = events_topic(name)
+        self.app = workload.application(self.layout, settings.delivery())
+        self.topic = workload.topic(name)
+        self._module = workload.module
         self.sources = [TP(self.topic, number) for number in range(partitions)]
         self._cluster = KafkaCluster(bootstrap)
         self._workers = 0
@@ -82,12 +90,15 @@ class Ground:
         for beginning in (f"{self.name}.", f"{self.name}-"):
             await delete_topics_of(self.bootstrap, beginning)
 
-    def worker(self, *, machine: str = "") -> WorkerProcess:
-        """A worker process, not started; on another `machine` it finds no store of an earlier one."""
+    def worker(self, *, machine: str = "", web: bool = False) -> WorkerProcess:
+        """A worker process, not started; on another `machine` it finds no store of an earlier one. With `web`
+        it can be asked.
+        """
         self._workers += 1
         var = self.var / machine if machine else self.var
         log = self.var / "log" / f"{self.name}-{self._workers}.log"
-        return WorkerProcess(_MODULE, {**self._environment, "STEADFAUST_VAR": str(var)}, log)
+        environment = {**self._environment, "STEADFAUST_VAR": str(var)}
+        return WorkerProcess(self._module, environment, log, web=web)
 
     # -- what is there before --------------------------------------------------------------------------
 
@@ -98,12 +109,13 @@ class Ground:
 
     def _rows(self, number: int) -> Iterator[Packed]:
         value = encode_row(self.app.tables[COUNTS.name].codec, Count(n=1))
-        stride = _coprime(number)
+        stride = coprime(number)
         for i in range(number):  # in no order, as changelogs are
             key = b"k%d" % (i * stride % number)
-            yield self._partition_of(key), row_key(key), value, []
+            yield self.partition_of(key), row_key(key), value, []
 
-    def _partition_of(self, key: bytes) -> int:
+    def partition_of(self, key: bytes) -> int:
+        """Where a key belongs."""
         # Not the layout's, which remembers what it has hashed: millions of keys come once each.
         return (murmur2(key) & 0x7FFFFFFF) % self.layout.partitions
 
@@ -126,12 +138,12 @@ class Ground:
 
     def events(self, number: int, *, keys: int, size: int = 0) -> Iterator[Packed]:
         """Events with new ids, in strides over all keys; each is padded by `size` bytes."""
-        stride = _coprime(keys)
+        stride = coprime(keys)
         pad = b"x" * size
         for i in range(self._events, self._events + number):
             key = b"k%d" % (i * stride % keys)
             value = b'{"k":"%s","i":%d,"pad":"%s"}' % (key, i, pad)
-            yield self._partition_of(key), key, value, [(ID, b"%d" % i), (SOURCE, _CLIENT)]
+            yield self.partition_of(key), key, value, [(ID, b"%d" % i), (SOURCE, _CLIENT)]
         self._events += number
 
     async def send(self, events: Iterable[Packed]) -> int:
@@ -177,6 +189,10 @@ class Ground:
         """Events of which the handling is committed: clients' topics are dense, so positions count them."""
         return sum((await self.positions(self.sources)).values())
 
+    async def ends(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """Where partitions end."""
+        return await self._cluster.end_offsets(tps)
+
     async def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
         """Where the group stands; partitions of which nothing is handled are left out."""
         return await self._cluster.committed(self.name, tps)
@@ -186,6 +202,6 @@ def _cpu(workers: Iterable[WorkerProcess]) -> float:
     return sum(worker.cpu_seconds for worker in workers)
 
 
-def _coprime(keys: int) -> int:
+def coprime(keys: int) -> int:
     """A stride that comes to every key before it comes to one again."""
     return next(stride for stride in (7919, 7927, 1) if keys % stride)

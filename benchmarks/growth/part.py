@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,12 @@ class Found:
 
 
 Part = Callable[[Plan], Coroutine[Any, Any, Found]]
+
+
+def measured(name: str, part: Part, plan: Plan) -> Found:
+    """Measure a part of a section."""
+    plan.say(name)
+    return asyncio.run(part(plan))
 
 
 class Bursts:

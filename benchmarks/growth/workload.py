@@ -5,7 +5,8 @@ Each application has topics of its own, so that several can lie on one broker.
 
 # Annotations are evaluated here, not kept as text: they name classes that are made for each application.
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
 
 from streams.application import Application, Delivery
 from streams.choreography import Choreography, choreography, on
@@ -15,6 +16,14 @@ from streams.layout import Layout
 from streams.message import Message, Row
 from streams.outcome import Outcome, outcome
 from streams.table import Table
+
+
+class Workload(NamedTuple):
+    """What workers do: the module of their application, how it is bound, and the topic of its events."""
+
+    module: str
+    application: Callable[[Layout, Delivery], Application]
+    topic: Callable[[str], str]
 
 
 class Count(Row, frozen=True):
@@ -73,3 +82,6 @@ def wiring(app_id: str) -> Choreography:
 def application(layout: Layout, delivery: Delivery) -> Application:
     """The workload, bound."""
     return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
+
+
+GROWTH = Workload("benchmarks.growth.worker", application, events_topic)

@@ -1,0 +1,55 @@
+"""What the failures section puts into topics is what a lane would find there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.failures.ground import event, events
+from benchmarks.failures.letters import _letters
+from benchmarks.failures.workload import ALWAYS, FAILURES, Outside
+from benchmarks.growth.ground import Ground
+from streams.changes import store_key
+from streams.errors import TransientError
+from streams.letter_rows import State, decode_letter, local_key
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground("nowhere:1", tmp_path, "failures-test", partitions=PARTITIONS, workload=FAILURES)
+
+
+def test_the_outside_fails_as_often_as_a_message_says() -> None:
+    outside = Outside()
+    failed = 0
+    for number, fails in [(1, 2), (2, 0), (1, 2), (3, ALWAYS), (1, 2), (3, ALWAYS), (3, ALWAYS)]:
+        try:
+            outside.call(number, fails)
+        except TransientError:
+            failed += 1
+    assert failed == 2 + 3
+
+
+def test_a_share_of_the_events_fails_and_each_has_an_id_and_a_partition_of_its_own(ground: Ground) -> None:
+    made = list(events(ground, 200, keys=50, fails=3, every=20))
+    codec = ground.app.routes[ground.topic].codec
+    fails = Counter(codec.decode(value, None).fails for _, _, value, _ in made)
+    assert fails == {3: 10, 0: 190}
+    assert len({dict(headers)["ce_id"] for _, _, _, headers in made}) == 200
+    assert {key for _, key, _, _ in made} == {b"k%d" % i for i in range(50)}
+    assert event(ground, 7, b"k7")[0] == ground.layout.partition_of(b"k7")
+
+
+def test_preloaded_letters_are_rows_that_an_operator_can_replay(ground: Ground) -> None:
+    errors: Counter[str] = Counter()
+    for partition, key, value, headers in _letters(ground, 40):
+        letter = decode_letter(value)
+        assert store_key(partition, key) == local_key(letter)
+        assert (letter.state, letter.handler, headers) == (State.DEAD, "counting.count", [])
+        assert ground.app.routes[letter.topic].codec.decode(letter.value or b"", None).fails == 0
+        errors[letter.error_type] += 1
+    assert errors == {"TransientError": 4, "ValueError": 36}
