@@ -21,7 +21,8 @@ _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
 _DEAD_LETTERS, _DEAD_LETTERS_BY_AGE = "dead_letters", "_dead_letters_by_age"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
-_OF_LANE = {b"p": _POSITIONS, b"t": _TIMERS, b"q": _QUEUES, b"w": _WAITING}
+_HANDLERS = "_handlers"
+_OF_LANE = {b"p": _POSITIONS, b"t": _TIMERS, b"q": _QUEUES, b"w": _WAITING, b"h": _HANDLERS}
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
 _read_ids = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode  # many entries to one record
 

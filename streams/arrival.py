@@ -11,6 +11,7 @@ from streams.breaker import Permit
 from streams.envelope import Envelope
 from streams.errors import PermanentError
 from streams.operations import Operation
+from streams.pausing import HandlerOperation
 from streams.ports import Record
 from streams.staging import Entry
 
@@ -35,7 +36,7 @@ class Counters:
 class Asked(NamedTuple):
     """An operation on its way: its message's id, and its place in the inbox."""
 
-    operation: Operation
+    operation: Operation | HandlerOperation
     id_bytes: bytes
     inbox_key: bytes
 

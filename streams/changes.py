@@ -18,7 +18,7 @@ Pair = tuple[bytes, bytes]
 
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
-LANE = "lane"  # source positions, timers, and messages that wait
+LANE = "lane"  # source positions, timers, messages that wait, and handlers that are paused
 DEAD_LETTERS = "dead_letters"  # what was given up, for an operator to put right
 CLAIMS = "claims"  # objects that messages refer to; only where there are claim checks
 BUILT_IN = (INBOX, LANE, DEAD_LETTERS)
@@ -27,6 +27,7 @@ POSITION = b"p"
 TIMER = b"t"
 QUEUE = b"q"
 WAITING = b"w"
+HANDLER = b"h"
 
 #: A local index of dead letters by their age.
 DEAD_LETTERS_BY_AGE = "_dead_letters_by_age"
@@ -37,6 +38,7 @@ TIMERS_BY_DUE = "_timers_by_due"
 QUEUES = "_queues"
 QUEUES_BY_DUE = "_queues_by_due"
 MESSAGES = "_waiting"
+HANDLERS = "_handlers"
 
 
 #: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
@@ -69,7 +71,9 @@ def store_key(partition: int, key: bytes) -> bytes:
 
 
 def split_lane_key(key: bytes) -> tuple[bytes, bytes]:
-    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE or WAITING, and whose."""
+    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE, WAITING or HANDLER, and
+    whose.
+    """
     return key[:1], key[1:]
 
 
@@ -157,3 +161,5 @@ class Writes:
                 yield Write(QUEUES_BY_DUE, value[:16] + name, b"")
         elif kind == WAITING:
             yield Write(MESSAGES, name, value)
+        elif kind == HANDLER:
+            yield Write(HANDLERS, name, value)

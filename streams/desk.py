@@ -16,11 +16,13 @@ import structlog
 from streams.application import Application, BoundHandler, BoundRoute
 from streams.arrival import Arrival, Asked
 from streams.changes import INBOX, Change, prefix_of, store_key
-from streams.envelope import SOURCE, Envelope
+from streams.envelope import SOURCE, TYPE, Envelope
 from streams.errors import MissingHeader, PermanentError, UnknownSchema
 from streams.inbox import Inbox
 from streams.letter_rows import Letter, capped, parse_id
-from streams.operations import Do, Limits, Verdict, decide, decode_operation, refused
+from streams.operations import Do, Limits, Operation, Verdict, decide, decode_operation, refused
+from streams.pauses import Pauses
+from streams.pausing import HANDLER_OPERATION, HandlerOperation, decode_handler_operation
 from streams.ports import Batch, Clock, Record
 from streams.replays import Replays
 from streams.stager import Stager
@@ -47,11 +49,14 @@ class Desk:
         overlay: Overlay,
         stager: Stager,
         replays: Replays,
+        pauses: Pauses,
         sequences: Sequences,
         dispatch: Callable[[Arrival], None],
         has_room: Callable[[], bool],
     ) -> None:
-        """`dispatch` is given what was taken; while there is no room for it, the rest waits."""
+        """`dispatch` is given what was taken; while there is no room for it, the rest waits. What is asked of
+        a handler needs none: it may be why there is none.
+        """
         self._app = app
         self._clock = clock
         self._inbox = inbox
@@ -59,6 +64,7 @@ class Desk:
         self._overlay = overlay
         self._stager = stager
         self._replays = replays
+        self._pauses = pauses
         self._sequences = sequences
         self._dispatch = dispatch
         self._has_room = has_room
@@ -73,7 +79,7 @@ class Desk:
         """Take operations in order; returns those for which there is no room yet."""
         self._stager.at(self._clock.now())
         for taken, record in enumerate(batch.records):
-            if not self._has_room():
+            if not self._has_room() and not _is_about_a_handler(record):
                 return Batch(batch.tp, batch.records[taken:], batch.next_offset)
             is_last = record is batch.records[-1]
             next_offset = batch.next_offset if is_last else record.offset + 1
@@ -92,29 +98,25 @@ class Desk:
         """An operation on its way; None: it has come before, or nobody can read it."""
         try:
             envelope = Envelope(record)
-            operation = decode_operation(record.value or b"")
-            operation = msgspec.structs.replace(
-                operation,
-                who=capped(operation.who, MAX_SAID),
-                why=capped(operation.why, MAX_SAID),
-                job=capped(operation.job, MAX_SAID),
-            )
-            partition, key = parse_id(operation.letter, within=record.partition)
+            operation = _understood(record)
         except (MissingHeader, msgspec.DecodeError, ValueError) as error:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_unreadable", error=str(error), action="passed over", **at)
             return None
         source = envelope.headers.get(SOURCE) or b""
         inbox_key = self._inbox.key(OPERATIONS, source, envelope.id_bytes)
-        own = prefix_of(partition) + inbox_key
+        own = entry.prefix + inbox_key
         if self._overlay.get(INBOX, own) is not None or self._inbox.seen([own], self._stager.now)[0]:
             self._stager.counters.duplicates += 1
             return None
         self._overlay.put(own, Change(INBOX, inbox_key, b""))
-        letter = self._letters.get(store_key(partition, key))
+        letter = self._letter(operation) if isinstance(operation, Operation) else None
         arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
         arrival.asked = Asked(operation, envelope.id_bytes, inbox_key)
         return arrival
+
+    def _letter(self, operation: Operation) -> Letter | None:
+        return self._letters.get(store_key(*parse_id(operation.letter)))
 
     # -- settling them --------------------------------------------------------------------------------
 
@@ -128,7 +130,10 @@ class Desk:
         now = self._clock.now()
         self._stager.at(now)
         operation, entry, now_ms = asked.operation, arrival.entry, int(now * 1000)
-        letter = self._letters.get(store_key(*parse_id(operation.letter)))
+        if isinstance(operation, HandlerOperation):
+            self._note(entry, asked, self._pauses.settle(entry, operation, asked.id_bytes, now), now)
+            return
+        letter = self._letter(operation)
         verdict = decide(letter, operation, id_bytes=asked.id_bytes, now_ms=now_ms, limits=self._limits)
         if letter is not None and verdict.letter is not None:
             if verdict.do is Do.RELEASE:
@@ -138,18 +143,21 @@ class Desk:
                 self._stager.refer(entry, verdict.letter.record)  # maybe another object, by an edit
                 if why_not := self._replay(arrival, verdict.letter):
                     verdict = refused(letter, operation, now_ms, why_not)
-        self._tell(entry, asked, letter, verdict, now)
+        self._note(entry, asked, verdict.result, now)
+        self._tell(entry, operation, asked.id_bytes, letter, verdict)
 
-    def _tell(self, entry: Entry, asked: Asked, letter: Letter | None, verdict: Verdict, now: float) -> None:
-        counters = self._stager.counters
-        counters.operations += 1
-        note = verdict.result.encode()[:200]
-        self._stager.put(entry, [Inbox.entry(asked.inbox_key, int(now * 1000), note)])
-        operation = asked.operation
+    def _note(self, entry: Entry, asked: Asked, result: str, now: float) -> None:
+        """The operation is settled, and never again."""
+        self._stager.counters.operations += 1
+        self._stager.put(entry, [Inbox.entry(asked.inbox_key, int(now * 1000), result.encode()[:200])])
+
+    def _tell(
+        self, entry: Entry, operation: Operation, id_bytes: bytes, letter: Letter | None, verdict: Verdict
+    ) -> None:
         if letter is not None and verdict.letter is not None:
             if verdict.do is not Do.REPLAY:
                 self._stager.put(entry, [self._letters.set(verdict.letter)])
-            done = self._letters.done(verdict.letter, operation, asked.id_bytes, now, verdict.result)
+            done = self._letters.done(verdict.letter, operation, id_bytes, self._stager.now, verdict.result)
             entry.sends.append(done)
         log.info(
             "operation",
@@ -223,3 +231,22 @@ class Desk:
                 self._overlay.put(own, Change(INBOX, key, b""))
                 left.append((handler, key))
         return left
+
+
+def _is_about_a_handler(record: Record) -> bool:
+    return (TYPE, HANDLER_OPERATION.encode()) in record.headers
+
+
+def _understood(record: Record) -> Operation | HandlerOperation:
+    """What a message asks for, no longer than need be. Raises msgspec.DecodeError, and ValueError for a
+    letter of another partition.
+    """
+    data = record.value or b""
+    if _is_about_a_handler(record):
+        wish = decode_handler_operation(data)
+        said = {name: capped(getattr(wish, name), MAX_SAID) for name in ("handler", "who", "why")}
+        return msgspec.structs.replace(wish, **said)
+    operation = decode_operation(data)
+    parse_id(operation.letter, within=record.partition)
+    said = {name: capped(getattr(operation, name), MAX_SAID) for name in ("who", "why", "job")}
+    return msgspec.structs.replace(operation, **said)

@@ -1,10 +1,13 @@
-"""Whether a handler's messages run now: nothing waits before them, and its circuit breaker is closed."""
+"""Whether a handler's messages run now: nothing waits before them, its circuit breaker is closed, and no
+operator has it paused.
+"""
 
 from __future__ import annotations
 
 import structlog
 
 from streams.breaker import Breaker, BreakerPolicy, Permit, State, Transition
+from streams.pausing import Pause
 
 log = structlog.get_logger(__name__)
 
@@ -16,15 +19,31 @@ class Gate:
     """Of one handler in one lane.
 
     Attributes:
-        clear: nothing waits for the handler and its breaker is closed: messages go straight through.
+        clear: nothing waits for the handler, its breaker is closed, and it is paused nowhere: messages go
+            straight through.
         succeeded: how many of those did since the breaker was last told.
         away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
         queues: the handler's queues by their local keys.
         running: those of which the head is under way.
         stranded: those of which the head is of a topic that the handler no longer takes.
+        pauses: the partitions, as they stand in local keys, in which new messages of the handler wait.
+        held: those of them in which nothing of it is tried.
+        under_way: attempts that take their time.
     """
 
-    __slots__ = ("away", "breaker", "clear", "handler", "queues", "running", "stranded", "succeeded")
+    __slots__ = (
+        "away",
+        "breaker",
+        "clear",
+        "handler",
+        "held",
+        "pauses",
+        "queues",
+        "running",
+        "stranded",
+        "succeeded",
+        "under_way",
+    )
 
     def __init__(self, handler: str, policy: BreakerPolicy) -> None:
         self.handler = handler
@@ -35,6 +54,9 @@ class Gate:
         self.queues: set[bytes] = set()
         self.running: set[bytes] = set()
         self.stranded: set[bytes] = set()
+        self.pauses: dict[bytes, Pause] = {}
+        self.held: set[bytes] = set()
+        self.under_way = 0
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Tell how an attempt has ended: `ok` unless it may well be the outside's fault."""
@@ -61,8 +83,18 @@ class Gate:
         self.queues.discard(queue)
         self._clear()
 
+    def set_pause(self, partition: bytes, pause: Pause | None) -> None:
+        """What the handler does in a partition, as that stands in local keys; None: it runs."""
+        self.pauses.pop(partition, None)
+        self.held.discard(partition)
+        if pause is not None:
+            self.pauses[partition] = pause
+            if pause.holds:
+                self.held.add(partition)
+        self._clear()
+
     def _clear(self) -> None:
-        self.clear = not self.queues and self.breaker.state is State.CLOSED
+        self.clear = not self.queues and self.breaker.state is State.CLOSED and not self.pauses
 
     def _changed(self, transition: Transition) -> None:
         self._clear()

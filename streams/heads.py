@@ -5,7 +5,7 @@ Handlers take turns in being first, and none takes all of the room while others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 
 import structlog
@@ -18,7 +18,7 @@ from streams.gate import Gate
 from streams.payloads import refers, require_reference
 from streams.queues import Queues
 from streams.staging import Entry, Sequences
-from streams.waiting import Queue, Reason, handler_of
+from streams.waiting import Queue, Reason, handler_of, index_prefix
 
 #: Heads of queues run in one go, before other lanes and what comes in have their turn.
 RETRIES_AT_ONCE = 200
@@ -44,8 +44,11 @@ class Heads:
         sequences: Sequences,
         busy: Mapping[bytes, object],
         tell: Callable[[UnknownSchema], None],
+        partitions: int,
     ) -> None:
-        """`busy` has the keys in flight; `tell` is called with a schema that a head waits for."""
+        """`busy` has the keys in flight; `tell` is called with a schema that a head waits for; the lane has
+        so many partitions.
+        """
         self.tried = 0
         self.reserved = 0
         self._app = app
@@ -54,6 +57,7 @@ class Heads:
         self._sequences = sequences
         self._busy = busy
         self._tell = tell
+        self._partitions = partitions
         self._may_try = 0
         self._turn = 0
 
@@ -79,7 +83,7 @@ class Heads:
         local = arrival.queue
         handler = self._app.handlers[handler_of(local[2:]).decode()]
         queue = self._queues.get(local)
-        if queue is None or queue.reason not in ITS_TURN:
+        if queue is None or queue.reason not in ITS_TURN or local[:2] in self._gates[handler.name].held:
             return None
         if arrival.record.key not in self._busy and self._finds_none_free(handler, local, queue):
             return None
@@ -87,13 +91,25 @@ class Heads:
 
     def tidy(self, now: float) -> None:
         """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
-        for name in self._gates:
-            for _ in self._queues.due(name, now):
+        for gate in self._gates.values():
+            for _ in self._queues.due(self._looked_at(gate), now):
                 pass
+
+    def _looked_at(self, gate: Gate) -> dict[bytes, Collection[bytes]]:
+        """Where in the due index a handler has heads that may run, and the partitions in which they may not.
+        Nowhere when it is paused in the whole lane.
+        """
+        name = gate.handler.encode()
+        found: dict[bytes, Collection[bytes]] = {}
+        if len(gate.held) < self._partitions:
+            found[index_prefix(name)] = gate.held
+        if len(gate.pauses) < self._partitions:
+            found[index_prefix(name, paused=True)] = gate.pauses
+        return found
 
     def _due(self, gate: Gate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
         share = self.tried + max(1, (self._may_try - self.tried) // 2)
-        with closing(self._queues.due(gate.handler, now)) as heads:
+        with closing(self._queues.due(self._looked_at(gate), now)) as heads:
             for local, queue in heads:
                 if self._is_full or self.tried >= min(share, self._may_try):
                     return

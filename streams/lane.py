@@ -20,6 +20,7 @@ from streams.arrival import Counters
 from streams.backlog import BacklogLimit
 from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
 from streams.errors import Fenced, HandlerFailed, PositionLost, PositionsDisagree, StoreBroken
+from streams.gate import Gate
 from streams.inbox import Inbox, bucket_length
 from streams.intake import Intake
 from streams.pipeline import Pipeline
@@ -112,6 +113,11 @@ class Lane:
         """Messages taken and not yet committed."""
         return self._pipeline.sequences.held if self._pipeline is not None else 0
 
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """What its handlers' messages meet, by handler; nothing while it is not open."""
+        return self._pipeline.gates if self._pipeline is not None else {}
+
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -194,7 +200,10 @@ class Lane:
         await reader.assign(positions)
         inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
         self._error = None
-        pipeline = Pipeline(self._app, self.store, inbox, self._clock, self.counters, self._on_progress)
+        partitions = self._app.layout.partitions_of(self.number)
+        pipeline = Pipeline(
+            self._app, self.store, inbox, self._clock, self.counters, self._on_progress, partitions
+        )
         self._keep_house(pipeline)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)

@@ -34,6 +34,7 @@ from streams.gate import UNASKED
 from streams.heads import Heads
 from streams.inbox import Inbox
 from streams.letters import Letters
+from streams.pauses import Pauses
 from streams.payloads import NeedsUpload, Payloads, Prepared, Unfinished, require_reference
 from streams.ports import TP, Batch, Clock, Record, Store
 from streams.queues import Queues
@@ -60,8 +61,11 @@ class Pipeline:
         clock: Clock,
         counters: Counters,
         progress: Callable[[BaseException | None], None],
+        partitions: Sequence[int],
     ) -> None:
-        """`progress` is called when an async handler has finished, with its error if it failed."""
+        """`progress` is called when an async handler has finished, with its error if it failed;
+        `partitions` are the lane's.
+        """
         self.sequences = Sequences(app.layout)
         self.overlay = Overlay()
         self.counters = counters
@@ -81,14 +85,18 @@ class Pipeline:
         self._stager = Stager(app, self.overlay, counters, letters)
         queues = Queues(store, self.overlay)
         self._retries = Retries(app, queues, self._stager)
-        self._gates = self._retries.gates
+        self._gates = self.gates = self._retries.gates
         self._payloads = Payloads(app.claims)
         self._references = None
         if app.claims is not None:
             kept = app.delivery.claim_retention
             self._references = References(store, self.overlay, letters, app.claims.bucket, kept)
-        self._heads = Heads(app, queues, self._gates, self.sequences, self._busy, self._tell_once)
+        self._heads = Heads(
+            app, queues, self._gates, self.sequences, self._busy, self._tell_once, len(partitions)
+        )
         self._retries.load(clock.now())
+        self._pauses = Pauses(app, self._gates, queues, self._stager, self.sequences)
+        self._pauses.load(store)
         self._replays = Replays(app, queues, self._stager, self._retries)
         self._desk = Desk(
             app,
@@ -97,6 +105,7 @@ class Pipeline:
             overlay=self.overlay,
             stager=self._stager,
             replays=self._replays,
+            pauses=self._pauses,
             sequences=self.sequences,
             dispatch=self._dispatch,
             has_room=lambda: self.room_in_flight > 0,
@@ -288,8 +297,10 @@ class Pipeline:
 
     async def _run_async(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
         for handler, inbox_key in arrival.handlers:
+            gate = self._gates[handler.name]
+            gate.under_way += 1
             if unfinished is None:
-                attempts, clear = arrival.attempts, self._gates[handler.name].clear
+                attempts, clear = arrival.attempts, gate.clear
                 permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
             else:
                 (permit, attempts, _), unfinished = unfinished, None
@@ -313,6 +324,7 @@ class Pipeline:
                 else:
                     self._succeeded(arrival, handler, permit)
                     break
+            gate.under_way -= 1
         self._done(arrival)
 
     async def _fetch(
@@ -332,7 +344,7 @@ class Pipeline:
         now = self._at_now()
         if not arrival.queue:
             return self._retries.admit(arrival, handler, inbox_key, now)
-        if self._retries.is_overtaken(arrival, handler):
+        if self._retries.waits_on(arrival, handler):
             return None
         permit = arrival.permit
         if arrival.error is not None:
@@ -400,11 +412,13 @@ class Pipeline:
             ) from error
 
     def retry(self, room: int) -> int:
-        """Run heads of queues that are due, `room` messages at most; returns how many."""
+        """Run heads of queues that are due, `room` messages at most, and tell of handlers that have drained;
+        returns how many there were.
+        """
         with closing(self._heads.due(room, self._at_now())) as due:
             for arrival in due:
                 self._dispatch(arrival)
-        return self._heads.tried
+        return self._heads.tried + self._pauses.drain(self._at_now())
 
     def tidy(self) -> None:
         """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import closing
+from heapq import merge
+from itertools import islice
 
 from streams.changes import LANE, MESSAGES, QUEUE, QUEUES, QUEUES_BY_DUE, WAITING, Change, store_key
 from streams.errors import HandlerFailed
@@ -10,15 +13,24 @@ from streams.ports import Store, Write
 from streams.staging import Overlay
 from streams.waiting import (
     Queue,
+    Reason,
     Waiting,
     due_from,
     due_until,
+    handler_of,
     index_prefix,
+    place_of,
     read_message,
     read_queue,
     set_message,
     set_queue,
 )
+
+#: Later than anything is due, in epoch seconds.
+END_OF_TIME = 1e15
+#: Entries of partitions in which a handler is paused that one look passes: a lane in which it is paused in
+#: some partitions only is not to stand still for them.
+MOST_PASSED = 5_000
 
 
 class Queues:
@@ -56,24 +68,53 @@ class Queues:
             raise HandlerFailed(f"message {number} of the queue {local[2:]!r} is not in the store")
         return read_message(data)
 
-    def due(self, handler: str, now: float) -> Generator[tuple[bytes, Queue], None, None]:
-        """A handler's queues whose head is due at `now` (epoch seconds), earliest first. Entries of the index
-        that are not true any more are dropped on the way.
+    def due_some_time(self, handler: str, most: int) -> Iterator[bytes]:
+        """A handler's queues that are tried by themselves, now or later, except those that a pause has made;
+        `most` of those that are committed. One may come twice.
         """
-        prefix = index_prefix(handler.encode())
+        name = handler.encode()
+        for local, change in self._overlay.changes(LANE):
+            if local[2:3] != QUEUE or handler_of(local[3:]) != name:
+                continue
+            queue = change.row
+            if isinstance(queue, Queue) and queue.due_ms and queue.reason is not Reason.PAUSED:
+                yield local[:2] + local[3:]
+        with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:
+            for local, _ in islice(committed, most):
+                yield local
+
+    def due(
+        self, skipped: Mapping[bytes, Collection[bytes]], now: float
+    ) -> Generator[tuple[bytes, Queue], None, None]:
+        """Queues whose head is due at `now` (epoch seconds), earliest first. `skipped` has a handler's
+        prefixes in the index that are looked at, each with the partitions that are left out, as they stand
+        in local keys. Entries of the index that are not true any more are dropped on the way.
+        """
+        until = due_until(now)
+        scans = [self._store.scan(QUEUES_BY_DUE, start=prefix, stop=prefix + until) for prefix in skipped]
         stale = []
+        passed = 0
         try:
-            for entry, _ in self._store.scan(QUEUES_BY_DUE, start=prefix, stop=prefix + due_until(now)):
+            for entry, _ in merge(*scans, key=_time_and_name):
+                if entry[16:18] in skipped[entry[:8]]:
+                    passed += 1
+                    if passed == MOST_PASSED:
+                        return
+                    continue
                 due = due_from(entry)
                 local = store_key(due.partition, due.name)
                 queue = self.get(local)
-                if queue is not None and queue.due_ms == due.due_ms:
+                if queue is not None and place_of(local[2:], queue) == entry[:16]:
                     yield local, queue
                 elif self._overlay.get(LANE, _staged_key(local, QUEUE)) is None:
                     stale.append(Write(QUEUES_BY_DUE, entry, None))
         finally:  # also when the caller has had enough: else they would be passed again at each look
             if stale:
                 self._store.apply(stale, {})
+
+
+def _time_and_name(pair: tuple[bytes, bytes]) -> bytes:
+    return pair[0][8:]
 
 
 def with_message(local: bytes, queue: Queue, number: int, message: Waiting) -> list[Change]:

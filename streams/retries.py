@@ -87,6 +87,9 @@ class Retries:
             if local in gate.queues:
                 self._stand_behind(arrival, handler, inbox_key, local)
                 return None
+        if arrival.entry.prefix in gate.pauses:
+            self._begin(arrival, handler, inbox_key, Reason.PAUSED, now)
+            return None
         permit = gate.breaker.acquire(now)
         if permit is None:
             self._begin(arrival, handler, inbox_key, Reason.BREAKER, now)
@@ -208,14 +211,14 @@ class Retries:
 
     # -- the head of a queue, at its turn ---------------------------------------------------------------
 
-    def is_overtaken(self, arrival: Arrival, handler: BoundHandler) -> bool:
-        """Whether a replay has been put before the head of a queue since it set out: the replay is first,
-        and what set out waits on.
+    def waits_on(self, arrival: Arrival, handler: BoundHandler) -> bool:
+        """Whether the head of a queue does not run after all: since it set out, its handler was paused, or a
+        replay has been put before it, which is first.
         """
-        queue = self._queues.get(arrival.queue)
-        if queue is not None and queue.head == arrival.number:
+        gate, queue = self.gates[handler.name], self._queues.get(arrival.queue)
+        overtaken = queue is None or queue.head != arrival.number
+        if not overtaken and arrival.entry.prefix not in gate.held:
             return False
-        gate = self.gates[handler.name]
         gate.running.discard(arrival.queue)
         if arrival.permit is not None:
             gate.breaker.give_back(arrival.permit)
@@ -262,9 +265,11 @@ class Retries:
         self._tell(arrival, handler, error, kind, attempts, type(decision).__name__, delay)
         match decision:
             case TryAgain():
-                again = gate.breaker.acquire(now)
+                held = arrival.entry.prefix in gate.held
+                again = None if held else gate.breaker.acquire(now)
                 if again is None:
-                    self._wait(arrival, handler, inbox_key, Reason.BREAKER, now, attempts, error)
+                    reason = Reason.PAUSED if held else Reason.BREAKER
+                    self._wait(arrival, handler, inbox_key, reason, now, attempts, error)
                 return again
             case Later():
                 if self._wait(arrival, handler, inbox_key, Reason.RETRY, decision.due, attempts, error):

@@ -70,6 +70,10 @@ class Overlay:
             rows = self._tables[change.table] = {}
         rows[key] = change
 
+    def changes(self, table: str) -> Iterator[tuple[bytes, Change]]:
+        """Every staged change of a table, with its local key."""
+        return iter(self._tables.get(table, {}).items())
+
     def forget(self, staged: Staged) -> None:
         """Drop changes that have reached the store, except where a newer one has come since."""
         for table, changes in staged.changes.items():

@@ -8,6 +8,7 @@ Queue and messages are rows in the lane's changelog, staged with what made them 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ class Reason(StrEnum):
     RETRY = "retry"  # its handler failed; it is tried again later
     REPLAY = "replay"  # an operator has it tried again
     BREAKER = "breaker"  # the handler's circuit breaker is open
+    PAUSED = "paused"  # it came while an operator had the handler paused
     NEXT = "next"  # nothing but its turn
     DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
 
@@ -120,11 +122,13 @@ def handler_of(name: bytes) -> bytes:
     return name.partition(b"\0")[0]
 
 
-def index_prefix(handler: bytes) -> bytes:
+@cache
+def index_prefix(handler: bytes, *, paused: bool = False) -> bytes:
     """What the due index's keys of a handler begin with: each handler's queues lie together in order of
-    time, so that those of one whose breaker is open cost nothing.
+    time, so that those of one whose breaker is open cost nothing. Those that a pause has made lie apart, so
+    that a drain need not pass them.
     """
-    return blake2b(handler, digest_size=8).digest()
+    return blake2b(handler, digest_size=8, person=b"paused" if paused else b"").digest()
 
 
 def due_from(entry: bytes) -> DueQueue:
@@ -211,6 +215,12 @@ def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
     return replace(queue, first=queue.first + 1, bytes=queue.bytes - size, behind=behind)
 
 
+def place_of(name: bytes, queue: Queue) -> bytes:
+    """Where a queue stands in the due index: 16 bytes."""
+    paused = queue.reason is Reason.PAUSED
+    return index_prefix(handler_of(name), paused=paused) + queue.due_ms.to_bytes(8, "big")
+
+
 # -- as changes -------------------------------------------------------------------------------------------
 
 
@@ -218,8 +228,7 @@ def set_queue(name: bytes, queue: Queue | None) -> Change:
     """The change of a queue; None takes it away. Its value begins with its place in the due index."""
     if queue is None:
         return Change(LANE, QUEUE + name, None)
-    place = index_prefix(handler_of(name)) + queue.due_ms.to_bytes(8, "big")
-    return Change(LANE, QUEUE + name, place + _encode(queue), queue)
+    return Change(LANE, QUEUE + name, place_of(name, queue) + _encode(queue), queue)
 
 
 def set_message(name: bytes, number: int, message: Waiting | None) -> Change:
