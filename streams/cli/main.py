@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from streams.cli import claims, compiling, dlq, stack
+from streams.cli import claims, compiling, dlq, handler, stack
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command()(stack.down)
 app.command()(stack.status)
 app.command("compile")(compiling.compile_hot_path)
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(handler.app, name="handler")
 app.add_typer(claims.app, name="claims")
 
 

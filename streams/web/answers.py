@@ -49,6 +49,16 @@ class RouteAnswer(msgspec.Struct, frozen=True, kw_only=True):
     inbox: bool
 
 
+class PausedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler that does not just run in all partitions of this worker: in how many it does what."""
+
+    handler: str
+    partitions: dict[str, int]
+    since: str
+    who: str
+    why: str
+
+
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A worker at a glance."""
 
@@ -64,6 +74,7 @@ class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     standbys: list[StandbyAnswer]
     owners: list[OwnerAnswer]
     choreography: list[RouteAnswer]
+    paused: list[PausedAnswer]
 
 
 class TableAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,11 +22,11 @@ _JOBS = web.AppKey("jobs", Jobs)
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
 Answered = Callable[[web.Request], Awaitable[msgspec.Struct]]
+#: Writes the answer to a request.
+AsJson = Callable[[Answered, web.Request], Awaitable[web.Response]]
 
 
-def letter_routes(
-    view_key: View, session_key: Session, as_json: Callable[[Answered, web.Request], Awaitable[web.Response]]
-) -> list[web.RouteDef]:
+def letter_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
     """Every address of the desk. Those that change something take JSON only, which a foreign page that is
     open in a browser here cannot send.
     """
@@ -56,7 +56,7 @@ def letter_routes(
         return request.app[_JOBS].get(request.match_info["job"])
 
     async def stop(request: web.Request) -> msgspec.Struct:
-        _check_origin(request)
+        check_origin(request)
         return await request.app[_JOBS].stop(request.match_info["job"])
 
     base = "/api/dead-letters"
@@ -85,14 +85,15 @@ async def jobs_of(view_key: View, session_key: Session, app: web.Application) ->
 
 
 async def _asked(request: web.Request) -> Ask:
-    _check_origin(request)
+    check_origin(request)
     try:
         return _decode_ask(await request.read())
     except msgspec.DecodeError as error:
         raise Problem(400, "bad_request", str(error)) from error
 
 
-def _check_origin(request: web.Request) -> None:
+def check_origin(request: web.Request) -> None:
+    """Raises Problem 403 for what a foreign page could have sent."""
     origin = request.headers.get("Origin")
     if request.content_type != "application/json" or (origin and loopback_origin(origin) is None):
         raise Problem(403, "not_json", "operations are taken as application/json, from this machine only")

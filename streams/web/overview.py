@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict
 
 from streams.application import Application
+from streams.envelope import rfc3339
+from streams.pausing import Pause
 from streams.web.answers import (
     HealthAnswer,
     LaneAnswer,
     OwnerAnswer,
+    PausedAnswer,
     RouteAnswer,
     StandbyAnswer,
     WorkerAnswer,
 )
+from streams.web.handlers import paused_here
 from streams.web.loopback import loopback_origin
-from streams.web.view import LaneView, WorkerView
+from streams.web.view import LaneView, Problem, WorkerView
 
 
 def overview(view: WorkerView) -> WorkerAnswer:
@@ -39,6 +45,7 @@ def overview(view: WorkerView) -> WorkerAnswer:
         ],
         owners=owners(view),
         choreography=_choreography(app),
+        paused=_paused(view),
     )
 
 
@@ -84,6 +91,27 @@ def _lane(view: WorkerView, lane: LaneView, *, stuck: bool) -> LaneAnswer:
         stuck=stuck,
         error="" if lane.error is None else f"{type(lane.error).__name__}: {lane.error}",
     )
+
+
+def _paused(view: WorkerView) -> list[PausedAnswer]:
+    found: dict[str, list[Pause]] = {}
+    for lane in view.lanes:
+        with suppress(Problem):  # one that is not open shows so
+            for (handler, _), pause in paused_here(view, lane).items():
+                found.setdefault(handler, []).append(pause)
+    answers = []
+    for handler, pauses in sorted(found.items()):
+        newest = max(pauses, key=lambda pause: pause.since_ms)
+        answers.append(
+            PausedAnswer(
+                handler=handler,
+                partitions=dict(Counter(str(pause.state) for pause in pauses)),
+                since=rfc3339(newest.since_ms / 1000),
+                who=newest.who,
+                why=newest.why,
+            )
+        )
+    return answers
 
 
 def _choreography(app: Application) -> list[RouteAnswer]:

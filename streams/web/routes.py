@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from streams.errors import SteadfaustError
 from streams.web.answers import HealthAnswer
+from streams.web.handler_routes import handler_routes
 from streams.web.letter_routes import jobs_of, letter_routes
 from streams.web.lookup import browse, look_up, tables
 from streams.web.loopback import names_loopback
@@ -90,12 +91,18 @@ PAGES = (
 
 
 def routes() -> list[web.RouteDef]:
-    """Every address that is served. All are only read, except for operations on dead letters."""
+    """Every address that is served. All are only read, except for operations on dead letters and
+    handlers.
+    """
     defined = [web.get("/health/live", _live), web.get("/health/ready", _ready)]
     for page in PAGES:
         defined.append(web.get(page.path, partial(_as_page, page)))
         defined.append(web.get(page.json, partial(_as_json, page.answer)))
-    return defined + letter_routes(_VIEW, _SESSION, _as_json)
+    return [
+        *defined,
+        *letter_routes(_VIEW, _SESSION, _as_json),
+        *handler_routes(_VIEW, _SESSION, _as_json),
+    ]
 
 
 def application(view: WorkerView) -> web.Application:

@@ -8,6 +8,7 @@ from typing import Protocol
 from streams.application import Application
 from streams.arrival import Counters
 from streams.assignment import Assignment
+from streams.gate import Gate
 from streams.lane import LaneState
 from streams.ports import Outgoing, Store
 
@@ -55,6 +56,10 @@ class LaneView(Protocol):
     @property
     def recovered(self) -> int:
         """Changelog records read when it opened last."""
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """What its handlers' messages meet, by handler; nothing while it is not open."""
 
     @property
     def counters(self) -> Counters:

@@ -1,0 +1,192 @@
+"""`steadfaust handler`: pause, resume and drain handlers, and see what they do.
+
+Exit status: 0 done, 1 an error, 2 no such handler, 4 it does not hold in all partitions yet.
+"""
+
+from __future__ import annotations
+
+import time
+from getpass import getuser
+from socket import gethostname
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from streams.cli.workers import Worker, find_worker
+from streams.pausing import PauseState, Wish
+from streams.web.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
+
+app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)
+
+HANDLERS = "/api/handlers"
+UNFINISHED = 4
+#: Between looks at whether a wish holds, in seconds.
+PAUSE = 0.5
+#: In which states a wish holds.
+_HOLDS = {
+    Wish.PAUSE: (PauseState.PAUSED, PauseState.DRAINED),
+    Wish.DRAIN: (PauseState.DRAINED,),
+    Wish.RESUME: (RUNNING,),
+}
+
+Name = Annotated[str, typer.Argument(help="The handler, as `list` shows it.")]
+At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
+Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it holds in all partitions.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+
+
+@app.command("list")
+def list_(worker: At = "", *, as_json: Json = False) -> None:
+    """List all handlers with their state."""
+    found = _ask(find_worker(worker))
+    for handler in found.handlers:
+        typer.echo(_json(_plain(handler)) if as_json else _line(handler))
+    _tell_left_out(found)
+
+
+@app.command()
+def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
+    """Show what a handler does, who has paused it and why, and how many messages wait for which reason."""
+    asked = find_worker(worker)
+    _check_known(asked, name)
+    found = _ask(asked, name)
+    handler = _only(found, name)
+    if as_json:
+        typer.echo(_json(_plain(handler)))
+        _tell_left_out(found)
+        return
+    typer.echo(_line(handler))
+    more = "" if handler.counted_all else ", and more"
+    waiting = ", ".join(f"{count} {reason}" for reason, count in handler.waiting.items()) or "none"
+    breakers = ", ".join(f"{state} in {count}" for state, count in handler.breakers.items())
+    typer.echo(f"messages that wait  {waiting}{more}, of {handler.keys} keys")
+    typer.echo(f"attempts under way  {handler.attempts}")
+    typer.echo(f"breaker, by lanes   {breakers}")
+    _tell_left_out(found)
+
+
+@app.command()
+def pause(
+    name: Name,
+    why: Why,
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 30.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Let a handler's messages wait, retries and replays too, until it is resumed; others go on."""
+    _wish(Wish.PAUSE, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+@app.command()
+def drain(
+    name: Name,
+    why: Why,
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 600.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Let a handler's new messages wait, work off what waits already, then pause it."""
+    _wish(Wish.DRAIN, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+@app.command()
+def resume(
+    name: Name,
+    why: Why,
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 30.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Let a handler run: what has waited for it is due at once, each key in its order."""
+    _wish(Wish.RESUME, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+def _wish(kind: Wish, name: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool) -> None:
+    asked = find_worker(worker)
+    _check_known(asked, name)
+    body = {"operation": str(kind), "who": who or f"{getuser()}@{gethostname()}", "why": why}
+    asked.post(f"{HANDLERS}/{name}/operations", body)
+    found, holds = _wait(asked, kind, name, timeout, quiet=as_json)
+    handler = _only(found, name)
+    if as_json:
+        done = {"handler": name, "operation": str(kind), "holds_in": holds, "of": found.partitions}
+        typer.echo(_json({**done, "state": handler.state}))
+    else:
+        typer.echo(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
+    if kind is not Wish.RESUME and not as_json:
+        typer.echo(
+            f"of each key, {found.max_waiting} messages ({found.max_waiting_bytes >> 20} MiB) can wait;"
+            " further ones become dead letters (QueueFull): a pause is for minutes to hours"
+        )
+    _tell_left_out(found)
+    raise typer.Exit(0 if holds == found.partitions or not timeout else UNFINISHED)
+
+
+def _wait(asked: Worker, kind: Wish, name: str, timeout: float, *, quiet: bool) -> tuple[HandlersAnswer, int]:
+    """Look until a wish holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
+    waiting, not the wish.
+    """
+    until = time.monotonic() + timeout
+    while True:
+        found = _ask(asked)
+        handler = _only(found, name)
+        holds = sum(handler.partitions.get(state, 0) for state in _HOLDS[kind])
+        if holds == found.partitions or time.monotonic() >= until:
+            return found, holds
+        if not quiet:
+            waiting = f"; messages of {handler.keys} keys wait" if kind is Wish.DRAIN else ""
+            typer.echo(f"{name}: {handler.state}{waiting}", err=True)
+        time.sleep(PAUSE)
+
+
+def _ask(worker: Worker, name: str = "") -> HandlersAnswer:
+    return msgspec.convert(
+        worker.get(f"{HANDLERS}/{name}" if name else HANDLERS), HandlersAnswer, strict=False
+    )
+
+
+def _check_known(worker: Worker, name: str) -> None:
+    names = [handler.handler for handler in _ask(worker).handlers]
+    if name not in names:
+        raise typer.BadParameter(f"there is no handler {name!r}: there are {', '.join(names)}")
+
+
+def _only(found: HandlersAnswer, name: str) -> HandlerAnswer:
+    return next(handler for handler in found.handlers if handler.handler == name)
+
+
+# -- printing ---------------------------------------------------------------------------------------------
+
+
+def _line(handler: HandlerAnswer) -> str:
+    by = f"  since {handler.since} by {handler.who}: {handler.why}" if handler.since else ""
+    open_ = [state for state in handler.breakers if state != "closed"]
+    breaker = f"  breaker {'/'.join(open_)}" if open_ else ""
+    waiting = f"  {handler.keys} keys wait" if handler.keys else ""
+    return f"{handler.handler:<28} {handler.state}{by}{waiting}{breaker}"
+
+
+def _plain(handler: HandlerAnswer) -> dict[str, Any]:
+    return {**msgspec.to_builtins(handler), "state": handler.state}
+
+
+def _tell_left_out(found: HandlersAnswer) -> None:
+    for lane, why in found.left_out.items():
+        typer.echo(f"lane {lane} has not answered: {why}", err=True)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

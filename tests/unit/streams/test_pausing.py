@@ -1,0 +1,114 @@
+"""What operators' wishes about a handler come to in a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.pausing import (
+    HandlerOperation,
+    Pause,
+    PauseState,
+    Wish,
+    decide,
+    decode_handler_operation,
+    drained,
+    encode_handler_operation,
+    read_pause,
+    set_pause,
+)
+
+BEFORE = 1_000
+NOW = 2_000
+
+
+def asks(kind: Wish) -> HandlerOperation:
+    return HandlerOperation(kind=kind, handler="pay.take", who="ann", why="the bank is down", at_ms=5)
+
+
+def row(state: PauseState) -> Pause:
+    return Pause(state, "bob", "earlier", BEFORE)
+
+
+@dataclass(frozen=True)
+class Case:
+    before: PauseState | None
+    kind: Wish
+    after: PauseState | None
+    result: str
+
+
+PAUSED, DRAINING, DRAINED = PauseState
+CASES = [
+    Case(None, Wish.PAUSE, PAUSED, "paused"),
+    Case(None, Wish.DRAIN, DRAINING, "draining"),
+    Case(None, Wish.RESUME, None, "already running"),
+    Case(PAUSED, Wish.PAUSE, PAUSED, "already paused"),
+    Case(PAUSED, Wish.DRAIN, DRAINING, "draining, it was paused"),
+    Case(PAUSED, Wish.RESUME, None, "running, it was paused"),
+    Case(DRAINING, Wish.PAUSE, PAUSED, "paused, it was draining"),
+    Case(DRAINING, Wish.DRAIN, DRAINING, "already draining"),
+    Case(DRAINING, Wish.RESUME, None, "running, it was draining"),
+    Case(DRAINED, Wish.PAUSE, DRAINED, "already drained"),
+    Case(DRAINED, Wish.DRAIN, DRAINED, "already drained"),
+    Case(DRAINED, Wish.RESUME, None, "running, it was drained"),
+]
+
+
+def test_the_table_has_every_case() -> None:
+    assert {(case.before, case.kind) for case in CASES} == {
+        (before, kind) for before in (None, *PauseState) for kind in Wish
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} when {case.before or 'running'}")
+def test_a_wish_leads_to_a_state_or_changes_nothing(case: Case) -> None:
+    before = None if case.before is None else row(case.before)
+    settled = decide(before, asks(case.kind), now_ms=NOW)
+    assert settled.result == case.result
+    assert settled.changed is (case.before is not case.after)
+    if case.after is None:
+        assert settled.pause is None
+    elif settled.changed:
+        assert settled.pause == Pause(case.after, "ann", "the bank is down", NOW)
+    else:
+        assert settled.pause == before, "who asked first, and when, stays"
+
+
+@given(st.lists(st.sampled_from(list(Wish)), max_size=8), st.sampled_from(list(Wish)))
+def test_a_wish_that_is_repeated_changes_nothing(wishes: list[Wish], last: Wish) -> None:
+    pause: Pause | None = None
+    for number, kind in enumerate([*wishes, last]):
+        pause = decide(pause, asks(kind), now_ms=number).pause
+    again = decide(pause, asks(last), now_ms=NOW)
+    assert (again.pause, again.changed) == (pause, False)
+
+
+def test_a_drained_handler_holds_and_remembers_who_asked() -> None:
+    after = drained(row(DRAINING), NOW)
+    assert after == Pause(DRAINED, "bob", "earlier", NOW)
+    assert [row(state).holds for state in PauseState] == [True, False, True]
+
+
+@given(st.builds(HandlerOperation, kind=st.sampled_from(Wish), handler=st.text(), who=st.text(),
+                 why=st.text(), at_ms=st.integers(0, 1 << 50)))  # fmt: skip
+def test_an_operation_comes_back_from_its_message(operation: HandlerOperation) -> None:
+    assert decode_handler_operation(encode_handler_operation(operation)) == operation
+
+
+@given(st.builds(Pause, st.sampled_from(PauseState), st.text(), st.text(), st.integers(0, 1 << 50)))
+def test_a_pause_comes_back_from_its_row(pause: Pause) -> None:
+    change = set_pause("pay.take", pause)
+    assert change.key == b"hpay.take"
+    assert change.value is not None
+    assert read_pause(change.value) == pause
+    assert set_pause("pay.take", None).value is None
+
+
+def test_what_is_no_operation_is_refused() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_handler_operation(b'{"kind": "stop", "handler": "x", "who": "", "why": "", "at_ms": 1}')
