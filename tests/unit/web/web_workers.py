@@ -15,6 +15,7 @@ from streams.assignment import Assignment
 from streams.changes import store_key
 from streams.choreography import choreography, on
 from streams.codecs import encode_row, json_without_schema
+from streams.gate import Gate
 from streams.handlers import Service
 from streams.lane import LaneState
 from streams.layout import Layout
@@ -73,6 +74,7 @@ class FakeLane:
     counters: Counters = field(default_factory=lambda: Counters(handled=41))
     last_progress: float = NOW - 2
     error: Exception | None = None
+    gates: dict[str, Gate] = field(default_factory=dict)
 
 
 @dataclass

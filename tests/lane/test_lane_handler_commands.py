@@ -1,0 +1,132 @@
+"""An operator pauses, drains and resumes handlers at the command line, through a worker's pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+from click.testing import Result
+from lane_failing import Failing, finish, settled, started
+from lane_pausing import COUNT, states, told
+from lane_workloads import counting
+from lane_worlds import FakeWorld
+from test_lane_desk_commands import Pages
+from typer.testing import CliRunner
+
+from streams.cli import handler as commands
+from streams.cli.main import app
+from streams.errors import TransientError
+from streams.pausing import PauseState
+from streams.retry import RetryPolicy
+from streams.web.routes import application
+
+UNKNOWN, UNFINISHED = 2, 4
+
+
+class Operator:
+    """The command line; time goes on while it waits."""
+
+    def __init__(self, url: str, world: FakeWorld) -> None:
+        self.url = url
+        self._world = world
+
+    async def run(self, *arguments: str) -> Result:
+        words = ["handler", *arguments, "--worker", self.url]
+        task = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, words))
+        await self._world.until(task.done)
+        return task.result()
+
+    async def line(self, *arguments: str) -> Any:
+        """What the command prints as JSON, in one line; the lane's log goes there as well."""
+        result = await self.run(*arguments, "--json")
+        return json.loads(result.stdout.splitlines()[-1])
+
+
+@asynccontextmanager
+async def an_operator(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, **delivery: Any
+) -> AsyncIterator[tuple[Operator, Any, Any]]:
+    monkeypatch.setattr(commands, "PAUSE", 0.01)
+    work = counting(fake.name, tallied=True)
+    await started(fake, work, **delivery)
+    lane = await fake.open()
+    async with TestServer(application(Pages(fake, lane.lane))) as server:  # type: ignore[arg-type]
+        yield Operator(str(server.make_url("")).rstrip("/"), fake), lane, work
+
+
+async def test_a_handler_is_paused_shown_and_resumed(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with an_operator(fake, monkeypatch) as (operator, lane, work):
+        paused = await operator.run("pause", COUNT, "--why", "the bank is down", "--who", "ann")
+        assert paused.exit_code == 0, paused.output
+        assert f"pause of {COUNT} holds in 2 of 2 partitions: paused" in paused.stdout
+        assert "1000 messages (16 MiB)" in paused.stdout
+        assert set((await states(fake)).values()) == {PauseState.PAUSED}
+        events = [fake.event(work, key, i) for i in range(2) for key in "abc"]
+        await fake.post(*events)
+        await settled(fake, work, lane)
+
+        listed = [line for line in (await operator.run("list")).stdout.splitlines() if line[:5] == "bench"]
+        assert [line.split()[:2] for line in listed] == [[COUNT, "paused"], ["bench.tally", "running"]]
+        assert "by ann: the bank is down" in listed[0]
+        shown = await operator.line("status", COUNT)
+        assert (shown["state"], shown["who"], shown["why"]) == ("paused", "ann", "the bank is down")
+        assert (shown["waiting"], shown["keys"], shown["attempts"]) == ({"paused": 6}, 3, 0)
+        assert shown["breakers"] == {"closed": 1}
+        assert "messages that wait  6 paused, of 3 keys" in (await operator.run("status", COUNT)).stdout
+
+        resumed = await operator.line("resume", COUNT, "--why", "it is back")
+        assert (resumed["holds_in"], resumed["of"], resumed["state"]) == (2, 2, "running")
+        await fake.until(lambda: len(work.hooks.calls) == 6)
+        await finish(fake, work, lane, events)
+        assert [what for what, _, _ in await told(fake)] == ["pause", "pause", "resume", "resume"]
+
+
+async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = RetryPolicy(immediate=0, delays=(10_000.0,))
+    async with an_operator(fake, monkeypatch, retry=policy) as (operator, lane, work):
+        work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+        event = fake.event(work, "a", 0)
+        await fake.post(event)
+        await fake.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
+        early = await operator.run("drain", COUNT, "--why", "a deploy", "--timeout", "0.3")
+        assert early.exit_code == UNFINISHED
+        assert "draining in 1 of 2" in early.stdout
+        assert "messages of 1 keys wait" in early.stderr
+        await fake.clock.advance(10_000)
+        done = await operator.run("drain", COUNT, "--why", "a deploy")
+        assert (done.exit_code, "drained" in done.stdout) == (0, True)
+        assert len(work.hooks.calls) == 2
+        await finish(fake, work, lane, [event])
+
+
+async def test_one_that_does_not_wait_says_in_how_many_it_holds_already(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with an_operator(fake, monkeypatch) as (operator, lane, _):
+        result = await operator.run("pause", COUNT, "--why", "so", "--no-wait")
+        assert result.exit_code == 0
+        assert "of 2 partitions" in result.stdout
+        await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+
+
+async def test_an_unknown_handler_is_an_error_that_names_those_that_there_are(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with an_operator(fake, monkeypatch) as (operator, lane, _):
+        for words in (("pause", "bench.cuont", "--why", "so"), ("status", "bench.cuont")):
+            result = await operator.run(*words)
+            assert result.exit_code == UNKNOWN
+            assert "bench.cuont" in result.stderr
+            assert COUNT in result.stderr
+        assert (await operator.run("pause", COUNT, "--why", " ")).exit_code == 1
+        assert (await operator.run("pause", COUNT)).exit_code == UNKNOWN, "a reason is needed"
+        assert lane.lane.counters.operations == 0

@@ -1,0 +1,166 @@
+"""Handlers over HTTP: any worker tells of all lanes, and sends wishes to every partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from web_workers import NOW, Browser, FakeWorker
+
+from streams.breaker import BreakerPolicy
+from streams.envelope import TYPE
+from streams.gate import Gate
+from streams.pausing import HANDLER_OPERATION, Pause, PauseState, Wish, decode_handler_operation, set_pause
+from streams.waiting import Reason, begin, queue_name, set_queue
+from streams.web import handlers as handlers_module
+
+HANDLERS = "/api/handlers"
+NOTE = "post.note"
+ASK = {"operation": "pause", "who": "ann", "why": "the post is on strike"}
+
+
+@pytest.fixture
+async def two():
+    """Two workers that share eight partitions in four lanes, and a browser of the first."""
+    first, second = FakeWorker.with_lanes(0, 1), FakeWorker.with_lanes(2, 3)
+    async with Browser.of(first) as one, Browser.of(second) as other:
+        first.url, second.url = (str(browser.make_url("")).rstrip("/") for browser in (one, other))
+        for worker in (first, second):
+            worker.owns({0: first.url, 1: first.url, 2: second.url, 3: second.url})
+            for lane in worker.lanes.values():
+                lane.gates = {NOTE: Gate(NOTE, BreakerPolicy(minimum=1, failure_rate=0.1))}
+        yield first, second, one
+
+
+def paused(
+    worker: FakeWorker, *partitions: int, at: float = NOW - 60, state: PauseState = PauseState.PAUSED
+) -> None:
+    """Write rows of a pause."""
+    for partition in partitions:
+        change = set_pause(NOTE, Pause(state, "ann", f"since {at:.0f}", int(at * 1000)))
+        worker.put_raw("_handlers", partition, change.key[1:], change.value)
+
+
+def waits(worker: FakeWorker, key: str, reason: Reason) -> None:
+    """Write the row of a queue of one message."""
+    name = queue_name(NOTE.encode(), key.encode())
+    change = set_queue(name, begin(reason, due_ms=1, attempts=0, size=3))
+    worker.put_raw("_queues", worker.partition(key), name, change.value)
+
+
+async def only(browser: Browser, path: str = HANDLERS) -> tuple[Any, Any]:
+    status, answer = await browser.json(path)
+    assert status == 200, answer
+    (handler,) = answer["handlers"]
+    return handler, answer
+
+
+async def test_all_lanes_are_told_of_together(two):
+    first, second, one = two
+    paused(first, 0, 4, 1, 5)
+    paused(second, 2, at=NOW - 5)
+    paused(second, 6, state=PauseState.DRAINING)
+    second.lanes[3].gates[NOTE].breaker.record(
+        second.lanes[3].gates[NOTE].breaker.acquire(NOW), ok=False, now=NOW
+    )
+    second.lanes[3].gates[NOTE].under_way = 2
+    first.lanes[0].gates[NOTE].add(b"one")
+    handler, answer = await only(one)
+    assert handler["partitions"] == {"draining": 1, "paused": 5, "running": 2}
+    assert (handler["who"], handler["why"]) == ("ann", f"since {NOW - 5:.0f}"), "the newest"
+    assert handler["breakers"] == {"closed": 3, "open": 1}
+    assert (handler["keys"], handler["attempts"], handler["waiting"]) == (1, 2, {})
+    assert (answer["partitions"], answer["left_out"], answer["max_waiting"]) == (8, {}, 1000)
+
+
+async def test_of_one_handler_what_waits_is_counted_by_reason_up_to_a_bound(two, monkeypatch):
+    first, second, one = two
+    keys = [f"k{n}" for n in range(40)]
+    for number, key in enumerate(keys):
+        worker = first if first.lane(key) in first.lanes else second
+        waits(worker, key, Reason.PAUSED if number % 4 else Reason.RETRY)
+    handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
+    assert (handler["waiting"], handler["counted_all"]) == ({"paused": 30, "retry": 10}, True)
+    monkeypatch.setattr(handlers_module, "MOST_COUNTED", 2)
+    handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
+    assert (sum(handler["waiting"].values()), handler["counted_all"]) == (8, False)
+
+
+async def test_lanes_that_cannot_be_asked_are_named(two):
+    first, second, one = two
+    second.lanes[2].store = None
+    first.owns({0: first.url, 1: first.url, 2: second.url})
+    handler, answer = await only(one)
+    assert handler["partitions"] == {"running": 4}
+    assert sorted(answer["left_out"]) == ["2", "3"]
+    first.lanes.clear()
+    first.owns({})
+    handler, answer = await only(one)
+    assert (handler["handler"], handler["partitions"], len(answer["left_out"])) == (NOTE, {}, 4)
+
+
+async def test_a_worker_that_another_one_asks_answers_for_its_own_lanes_only(two):
+    _, _, one = two
+    headers = {"Steadfaust-Asked-By": "http://127.0.0.1:9"}
+    status, answer = await one.json(HANDLERS, params={"lanes": "1,2"}, headers=headers)
+    assert status == 200
+    assert answer["handlers"][0]["partitions"] == {"running": 2}
+    assert list(answer["left_out"]) == ["2"]
+    status, answer = await one.json(HANDLERS, params={"lanes": "x"}, headers=headers)
+    assert (status, answer["error"]) == (400, "bad_lanes")
+
+
+async def test_a_wish_goes_to_every_partition_under_one_id(two):
+    first, _, one = two
+    status, answer = await one.ask(f"{HANDLERS}/{NOTE}/operations", ASK)
+    assert (status, answer["partitions"], answer["operation"]) == (200, 8, "pause")
+    assert [partition for partition, _ in first.asked] == list(range(8))
+    for _, post in first.asked:
+        headers = dict(post.headers)
+        assert headers["ce_id"] == answer["id"].encode()
+        assert headers[TYPE] == HANDLER_OPERATION.encode()
+        wish = decode_handler_operation(post.value)
+        assert (wish.kind, wish.handler, wish.who, wish.why) == (Wish.PAUSE, NOTE, "ann", ASK["why"])
+    _, again = await one.ask(f"{HANDLERS}/{NOTE}/operations", {**ASK, "id": "mine"})
+    assert again["id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("handler", "change", "refused"),
+    [
+        ("post.nobody", {}, (404, "no_handler")),
+        (NOTE, {"why": " "}, (400, "no_reason")),
+        (NOTE, {"operation": "stop"}, (400, "bad_request")),
+        (NOTE, {"id": "x" * 201}, (400, "bad_id")),
+    ],
+)
+async def test_a_wish_that_cannot_be_is_refused_and_nothing_is_sent(two, handler, change, refused):
+    first, _, one = two
+    status, answer = await one.ask(f"{HANDLERS}/{handler}/operations", {**ASK, **change})
+    assert (status, answer["error"]) == refused
+    assert first.asked == []
+    if refused[0] == 404:
+        assert NOTE in answer["detail"]
+
+
+async def test_a_foreign_page_cannot_pause_anything(two):
+    first, _, one = two
+    path = f"{HANDLERS}/{NOTE}/operations"
+    for headers in ({"Content-Type": "text/plain"}, {"Origin": "http://evil.example"}):
+        status, answer = await one.ask(path, ASK, **headers)
+        assert (status, answer["error"]) == (403, "not_json")
+    assert first.asked == []
+
+
+async def test_the_page_of_a_worker_shows_what_is_paused_in_its_lanes(two):
+    first, second, one = two
+    _, page = await one.page("/")
+    assert "Paused handlers" not in page
+    paused(first, 0, 4)
+    paused(second, 2)
+    first.lanes[1].store = None
+    _, page = await one.page("/")
+    assert "paused in 2" in page
+    _, worker = await one.json("/api/worker")
+    (shown,) = worker["paused"]
+    assert (shown["handler"], shown["partitions"], shown["who"]) == (NOTE, {"paused": 2}, "ann")
