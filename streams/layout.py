@@ -75,7 +75,7 @@ class Layout:
 
     @property
     def operations_log(self) -> str:
-        """The topic that tells who did what about dead letters, and what came of it."""
+        """The topic that tells who did what about dead letters and handlers, and what came of it."""
         return f"{self.app_id}-operations-log"
 
     @property

@@ -1,8 +1,9 @@
-"""An operator at the command line puts dead letters right, with two real workers."""
+"""An operator at the command line puts dead letters right and pauses a handler, with two real workers."""
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,20 @@ from typer.testing import CliRunner
 
 from agents.messages import OrderPlaced
 from streams.cli.main import app
-from tests.scenarios.world import APP, World, eventually, order
+from tests.scenarios.world import APP, PARTITIONS, World, eventually, order
+
+
+def steadfaust(world: World, *words: str) -> list[dict[str, Any]]:
+    """What the command prints. It finds a worker by itself."""
+    environment = {"STEADFAUST_APP_ID": APP, "STEADFAUST_VAR": str(world.var)}
+    result = CliRunner().invoke(app, [*words, "--json"], env=environment)
+    assert result.exit_code in (0, 3), result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def dlq(world: World, *words: str) -> list[dict[str, Any]]:
-    """What the command prints. It finds a worker by itself."""
-    environment = {"STEADFAUST_APP_ID": APP, "STEADFAUST_VAR": str(world.var)}
-    result = CliRunner().invoke(app, ["dlq", *words, "--json"], env=environment)
-    assert result.exit_code in (0, 3), result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    """The same of the desk."""
+    return steadfaust(world, "dlq", *words)
 
 
 def letters(world: World) -> dict[str, dict[str, Any]]:
@@ -57,4 +63,31 @@ def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tm
     assert states == {discarded.order_id: "discarded", **{each.order_id: "dead" for each in others}}
     (shown,) = dlq(world, "show", ids[others[0].order_id])
     assert [event["result"].partition(":")[0] for event in shown["history"]] == ["replaying", "failed again"]
+    world.check()
+
+
+def test_a_paused_handler_is_held_through_a_crash_and_another_owner_until_it_is_resumed(world: World) -> None:
+    handler = "payments.capture"
+    workers = [world.start_worker() for _ in range(2)]
+    world.until_shared(workers)
+    captured = world.ledger()
+    (paused,) = steadfaust(world, "handler", "pause", handler, "--why", "the bank is down")
+    assert (paused["holds_in"], paused["state"]) == (PARTITIONS, "paused")
+    workers[0].signal(signal.SIGKILL)
+    placed = [order(number, "paused")[0] for number in range(5, 13)]
+    world.expected |= {each.order_id: ("confirmed", each.total_cents) for each in placed}
+    world.send([(OrderPlaced(order=each), f"message-{each.order_id}") for each in placed])
+    world.until_shared(workers[1:])
+
+    def status() -> dict[str, Any]:
+        (found,) = steadfaust(world, "handler", "status", handler)
+        return found
+
+    eventually(lambda: status()["waiting"] == {"paused": len(placed)}, "all wait for their payment")
+    assert status()["partitions"] == {"paused": PARTITIONS}
+    assert world.ledger() == captured
+    assert workers[1].events("handler_is_paused")
+    (resumed,) = steadfaust(world, "handler", "resume", handler, "--why", "it is back")
+    assert (resumed["holds_in"], resumed["state"]) == (PARTITIONS, "running")
+    world.until_settled([each.order_id for each in placed])
     world.check()
