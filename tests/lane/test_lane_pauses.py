@@ -24,10 +24,11 @@ from lane_failing import (
     with_header,
 )
 from lane_pausing import COUNT, asked, reasons, states, told, wished
-from lane_workloads import asking, counting, reminding
+from lane_workloads import asking, counting, deployed, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
+from streams import pauses
 from streams.breaker import BreakerPolicy, State
 from streams.changes import QUEUES_BY_DUE
 from streams.errors import OutcomeUnknown, PermanentError, TransientError
@@ -209,20 +210,26 @@ async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> No
     work = counting(world.name)
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {(key, 0): 1 for key in KEYS}, TransientError("busy"))
-    lane = await world.open()
-    await asked(world, Wish.PAUSE, partitions=[0])
-    events = some(world, work, range(2))
-    await world.post(*events)
     running = {key for key in KEYS if world.app.layout.partition_of(key.encode()) == 1}
-    assert running not in ({}, set(KEYS))
-    await world.until(lambda: len(work.hooks.calls) == 3 * len(running))
-    await pass_time(world, 3.0)
-    assert {key for key, _ in work.hooks.calls} == running
+    held = sorted(set(KEYS) - running)
+    assert running
+    before = some(world, work, range(1), held[0])
+    await world.post(*before)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 1)
+    await asked(world, Wish.PAUSE, partitions=[0])
+    events = [event for event in some(world, work, range(2)) if event not in before]
+    await world.post(*events)
+    await world.until(lambda: len(work.hooks.calls) == 1 + 3 * len(running))
     await settled(world, work, lane)
+    commits = lane.lane.commits
+    await pass_time(world, 3.0)
+    assert lane.lane.commits == commits, "what is held does not even set out"
+    assert {key for key, _ in work.hooks.calls} == {held[0], *running}
     assert await counts(world) == dict.fromkeys(running, 2)
     await asked(world, Wish.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 3 * len(KEYS))
-    await finish(world, work, lane, events)
+    await finish(world, work, lane, before + events)
 
 
 async def test_retries_and_their_followers_wait_for_the_resume_at_their_own_times(fake: FakeWorld) -> None:
@@ -322,6 +329,54 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     assert await counts(world) == {"a": 1}
     await asked(world, Wish.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 5)
+    await finish(world, work, lane, events)
+
+
+async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: FakeWorld) -> None:
+    world = fake
+    answered = asyncio.Event()
+
+    async def ask(key: str, i: int) -> None:
+        if len(work.hooks.calls) == 1:
+            raise TransientError("busy")
+        await answered.wait()
+
+    work = asking(world.name, ask)
+    await started(world, work, retry=LATER)
+    events = some(world, work, range(2), "a")
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: len(work.hooks.calls) == 2)
+    await world.post(*wished(world, Wish.PAUSE))
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    handled = lane.handled
+    answered.set()
+    await world.until(lambda: lane.handled > handled)
+    await settled(world, work, lane)
+    assert (lane.handled, len(work.hooks.calls)) == (handled + 1, 2)
+    await asked(world, Wish.RESUME)
+    await world.until(lambda: len(work.hooks.calls) == 3)
+    await finish(world, work, lane, events)
+
+
+async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_taken(fake: FakeWorld) -> None:
+    world = fake
+    answered = asyncio.Event()
+
+    async def ask(key: str, i: int) -> None:
+        await answered.wait()
+
+    work = asking(world.name, ask)
+    await started(world, work, max_in_flight=2)
+    events = some(world, work, range(1))
+    await world.post(*events, *wished(world, Wish.PAUSE))
+    lane = await world.open()
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    answered.set()
+    await settled(world, work, lane)
+    assert len(work.hooks.calls) <= 2
+    await asked(world, Wish.RESUME)
+    await world.until(lambda: len(work.hooks.calls) == len(KEYS))
     await finish(world, work, lane, events)
 
 
@@ -474,32 +529,35 @@ async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> 
     work = counting(world.name)
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0, 2.0)))
     work.hooks.before = failing = Failing(world, {("a", 0): 2}, TransientError("busy"))
-    events = some(world, work, range(1), "ab")
+    home = world.app.layout.partition_of(b"a")
+    near = next(key for key in KEYS[1:] if world.app.layout.partition_of(key.encode()) == home)
+    far = next(key for key in KEYS if world.app.layout.partition_of(key.encode()) != home)
+    keys = f"a{near}{far}"
+    events = some(world, work, range(1), keys)
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
     await asked(world, Wish.DRAIN)
-    more = some(world, work, range(1, 3), "ab")
+    more = some(world, work, range(1, 3), keys)
     await world.post(*more)
     await settled(world, work, lane)
-    home = world.app.layout.partition_of(b"a")
     await world.until(lambda: lane.lane.gates[COUNT].pauses[b"\0%c" % (1 - home)].holds)
     assert (await states(world))[home] is PauseState.DRAINING
-    assert failing.of("b", 1) == [], "it came after"
     await world.until(lambda: bool(failing.of("a", 2)))
+    assert failing.of(near, 1) == failing.of(far, 1) == [], "they came after"
     assert len(failing.of("a", 0)) == 3, "worked off at its times, and what stands behind it"
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     await settled(world, work, lane)
     assert set((await states(world)).values()) == {PauseState.DRAINED}
-    assert await reasons(world) == {"paused": 1}
+    assert await reasons(world) == {"paused": 2}
     await world.post(world.event(work, "a", 3))
     await pass_time(world, 3.0)
     assert failing.of("a", 3) == [], "then it is as paused"
     await asked(world, Wish.RESUME)
-    await world.until(lambda: bool(failing.of("a", 3) and failing.of("b", 2)))
+    await world.until(lambda: bool(failing.of("a", 3) and failing.of(near, 2) and failing.of(far, 2)))
     await finish(world, work, lane, [*events, *more, world.event(work, "a", 3)])
     assert [what for what, _, _ in await told(world)] == ["drain"] * 2 + ["drained"] * 2 + ["resume"] * 2
-    for key in "ab":
+    for key in keys:
         assert await order_of(world, work, key) == sorted(await order_of(world, work, key))
 
 
@@ -567,3 +625,89 @@ async def test_a_letter_that_holds_others_does_not_keep_a_drain_from_its_end(fak
     assert await reasons(world) == {"dead": 1}
     await lane.stop()
     await check_store(world)
+
+
+async def test_a_drain_of_one_partition_leaves_what_waits_because_of_it_while_another_runs(
+    fake: FakeWorld,
+) -> None:
+    world = fake
+    work = counting(world.name)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+    near, *_ = [key for key in KEYS[1:] if world.app.layout.partition_of(key.encode()) == 0]
+    first, *_ = [key for key in KEYS if world.app.layout.partition_of(key.encode()) == 0]
+    assert first != near
+    work.hooks.before = Failing(world, {(first, 0): 1}, TransientError("busy"))
+    events = some(world, work, range(1), first)
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
+    await asked(world, Wish.DRAIN, partitions=[0])
+    await world.post(*(more := some(world, work, range(1), near)))
+    await pass_time(world, 2.0)
+    assert (await states(world), work.hooks.calls) == ({0: PauseState.DRAINING}, [(first, 0)])
+    await asked(world, Wish.RESUME)
+    await world.until(lambda: len(work.hooks.calls) == 3)
+    await finish(world, work, lane, events + more)
+
+
+async def test_a_drain_is_not_done_while_what_an_earlier_pause_has_held_is_under_way(fake: FakeWorld) -> None:
+    world = fake
+    answered = asyncio.Event()
+
+    async def ask(key: str, i: int) -> None:
+        await answered.wait()
+
+    work = asking(world.name, ask)
+    await started(world, work)
+    lane = await world.open()
+    await asked(world, Wish.PAUSE)
+    event = world.event(work, "a", 0)
+    await world.post(event)
+    await settled(world, work, lane)
+    await asked(world, Wish.RESUME)
+    await world.until(lambda: bool(work.hooks.calls))
+    await world.post(*wished(world, Wish.DRAIN))
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 1)
+    await pass_time(world, 2.0)
+    assert len(lane.lane.gates[COUNT].held) == 1
+    answered.set()
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    assert work.hooks.calls == [("a", 0)]
+    await finish(world, work, lane, [event])
+
+
+async def test_a_drain_of_more_than_is_looked_at_is_not_done_before_all_of_it(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pauses, "MOST_LOOKED_AT", 2)
+    world = fake
+    work = counting(world.name)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+    work.hooks.before = Failing(world, {(key, 0): 1 for key in KEYS}, TransientError("busy"))
+    events = some(world, work, range(1))
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == len(KEYS) and not lane.lane.backlog)
+    await asked(world, Wish.DRAIN)
+    await pass_time(world, 2.0)
+    assert not lane.lane.gates[COUNT].held
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    assert len(work.hooks.calls) == 2 * len(KEYS)
+    await finish(world, work, lane, events)
+
+
+async def test_what_the_handler_no_longer_takes_does_not_keep_a_drain_from_its_end(fake: FakeWorld) -> None:
+    world = fake
+    work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
+    await started(world, work, retry=LATER)
+    work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
+    await world.post(world.event(work, "a", 0))
+    lane = await world.open()
+    await settled(world, work, lane)
+    await lane.stop()
+    lane = await world.open(app=world.cut_into(without, lanes=1))
+    await world.until(lambda: bool(lane.lane.gates[COUNT].stranded))
+    await asked(world, Wish.DRAIN)
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    assert len(lane.lane.gates[COUNT].queues) == 1
+    await lane.stop()
