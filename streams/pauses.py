@@ -114,12 +114,13 @@ class Pauses:
         return done
 
     def _busy(self, gate: Gate) -> set[bytes]:
-        """The partitions in which something is left to do by itself."""
+        """The partitions in which something is left to do by itself. What is under way is: its queue is as it
+        was, or it came before the operation.
+        """
         queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT))
         if len(queues) >= MOST_LOOKED_AT:
             return set(gate.pauses)
-        left = {local[:2] for local in queues if local not in gate.stranded}
-        return left | {local[:2] for local in gate.running}
+        return {local[:2] for local in queues if local not in gate.stranded}
 
     def _end(self, gate: Gate, partition: int, now: float) -> None:
         entry = Entry(partition, None, 0)

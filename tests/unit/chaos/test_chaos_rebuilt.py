@@ -12,6 +12,7 @@ from chaos.rebuilt import Place, Rebuilt, compare
 from chaos.stores import Copy
 from streams.changes import Change, Writes
 from streams.inbox import Inbox
+from streams.pausing import Pause, PauseState, set_pause
 from streams.ports import TP, Outgoing
 from streams.timers import remove_timer, set_timer
 
@@ -19,6 +20,7 @@ LANES = 2
 KEYS = st.sampled_from([b"a", b"b", b"\0\1"])
 TIMES = st.integers(0, 5)
 RING = Outgoing(b"k", b"ring", [])
+PAUSES = st.builds(Pause, st.sampled_from(PauseState), st.just("ann"), st.just("so"), TIMES)
 
 rows = st.builds(
     lambda *fields: Change(*fields),
@@ -30,11 +32,12 @@ positions = st.builds(lambda topic, at: Change("lane", b"p" + topic, b"%d" % at)
 timers = st.builds(lambda name, due: set_timer(name, due, "bell", RING), KEYS, TIMES) | st.builds(
     remove_timer, KEYS
 )
+pauses = st.builds(set_pause, st.sampled_from("ab"), st.none() | PAUSES)
 #: A message is handled once: of an inbox entry there is no second version.
 entries = st.lists(st.tuples(KEYS, TIMES), unique_by=lambda entry: entry[0]).map(
     lambda found: [Inbox.entry(key, time, b"note") for key, time in found]
 )
-changes = st.tuples(st.lists(rows | positions | timers, max_size=20), entries).map(
+changes = st.tuples(st.lists(rows | positions | timers | pauses, max_size=20), entries).map(
     lambda both: both[0] + both[1]
 )
 histories = st.lists(st.tuples(st.integers(0, 3), changes), max_size=4)

@@ -1,4 +1,6 @@
-"""A gate: messages of a handler go straight through while nothing waits for it and its breaker is closed."""
+"""A gate: messages of a handler go straight through while nothing waits for it, its breaker is closed and
+no operator has it paused.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streams.breaker import BreakerPolicy, Permit, State
 from streams.gate import UNASKED, Gate
+from streams.pausing import Pause, PauseState
 
 POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)
 
@@ -114,7 +117,9 @@ def test_a_lane_that_opens_behind_a_breaker_has_the_outside_to_blame(gate: Gate)
 
 
 class AnyGate(RuleBasedStateMachine):
-    """Whatever happens, it is clear exactly when nothing waits and the breaker is closed."""
+    """Whatever happens, it is clear exactly when nothing waits, the breaker is closed and it is paused
+    nowhere.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,6 +134,12 @@ class AnyGate(RuleBasedStateMachine):
     @rule(queue=st.sampled_from([b"1", b"2", b"3"]))
     def end(self, queue: bytes) -> None:
         self.gate.remove(queue)
+
+    @rule(partition=st.sampled_from([b"\0\0", b"\0\1"]), state=st.none() | st.sampled_from(PauseState))
+    def operate(self, partition: bytes, state: PauseState | None) -> None:
+        self.gate.set_pause(partition, None if state is None else Pause(state, "ann", "so", 1))
+        assert (partition in self.gate.pauses) is (state is not None)
+        assert (partition in self.gate.held) is (state in (PauseState.PAUSED, PauseState.DRAINED))
 
     @rule(seconds=st.sampled_from([0.1, 2.0, 5.0]))
     def time_passes(self, seconds: float) -> None:
@@ -155,7 +166,7 @@ class AnyGate(RuleBasedStateMachine):
     @invariant()
     def it_is_clear_when_it_should_be(self) -> None:
         closed = self.gate.breaker.state is State.CLOSED
-        assert self.gate.clear is (closed and not self.gate.queues)
+        assert self.gate.clear is (closed and not self.gate.queues and not self.gate.pauses)
         assert not (closed and self.gate.away)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.changes import (
+    HANDLER,
     IDS_BYTES,
     INBOX,
     LANE,
@@ -86,6 +87,7 @@ CHANGES = st.one_of(
         st.integers(0, 9).map(b"%d".__mod__),
         st.none(),
     ),
+    st.builds(Change, st.just(LANE), NAMES.map(lambda k: HANDLER + k), st.none() | NAMES, st.none()),
 )
 
 
