@@ -8,11 +8,13 @@ import pytest
 from lane_checker import check_store, dead_letters
 from lane_failing import LATER, QUICK, Failing, expiring, letters_of, nothing_waits, pass_time
 from lane_parcels import THRESHOLD, Parcels
+from lane_pausing import asked
 from lane_workloads import carrying
 from lane_worlds import FakeWorld, World
 
 from streams.breaker import BreakerPolicy
 from streams.errors import TransientError
+from streams.pausing import Wish
 from streams.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
@@ -64,6 +66,22 @@ async def test_what_is_to_be_fetched_and_has_waited_has_its_turn_while_new_ones_
     first, second = failing.of("bad", 0)
     assert second - first < 1.5
     assert len(parcels.work.hooks.calls) < 200, "there was more to do"
+
+
+async def test_what_comes_by_reference_for_a_paused_handler_is_fetched_when_it_is_resumed(
+    fake: FakeWorld,
+) -> None:
+    parcels = await begun(fake, order_by=lambda parcel: str(parcel.i % 2))
+    lane = await fake.open()
+    await asked(fake, Wish.PAUSE, "bench.keep")
+    for i in range(4):
+        await parcels.post("a", i, LARGE if i < 3 else 0)
+    await fake.settled(parcels.work.source)
+    await pass_time(fake, 2.0)
+    assert (parcels.blobs.requests["get"], parcels.work.hooks.calls) == (0, [])
+    await asked(fake, Wish.RESUME, "bench.keep")
+    await fake.until(lambda: len(parcels.work.hooks.calls) == 4)
+    await finish(parcels, lane, order_of=lambda i: str(i % 2))
 
 
 async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: FakeWorld) -> None:

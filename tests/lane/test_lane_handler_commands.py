@@ -108,6 +108,19 @@ async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
         await finish(fake, work, lane, [event])
 
 
+async def test_a_lane_that_does_not_answer_is_named_and_the_wish_holds_later(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with an_operator(fake, monkeypatch) as (operator, lane, _):
+        await lane.stop()
+        result = await operator.run("pause", COUNT, "--why", "so", "--timeout", "0.1")
+        assert result.exit_code == UNFINISHED
+        assert "holds in 0 of 2 partitions: unknown" in result.stdout
+        assert "lane 0 has not answered: lane 0 is closed" in result.stderr
+        lane = await fake.open()
+        await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+
+
 async def test_one_that_does_not_wait_says_in_how_many_it_holds_already(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
