@@ -22,6 +22,7 @@ from streams.pausing import (
 from streams.waiting import read_queue
 
 COUNT = "bench.count"
+KEYS = "abcdefgh"
 
 
 def wished(
@@ -66,3 +67,8 @@ async def told(world: World) -> list[tuple[str, int, str]]:
     records = await world.records(world.app.layout.operations_log)
     done = [json.loads(record.value or b"") for record in records]
     return [(each["operation"], each["partition"], each["result"]) for each in done if "letter" not in each]
+
+
+def some(world: World, work: Any, numbers: range, keys: str = KEYS) -> list[Post]:
+    """Events of these numbers for each of the keys."""
+    return [world.event(work, key, i) for i in numbers for key in keys]
