@@ -20,7 +20,7 @@ from streams.changes import Change
 from streams.dead_letters import message_bytes
 from streams.envelope import rfc3339
 from streams.errors import QueueFull, TooLarge, text_of
-from streams.gate import Gate
+from streams.gate import UNASKED, Gate
 from streams.inbox import Inbox
 from streams.ports import TP, Outgoing
 from streams.queues import Queues, with_message, without_head
@@ -83,13 +83,17 @@ class Retries:
     ) -> Permit | None:
         """Whether the handler may see the message now; None: it waits, or had to become a dead letter."""
         gate = self.gates[handler.name]
-        for local in (_unsorted(arrival, handler), self.local_of(arrival, handler)):
-            if local in gate.queues:
-                self._stand_behind(arrival, handler, inbox_key, local)
-                return None
+        local = _unsorted(arrival, handler)
+        if handler.order_by is not None and local not in gate.queues:
+            local = self.local_of(arrival, handler)
+        if local in gate.queues:
+            self._stand_behind(arrival, handler, inbox_key, local)
+            return None
         if arrival.entry.prefix in gate.pauses:
             self._begin(arrival, handler, inbox_key, Reason.PAUSED, now)
             return None
+        if gate.breaker.state is State.CLOSED:
+            return UNASKED
         permit = gate.breaker.acquire(now)
         if permit is None:
             self._begin(arrival, handler, inbox_key, Reason.BREAKER, now)

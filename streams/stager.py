@@ -43,11 +43,15 @@ class Stager:
         #: Up to so many bytes a message needs no closer look.
         self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
         self._time = b""
+        self._millisecond = -1
 
     def at(self, now: float) -> None:
         """The time of what is staged from here on, in epoch seconds."""
         self.now = now
-        self._time = rfc3339(now).encode()
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:  # many messages have the same
+            self._millisecond = millisecond
+            self._time = rfc3339(now).encode()
 
     def stage(
         self,
