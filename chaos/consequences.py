@@ -95,33 +95,47 @@ Skus = Mapping[str, Set[str]]
 
 @dataclass(frozen=True)
 class Consequences:
-    """How many were looked at, and what is wrong with them, each case in words."""
+    """How many were looked at, and what is wrong with them, each case in words; `amiss` are the ids of those
+    that led to too little or too much.
+    """
 
     looked_at: int
     lacking: tuple[str, ...]
     too_many: tuple[str, ...]
     without_cause: tuple[str, ...]
+    amiss: frozenset[str] = frozenset()
 
 
-def consequences(messages: Sequence[Sent], skus: Skus) -> Consequences:
-    """Hold every message against what it calls for. `skus` are those of each order, by its id."""
+def consequences(messages: Sequence[Sent], skus: Skus, with_files: Set[str] = frozenset()) -> Consequences:
+    """Hold every message against what it calls for. `skus` are those of each order, by its id; `with_files`
+    are the ids of orders that came with files.
+    """
     distinct = {(each.topic, each.source, each.message_id): each for each in messages}
     found = _Found(messages)
-    differences = [*_of_each(distinct.values(), found, skus), *_of_answers(found, skus)]
+    differences = [*_of_each(distinct.values(), found, skus, with_files), *_of_answers(found, skus)]
     known = {each.message_id for each in messages}
     orphans = [
         f"{each} is caused by {each.cause or 'nothing'}"
         for each in messages
         if each.topic not in OUTSIDE_TOPICS and each.cause not in known
     ]
-    lacking = tuple(f"{what} lacks {_said(less)}" for what, less, _ in differences if less)
-    too_many = tuple(f"{what} has {_said(more)} too many" for what, _, more in differences if more)
-    return Consequences(len(distinct), lacking, too_many, tuple(orphans))
+    lacking = tuple(f"{each.what} lacks {_said(each.less)}" for each in differences if each.less)
+    too_many = tuple(f"{each.what} has {_said(each.more)} too many" for each in differences if each.more)
+    amiss = frozenset(message_id for each in differences for message_id in each.ids)
+    return Consequences(len(distinct), lacking, too_many, tuple(orphans), amiss)
 
 
 #: A message's topic, and the key where it tells SKUs apart.
 Mark = tuple[str, str]
-Difference = tuple[str, Counter[Mark], Counter[Mark]]
+
+
+class Difference(NamedTuple):
+    """What messages lack or have too many of; their ids."""
+
+    what: str
+    less: Counter[Mark]
+    more: Counter[Mark]
+    ids: tuple[str, ...]
 
 
 class _Found:
@@ -147,7 +161,9 @@ _GATHERED_TOPICS = frozenset(_BY_ORDER)
 _CALLS = {NOTES_TOPIC: NOTHING, **{kind.TOPIC: calls for kind, calls in CALLS.items()}}
 
 
-def _of_each(messages: Iterable[Sent], found: _Found, skus: Skus) -> Iterator[Difference]:
+def _of_each(
+    messages: Iterable[Sent], found: _Found, skus: Skus, with_files: Set[str]
+) -> Iterator[Difference]:
     for each in messages:
         if each.topic in _GATHERED_TOPICS:
             continue
@@ -156,8 +172,10 @@ def _of_each(messages: Iterable[Sent], found: _Found, skus: Skus) -> Iterator[Di
         marks = Counter(map(_mark, caused))
         wanted = Counter(_chosen(calls, marks))
         wanted.update((kind.TOPIC, sku) for kind in calls.for_each_sku for sku in skus.get(each.key, ()))
+        if each.topic == OrderPlaced.TOPIC and each.key in with_files:
+            wanted[OrderDocumented.TOPIC, ""] += 1
         if marks != wanted:
-            yield str(each), wanted - marks, marks - wanted
+            yield Difference(str(each), wanted - marks, marks - wanted, (each.message_id,))
 
 
 def _chosen(calls: Calls, marks: Counter[Mark]) -> Iterator[Mark]:
@@ -178,11 +196,11 @@ def _of_answers(found: _Found, skus: Skus) -> Iterator[Difference]:
             wanted[StockReleased.TOPIC, ""] = 1
         elif what == _RESERVING and len(answers) >= len(skus.get(order_id, ())):
             wanted = _after_reserving(answers, found)
-        name = f"{what} {order_id}"
+        name, ids = f"{what} {order_id}", tuple(each.message_id for each in answers)
         if marks != wanted:
-            yield name, wanted - marks, marks - wanted
+            yield Difference(name, wanted - marks, marks - wanted, ids)
         elif len({cause for cause, _ in caused}) > 1:
-            yield f"{name}, led on by more than one answer,", Counter(), marks
+            yield Difference(f"{name}, led on by more than one answer,", Counter(), marks, ids)
 
 
 def _after_reserving(answers: Sequence[Sent], found: _Found) -> Counter[Mark]:

@@ -19,18 +19,22 @@ from chaos.failing import FAILING, failing_file
 from chaos.faults.ground import Ground
 from chaos.fleet import Fleet, worker_name
 from chaos.injection import Injection, Say
+from chaos.kinds import BROKERS, SLOTS, WORKERS, Planned
 from chaos.load import Load
 from chaos.network import Network
 from chaos.notes import NoteMade
+from chaos.payloads import ATTACHED, payload_environment, payload_settings
 from chaos.records import COMMITS, RUN, Happened, Run
-from chaos.schedule import BROKERS, SLOTS, WORKERS, Planned
+from chaos.schedule import LONGEST_DELAY
 from chaos.waiting import until
 from demo.evidence import SOURCES, quiet
 from demo.load import receive_stock
 from demo.purchases import ROWS
+from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
 from streams.layout import Layout
-from streams.local import Stack, declared, local_stack
+from streams.local import Stack, declared, declared_buckets, local_stack
+from streams.s3 import claim_checks
 
 LAYOUT = Layout("chaos", partitions=12, lanes=6)
 SESSION_TIMEOUT = 6.0
@@ -69,11 +73,13 @@ class Told:
 
 
 def stack_of(plan: Plan, say: Say) -> local_stack:
-    """Three brokers and the gateway, with a listener of every broker for each worker."""
+    """Three brokers, the gateway and S3, with a listener of every broker for each worker."""
+    project = PROJECT / "pyproject.toml"
     return local_stack(
         plan.var,
         brokers=BROKERS,
-        processes=declared(PROJECT / "pyproject.toml"),
+        processes=declared(project),
+        buckets=declared_buckets(project),
         revive_after=_REVIVE_AFTER,
         listeners=_NAMES,
         say=say,
@@ -104,7 +110,8 @@ class Driver:
             Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=self._by_slot(network)) as fleet,
         ):
             brokers = Brokers(self._stack, LAYOUT)
-            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._load.begin_notes)
+            begin_notes = self._load.begin_notes
+            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, begin_notes)
             self._say(f"starting {WORKERS} workers")
             await asyncio.gather(*(fleet.start(slot) for slot in range(WORKERS)))
             await until(lambda: fleet.shared(LAYOUT.lanes), "all lanes are open", within=_OPEN_WITHIN)
@@ -137,16 +144,17 @@ class Driver:
             # What the gateway's client does not sit out is tried again by the lane.
             "STEADFAUST_GATEWAY_PATIENCE": "2",
             # Handlers fail for 8 s at most, and none of their messages may become a dead letter of it.
-            "STEADFAUST_RETRY_DELAYS": "0.3,1,10",
+            "STEADFAUST_RETRY_DELAYS": f"0.3,1,{LONGEST_DELAY:g}",
             FAILING: str(failing_file(self._plan.var)),
         }
 
     def _by_slot(self, network: Network) -> dict[int, dict[str, str]]:
-        """Each worker reaches brokers and gateway through the proxy, and is armed, by ways of its own."""
+        """Each worker reaches brokers, gateway and S3 through the proxy, and is armed, by ways of its own."""
         return {
             slot: {
                 "STEADFAUST_BOOTSTRAP": network.bootstrap(name),
                 "STEADFAUST_GATEWAY_URL": network.gateway(name),
+                **payload_environment(network.s3(name)),
                 ARMED: str(script_of(self._plan.var, name)),
             }
             for slot, name in enumerate(_NAMES)
@@ -158,7 +166,7 @@ class Driver:
         injection = Injection(
             self._plan.faults, ground, self._say, lasts=lambda: self._load.lasts(_LONGEST_SCENE)
         )
-        load = asyncio.create_task(self._load.run())
+        load = asyncio.create_task(self._run_load())
         faults = asyncio.create_task(self._inject(injection))
         deaths = asyncio.create_task(self._watch_over(ground.fleet))
         try:
@@ -179,6 +187,10 @@ class Driver:
             self._left_out = injection.left_out
         await load
         self._say(f"{self._load.placed:,} orders placed; waiting until all is handled")
+
+    async def _run_load(self) -> None:
+        async with claim_checks(payload_settings(self._stack.url("s3"))) as claims:
+            await self._load.run(claims)
 
     async def _inject(self, injection: Injection) -> None:
         """Every fault in its turn, then what is left of the time."""
@@ -231,5 +243,8 @@ class Driver:
             faults=self._happened,
             workers=[worker.ended() for worker in fleet.workers],
             notes=self._load.notes,
+            s3=self._stack.url("s3"),
+            attached=ATTACHED,
+            poison_every=POISON_EVERY,
         )
         return Told(run, self._problems, self._left_out, self._load.sent, self._load.again)

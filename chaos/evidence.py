@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,24 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from agents.messages import LineReleased, PaymentRefunded, ReleaseLine, StockReleased
 from chaos.consequences import MESSAGES, NOTES_TOPIC, Sent
+from chaos.letters import SUFFIX, Letter, content_of, is_poison, letter
+from chaos.objects import Referred, referred_in
+from chaos.origins import Origin
+from chaos.payloads import payload_settings
 from chaos.rebuilt import Compared, Rebuilt, compare
 from chaos.records import Commits, Run, read_commits, read_run
+from chaos.retried import MARK, Retried, retried
 from chaos.stores import copies_in, read_copy
 from demo import evidence as books
 from demo.evidence import make_codec
+from streams.claim_check import PREFIX
 from streams.envelope import CAUSATION, ID, SOURCE
-from streams.errors import StoreBroken
+from streams.errors import PermanentError, StoreBroken
 from streams.ports import TP, Record
 from streams.runtime.client import TopicReader
 from streams.runtime.clients import require_partitions
 from streams.runtime.cluster import KafkaCluster
+from streams.s3 import blobs_of, claim_checks
 
 #: A transaction whose owner is gone is ended by the brokers after its timeout of 15 s, at their next sweep,
 #: which is 10 s away at most.
@@ -52,6 +59,11 @@ class Evidence:
         rebuilt: the tables by their changelogs.
         copies: the workers' copies of them, compared.
         unreadable: copies that cannot be read, and why.
+        poison: poisonous records, and what is in them.
+        letters: every record of a dead letter topic.
+        retried: every record of a retry topic.
+        referred: objects that messages refer to.
+        objects: the object store's, with their sizes.
     """
 
     run: Run
@@ -65,6 +77,11 @@ class Evidence:
     rebuilt: Rebuilt = field(default_factory=lambda: Rebuilt(1))
     copies: list[Compared] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    poison: dict[Origin, bytes] = field(default_factory=dict)
+    letters: list[Letter] = field(default_factory=list)
+    retried: list[Retried] = field(default_factory=list)
+    referred: dict[str, Referred] = field(default_factory=dict)
+    objects: dict[str, int] = field(default_factory=dict)
 
 
 async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
@@ -82,13 +99,55 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
     if any(tp.topic == NOTES_TOPIC for tp in found.ends):
         topics.append(NOTES_TOPIC)
     async for record in _records(run, topics):
-        found.messages.append(sent(record))
-        if (done := compensation(record)) is not None:
-            found.compensations[done] += 1
+        _take(record, found)
+    await _what_failed(run, found)
+    if run.s3:
+        await _files(run, found)
     found.committed = await _committed(run, found.ends)
     found.rebuilt = await _rebuild(run, found.ends)
     _compare_copies(var, found)
     return found
+
+
+def _take(record: Record, found: Evidence) -> None:
+    if is_poison(record):
+        found.poison[Origin(record.topic, record.partition, record.offset)] = content_of(record)
+        return
+    found.messages.append(sent(record))
+    _refer(record, found)
+    if (done := compensation(record)) is not None:
+        found.compensations[done] += 1
+
+
+async def _what_failed(run: Run, found: Evidence) -> None:
+    beside = sorted({tp.topic for tp in found.ends if tp.topic.endswith(SUFFIX) or MARK in tp.topic})
+    async for record in _records(run, beside):
+        if record.topic.endswith(SUFFIX):
+            found.letters.append(letter(record))
+        else:
+            found.retried.append(retried(record))
+        _refer(record, found)
+
+
+def _refer(record: Record, found: Evidence) -> None:
+    if (refers := referred_in(record)) is not None:
+        found.referred.setdefault(*refers)
+
+
+async def _files(run: Run, found: Evidence) -> None:
+    """What the object store holds, and the files in parcels; none, when one of them is not to be had."""
+    assert found.books is not None
+    settings = payload_settings(run.s3)
+    blobs = blobs_of(settings)
+    assert blobs is not None
+    try:
+        async for blob in blobs.scan(PREFIX):
+            found.objects[blob.name] = blob.size
+    finally:
+        await blobs.close()
+    async with claim_checks(settings) as claims:
+        with suppress(PermanentError):
+            found.books.packed = await books.packed(run.bootstrap, claims)
 
 
 def sent(record: Record) -> Sent:

@@ -1,4 +1,4 @@
-"""The load of a run: purchases at a steady rate, sent by a client that repeats itself and keeps no order."""
+"""The load of a run: purchases at a steady rate, and poison; by a client that repeats itself, in no order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -15,10 +16,15 @@ from agents.messages import OrderPlaced
 from chaos.arrivals import arrivals
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
+from chaos.payloads import ATTACHED, LARGEST
 from demo.load import SOURCE
-from demo.purchases import order, purchases, receipts
+from demo.purchases import attachments, order, purchases, receipts
+from demo.trouble import poison
+from streams.claim_check import VALUE, Claim, with_claim
+from streams.claims import ClaimChecks
 from streams.codecs import Codec, Schemas, avro
-from streams.envelope import FINGERPRINT, new_headers
+from streams.envelope import FINGERPRINT, headers_size, new_headers
+from streams.errors import BlobsUnavailable
 from streams.message import Message
 
 _RECEIPT_EVERY = 20
@@ -26,13 +32,29 @@ _NOTE_EVERY = 4
 _NOTE_TWICE = 0.2
 _TAKEN_WITHIN = 60.0
 _PAUSE = 0.02
-_Sent = tuple[str, bytes, bytes, list[tuple[str, bytes]]]
+#: Before a file is sent again that the object store did not take, in seconds: it says so at once.
+_AFTER_OUTAGE = 0.5
+#: What the cluster takes for a record, and what a record takes beside key, value and headers, in bytes.
+_LIMIT, _OVERHEAD = 1_000_000, 512
+_Headers = list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A record, and the payload that is to be in the object store before it is sent."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: _Headers
+    payload: tuple[Claim, bytes] | None = None
 
 
 class Load:
     """Sends until told to end, then waits until the cluster has taken everything.
 
-    What the cluster does not take is sent again, with the same id: the client may well have sent it twice.
+    What cluster or object store do not take is sent again, with the same id: the client may well have sent it
+    twice.
 
     Attributes:
         placed: how many purchases of the file were placed, from its start; final when `run` has returned.
@@ -60,6 +82,7 @@ class Load:
         self._failure: BaseException | None = None
         self._refused: list[_Sent] = []
         self._delivering: set[asyncio.Task[None]] = set()
+        self._claims: ClaimChecks | None = None
         self._make_codec = avro(schema, Schemas())
         self._codecs: dict[type[Message], Codec[Any]] = {}
 
@@ -75,8 +98,11 @@ class Load:
         """Place no further purchase."""
         self._ended = True
 
-    async def run(self) -> None:
-        """Send. Raises ChaosFailed when the cluster does not take the last messages in time."""
+    async def run(self, claims: ClaimChecks | None = None) -> None:
+        """Send, payloads over the threshold by the object store if there is one. Raises ChaosFailed when the
+        last messages are not taken in time.
+        """
+        self._claims = claims
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap,
             acks="all",
@@ -98,7 +124,12 @@ class Load:
             await asyncio.sleep(max(0.0, began + number / self._rate - time.time()))
             self._send_refused(producer)
             purchase = self._purchases[row]
-            self._send(producer, OrderPlaced(order=order(purchase)), f"placed-{purchase.order_id}")
+            files = attachments(purchase, ATTACHED, LARGEST)
+            placed = OrderPlaced(order=order(purchase), attachments=files)
+            self._send(producer, placed, f"placed-{purchase.order_id}")
+            if (spoiled := poison(purchase)) is not None:
+                key, value, headers = spoiled.record
+                self._hand_over(producer, _Sent(spoiled.topic, key, value, list(headers)))
             if number % _RECEIPT_EVERY == 0:
                 receipt = self._chance.choice(repeated)
                 self._send(producer, receipt, f"stock-{receipt.sku}")
@@ -128,8 +159,15 @@ class Load:
         kind = type(message)
         codec = self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
         headers = new_headers(kind.TOPIC, message.key, source=SOURCE, time=time.time(), message_id=message_id)
+        key, value = message.key.encode(), codec.encode(message)
         marked = [*headers, (FINGERPRINT, codec.fingerprint)]
-        self._hand_over(producer, (kind.TOPIC, message.key.encode(), codec.encode(message), marked))
+        claims, rest = self._claims, len(key) + headers_size(marked) + _OVERHEAD
+        if claims is None or not claims.is_due(len(value), rest, limit=_LIMIT):
+            self._hand_over(producer, _Sent(kind.TOPIC, key, value, marked))
+            return
+        claim = claims.claim(kind.TOPIC, message_id, value, codec.content_type)
+        by_reference = _Sent(kind.TOPIC, key, VALUE, with_claim(marked, claim), (claim, value))
+        self._hand_over(producer, by_reference)
 
     def _hand_over(self, producer: Any, sent: _Sent) -> None:
         """Not awaited: aiokafka holds a sender back while an earlier batch of its partition is tried again,
@@ -142,10 +180,14 @@ class Load:
         task.add_done_callback(self._delivering.discard)
 
     async def _deliver(self, producer: Any, sent: _Sent) -> None:
-        topic, key, value, headers = sent
         try:
-            await producer.send_and_wait(topic, value, key=key, headers=headers)
+            if self._claims is not None and sent.payload is not None:
+                await self._claims.check_in(*sent.payload)
+            await producer.send_and_wait(sent.topic, sent.value, key=sent.key, headers=sent.headers)
         except KafkaError:
+            self._refused.append(sent)
+        except BlobsUnavailable:
+            await asyncio.sleep(_AFTER_OUTAGE)
             self._refused.append(sent)
         except Exception as error:  # noqa: BLE001 - raised where the load is made
             self._failure = self._failure or error

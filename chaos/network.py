@@ -1,4 +1,4 @@
-"""The network between workers, brokers and gateway, through a proxy that breaks it on demand."""
+"""The network between workers and brokers, gateway, object store: a proxy that breaks it on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chaos.proxy import Answer, Begin, Count, End, Open, Request, Route
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
 
-GATEWAY = "gateway"
+GATEWAY, S3 = "gateway", "s3"
 
 _ANSWER_WITHIN = 30.0
 """Seconds for the proxy to do what it is told."""
@@ -46,7 +46,7 @@ class Injected:
 
 
 class Network:
-    """Proxies between each of the named clients, every broker, and the gateway if the stack runs one.
+    """Proxies between each of the named clients, every broker, and gateway and S3 if the stack runs them.
 
     Faults are context managers, each yields what says how much it did, and several may be on at a time.
 
@@ -66,17 +66,17 @@ class Network:
         self._turn = threading.Lock()
         self._faults = 0
         self._brokers: dict[str, dict[int, Route]] = {}
-        self._gateways: dict[str, Route] = {}
+        self._servers: dict[str, dict[str, Route]] = {GATEWAY: {}, S3: {}}
 
     def __enter__(self) -> Self:
         self._brokers = {name: self._ways_to_brokers(name) for name in self._names}
         with ExitStack() as held:
-            if GATEWAY in self._stack.state.processes:
-                upstream = urlsplit(self._stack.url(GATEWAY)).port or 80
+            for server in self._servers.keys() & self._stack.state.processes.keys():
+                upstream = urlsplit(self._stack.url(server)).port or 80
                 for name in self._names:
                     port = reserve()
                     held.callback(port.release)
-                    self._gateways[name] = Route(f"{name}/{GATEWAY}", port.port, upstream)
+                    self._servers[server][name] = Route(f"{name}/{server}", port.port, upstream)
             self._proxy = held.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "chaos.proxy"],
@@ -87,7 +87,8 @@ class Network:
                 )
             )
             routes = [way for ways in self._brokers.values() for way in ways.values()]
-            self.ask(Open(routes + list(self._gateways.values())))
+            routes += [way for ways in self._servers.values() for way in ways.values()]
+            self.ask(Open(routes))
             self._held = held.pop_all()
         return self
 
@@ -102,7 +103,11 @@ class Network:
 
     def gateway(self, name: str) -> str:
         """The URL of the gateway as this client reaches it."""
-        return f"http://{HOST}:{self._gateways[name].port}"
+        return self._url(GATEWAY, name)
+
+    def s3(self, name: str) -> str:
+        """The URL of the object store as this client reaches it."""
+        return self._url(S3, name)
 
     # -- faults ---------------------------------------------------------------------------------------
 
@@ -127,19 +132,31 @@ class Network:
     @contextmanager
     def gateway_down(self) -> Iterator[Injected]:
         """Close all connections to the gateway and refuse new ones."""
-        with self._fault(Kind.CUT, self._gateway_links()) as fault:
+        with self._fault(Kind.CUT, self._server_links(GATEWAY)) as fault:
             yield fault
 
     @contextmanager
     def gateway_slow(self, seconds: float) -> Iterator[Injected]:
         """Let the gateway's answers come so many seconds later."""
-        with self._fault(Kind.DELAY, self._gateway_links(), seconds / 2) as fault:
+        with self._fault(Kind.DELAY, self._server_links(GATEWAY), seconds / 2) as fault:
             yield fault
 
     @contextmanager
     def gateway_loses_answers(self) -> Iterator[Injected]:
         """Let the gateway do what it is asked, and close the connection instead of passing on its answer."""
-        with self._fault(Kind.LOSE_ANSWERS, self._gateway_links()) as fault:
+        with self._fault(Kind.LOSE_ANSWERS, self._server_links(GATEWAY)) as fault:
+            yield fault
+
+    @contextmanager
+    def s3_cut(self) -> Iterator[Injected]:
+        """Close all connections to the object store and refuse new ones."""
+        with self._fault(Kind.CUT, self._server_links(S3)) as fault:
+            yield fault
+
+    @contextmanager
+    def s3_slow(self, seconds: float) -> Iterator[Injected]:
+        """Let each part of an exchange with the object store come so many seconds later."""
+        with self._fault(Kind.DELAY, self._server_links(S3), seconds / 2) as fault:
             yield fault
 
     @contextmanager
@@ -193,5 +210,8 @@ class Network:
         ways = self._brokers[name]
         return [ways[each].name for each in ([broker] if broker is not None else ways)]
 
-    def _gateway_links(self) -> list[str]:
-        return [way.name for way in self._gateways.values()]
+    def _server_links(self, server: str) -> list[str]:
+        return [way.name for way in self._servers[server].values()]
+
+    def _url(self, server: str, name: str) -> str:
+        return f"http://{HOST}:{self._servers[server][name].port}"

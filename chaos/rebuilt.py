@@ -21,7 +21,7 @@ _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
 _DEAD_LETTERS, _DEAD_LETTERS_BY_AGE = "dead_letters", "_dead_letters_by_age"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
-_HANDLERS = "_handlers"
+_HANDLERS, _CLAIMS = "_handlers", "claims"
 _OF_LANE = {b"p": _POSITIONS, b"t": _TIMERS, b"q": _QUEUES, b"w": _WAITING, b"h": _HANDLERS}
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
 _read_ids = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode  # many entries to one record
@@ -60,6 +60,10 @@ class Rebuilt:
             for tables in self.tables.values()
             for key in tables[INBOX]
         }
+
+    def objects(self) -> set[str]:
+        """Names of the objects that rows keep."""
+        return {key[2:].decode() for tables in self.tables.values() for key in tables[_CLAIMS]}
 
     def positions(self) -> dict[TP, int]:
         """Where the lanes' own changelog says that each source topic was read to."""

@@ -47,6 +47,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         orders: how many purchases of the file were placed, from its start.
         load: when the first order was placed, and the last.
         notes: how many notes the rolling deploy's new topic was given; 0 without one.
+        s3: where the object store is; empty: there is none.
+        attached: the share of orders that came with files.
+        poison_every: after one order in so many came a poisonous record; 0: after none.
     """
 
     seed: int
@@ -61,6 +64,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[Happened]
     workers: list[Ended]
     notes: int = 0
+    s3: str = ""
+    attached: float = 0.0
+    poison_every: int = 0
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,138 +8,39 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 
 import msgspec
 
+from chaos.kinds import (
+    BROKERS,
+    COSTS_ATTEMPTS,
+    DELAYS,
+    LASTS,
+    OF_BROKERS,
+    OF_EDGES,
+    OF_WORKERS,
+    POINTS,
+    RATES,
+    RECOVERING,
+    SLOTS,
+    TAKES,
+    WORKERS,
+    After,
+    Kind,
+    Planned,
+)
 from chaos.stalls import AFTER
 
-WORKERS = 3
-#: Slots that the schedule uses: a fourth worker may be added.
-SLOTS = 4
-BROKERS = 3
-RECOVERING = "recovering"
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
 #: Times in seconds: until the first fault, and before the end of the load for the last one to heal.
 FIRST_AFTER = 5.0
 LAST_HEALS = 15.0
-
-
-class Kind(StrEnum):
-    """What is done."""
-
-    KILL_WORKER = "kill_worker"
-    KILL_AT_POINT = "kill_at_point"
-    FREEZE_WORKER = "freeze_worker"
-    FREEZE_AT_POINT = "freeze_at_point"
-    KILL_BROKER = "kill_broker"
-    RESTART_BROKER = "restart_broker"
-    PAUSE_BROKER = "pause_broker"
-    KILL_COORDINATOR = "kill_coordinator"
-    ROLLING_RESTART = "rolling_restart"
-    ROLLING_DEPLOY = "rolling_deploy"
-    ADD_WORKER = "add_worker"
-    REMOVE_WORKER = "remove_worker"
-    NETWORK_CUT = "network_cut"
-    NETWORK_BLACKHOLE = "network_blackhole"
-    NETWORK_DELAY = "network_delay"
-    GATEWAY_DOWN = "gateway_down"
-    GATEWAY_SLOW = "gateway_slow"
-    GATEWAY_LOSES_ANSWERS = "gateway_loses_answers"
-    HANDLERS_FAIL = "handlers_fail"
-
-
-class After(StrEnum):
-    """What follows the end of a killed worker."""
-
-    SAME = "the same directory"
-    EMPTIED = "an emptied directory"
-    NEVER = "never"
-
-
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault to come.
-
-    Attributes:
-        at: seconds after the load has begun, at the earliest: a fault that does not stand `beside` the one
-            before waits until that one has healed.
-        calm: how long nothing happens before it, in seconds, so that the fault before can be judged alone.
-        beside: it begins while the fault before is under way.
-        slot: the worker it hits or makes.
-        broker: the broker it hits.
-        lane: the lane whose transactions' coordinator it hits; None: the group's.
-        after: what follows a kill.
-        point: where in the commit protocol the worker ends or freezes, at its `nth` reach.
-        seconds: how long it lasts, where that is ours to say.
-        delay: by how much the network or the gateway is slower, in seconds.
-        rate: how often a handler fails, from 0 to 1.
-    """
-
-    at: float
-    kind: Kind
-    calm: float = 0.0
-    beside: bool = False
-    slot: int | None = None
-    broker: int | None = None
-    lane: int | None = None
-    after: After = After.SAME
-    point: str = ""
-    nth: int = 0
-    seconds: float = 0.0
-    delay: float = 0.0
-    rate: float = 0.0
-
-
-_OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
-_OF_EDGES = {
-    Kind.NETWORK_DELAY,
-    Kind.GATEWAY_DOWN,
-    Kind.GATEWAY_SLOW,
-    Kind.GATEWAY_LOSES_ANSWERS,
-    Kind.HANDLERS_FAIL,
-}
-_OF_WORKERS = set(Kind) - _OF_BROKERS - _OF_EDGES
-
-#: About how long each takes until it has healed, in seconds: what the deck is dealt by.
-_TAKES = {
-    Kind.KILL_WORKER: 9,
-    Kind.KILL_AT_POINT: 11,
-    Kind.FREEZE_WORKER: 17,
-    Kind.FREEZE_AT_POINT: 19,
-    Kind.KILL_BROKER: 14,
-    Kind.RESTART_BROKER: 12,
-    Kind.PAUSE_BROKER: 25,
-    Kind.KILL_COORDINATOR: 14,
-    Kind.ROLLING_RESTART: 16,
-    Kind.ROLLING_DEPLOY: 18,
-    Kind.ADD_WORKER: 6,
-    Kind.REMOVE_WORKER: 10,
-    Kind.NETWORK_CUT: 16,
-    Kind.NETWORK_BLACKHOLE: 16,
-    Kind.NETWORK_DELAY: 9,
-    Kind.GATEWAY_DOWN: 9,
-    Kind.GATEWAY_SLOW: 9,
-    Kind.GATEWAY_LOSES_ANSWERS: 9,
-    Kind.HANDLERS_FAIL: 9,
-}
-_LASTS: dict[Kind, tuple[float, float]] = {
-    Kind.FREEZE_WORKER: (9.0, 12.0),
-    Kind.FREEZE_AT_POINT: (9.0, 12.0),
-    Kind.PAUSE_BROKER: (20.0, 20.0),
-    Kind.NETWORK_CUT: (9.0, 12.0),
-    Kind.NETWORK_BLACKHOLE: (9.0, 12.0),
-    Kind.NETWORK_DELAY: (6.0, 10.0),
-    Kind.GATEWAY_DOWN: (4.0, 8.0),
-    Kind.GATEWAY_SLOW: (5.0, 8.0),
-    Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
-    Kind.HANDLERS_FAIL: (4.0, 8.0),
-}
-#: How often handlers fail while they do.
-_RATES = {Kind.HANDLERS_FAIL: (0.05, 0.3)}
-_DELAYS = {Kind.NETWORK_DELAY: (0.05, 0.2), Kind.GATEWAY_SLOW: (0.2, 0.6)}
 #: How long lanes stand still after these, alone, is judged: what is laid to a fault ends this long after it.
 _TIMED = {Kind.KILL_WORKER, Kind.ROLLING_RESTART}
 _CALM_AFTER_TIMED = AFTER + 1.0
+#: Between two scenes that cost attempts, lest a message that has spent all but its last in the one spend
+#: that in the other, and be given up: the longest delay of a retry, which the driver sets, and a little.
+LONGEST_DELAY = 10.0
+_CALM_BETWEEN = LONGEST_DELAY + 2.0
 _TOGETHER = 0.55  # how often a card is dealt with another one beside it
 
 
@@ -148,14 +49,25 @@ def schedule(seed: int, seconds: float) -> list[Planned]:
     dealer = _Dealer(random.Random(seed), _dealt_first(seed))
     at, calm = FIRST_AFTER, 0.0
     planned: list[Planned] = []
+    costly = False
     while True:
         scene, takes = dealer.scene(at, calm)
+        was_costly, costly = costly, any(each.kind in COSTS_ATTEMPTS for each in scene)
+        if was_costly and costly and calm < _CALM_BETWEEN:
+            scene, at = _put_off(scene, calm=_CALM_BETWEEN), at + _CALM_BETWEEN - calm
         if at + takes > seconds - LAST_HEALS and planned:
             return planned
         planned += scene
         timed = len(scene) == 1 and scene[0].kind in _TIMED
         calm = _CALM_AFTER_TIMED if timed else dealer.chance.uniform(1.5, 2.5)
         at += takes + calm
+
+
+def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
+    """The same, with so much calm before it."""
+    later = calm - scene[0].calm
+    put_off = [msgspec.structs.replace(each, at=round(each.at + later, 1)) for each in scene]
+    return [msgspec.structs.replace(put_off[0], calm=calm), *put_off[1:]]
 
 
 def _dealt_first(seed: int) -> list[Kind]:
@@ -180,13 +92,13 @@ class _Dealer:
         """What is dealt next, and about how long it takes."""
         first = self._plan(at, self._next(), calm=calm)
         if self.chance.random() > _TOGETHER:
-            return [first], _TAKES[first.kind]
+            return [first], TAKES[first.kind]
         second = self._companion(first)
         if second is None:
-            return [first], _TAKES[first.kind]
+            return [first], TAKES[first.kind]
         later = self.chance.uniform(0.5, 3.0)
         beside = self._plan(round(at + later, 1), second, beside=first)
-        return [first, beside], max(_TAKES[first.kind], later + _TAKES[second]) + 3
+        return [first, beside], max(TAKES[first.kind], later + TAKES[second]) + 3
 
     def _next(self) -> Kind:
         if len(self._slots) < WORKERS:  # with two workers left, the next thing is a third one
@@ -224,8 +136,8 @@ class _Dealer:
         return self._take(self.chance.choice(kinds)) if kinds else None
 
     def _plan(self, at: float, kind: Kind, *, calm: float = 0.0, beside: Planned | None = None) -> Planned:
-        low, high = _LASTS.get(kind, (0.0, 0.0))
-        slower, slowest = _DELAYS.get(kind, (0.0, 0.0))
+        low, high = LASTS.get(kind, (0.0, 0.0))
+        slower, slowest = DELAYS.get(kind, (0.0, 0.0))
         point = self._point(kind)
         after = self._after(kind, alone=beside is None)
         if kind is Kind.ROLLING_DEPLOY:
@@ -236,14 +148,14 @@ class _Dealer:
             calm=round(calm, 1),
             beside=beside is not None,
             slot=self._slot(kind, after, beside),
-            broker=self.chance.randint(1, BROKERS) if kind in _OF_BROKERS - {Kind.KILL_COORDINATOR} else None,
+            broker=self.chance.randint(1, BROKERS) if kind in OF_BROKERS - {Kind.KILL_COORDINATOR} else None,
             lane=self.chance.choice((None, 0, 1)) if kind is Kind.KILL_COORDINATOR else None,
             after=after,
             point=point,
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
             seconds=round(self.chance.uniform(low, high), 1),
             delay=round(self.chance.uniform(slower, slowest), 2),
-            rate=round(self.chance.uniform(*_RATES[kind]), 2) if kind in _RATES else 0.0,
+            rate=round(self.chance.uniform(*RATES[kind]), 2) if kind in RATES else 0.0,
         )
 
     def _point(self, kind: Kind) -> str:
@@ -261,15 +173,18 @@ class _Dealer:
         if not self._afters:
             self._afters = self.chance.sample(list(After), len(After))
         after = self._afters.pop()
-        # Beside another fault, and with few workers, a killed one is needed back.
-        return after if after is not After.NEVER or (alone and len(self._slots) >= WORKERS) else After.SAME
+        if after is After.NEVER and not (alone and len(self._slots) >= WORKERS):
+            # Beside another fault, and with few workers, a killed one is needed back: another time.
+            self._afters.insert(0, After.NEVER)
+            return After.SAME
+        return after
 
     def _slot(self, kind: Kind, after: After, beside: Planned | None) -> int | None:
         if kind is Kind.ADD_WORKER:
             slot = min(set(range(SLOTS)) - self._slots)
             self._slots.add(slot)
             return slot
-        if kind not in _OF_WORKERS | {Kind.NETWORK_DELAY} or kind in (
+        if kind not in OF_WORKERS | {Kind.NETWORK_DELAY} or kind in (
             Kind.ROLLING_RESTART,
             Kind.ROLLING_DEPLOY,
         ):
@@ -283,11 +198,11 @@ class _Dealer:
 
 def _go_together(first: Planned, second: Kind) -> bool:
     """Never two brokers, nor two workers at once, but for one that comes or goes while another recovers."""
-    if first.kind in _OF_BROKERS:
-        return second not in _OF_BROKERS
-    if first.kind in _OF_EDGES:
-        return second not in _OF_EDGES
+    if first.kind in OF_BROKERS:
+        return second not in OF_BROKERS
+    if first.kind in OF_EDGES:
+        return second not in OF_EDGES
     recovers = first.kind in (Kind.KILL_WORKER, Kind.KILL_AT_POINT) and first.after is not After.NEVER
     if recovers and second in (Kind.ADD_WORKER, Kind.REMOVE_WORKER):
         return True
-    return second not in _OF_WORKERS
+    return second not in OF_WORKERS

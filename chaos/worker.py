@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,9 @@ from streams.logs import configure_logs
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
+from streams.s3 import claim_checks
 
+_CLAIMS = "claims"
 #: Faults follow one another within seconds, and each must meet somebody: a breaker that stays open for a
 #: minute after one outage would keep every call from the next.
 _BREAKER = BreakerPolicy(open_for=1.0, max_open_for=2.0)
@@ -38,12 +41,17 @@ def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
             settings.layout(),
             wiring,
             avro(schema, schemas),
-            resources=resources,
+            resources={name: each for name, each in resources.items() if name != _CLAIMS},
             delivery=replace(settings.delivery(), breaker=_BREAKER),
+            claims=resources[_CLAIMS],
         )
 
     gateway = HttpGateway(settings.gateway(), retries=Retries(total=settings.gateway_patience))
-    return LaneApp(settings, bind, resources={"gateway": gateway}, faults=faults)
+    opened: dict[str, AbstractAsyncContextManager[Any]] = {
+        "gateway": gateway,
+        _CLAIMS: claim_checks(settings),
+    }
+    return LaneApp(settings, bind, resources=opened, faults=faults)
 
 
 tune_process()

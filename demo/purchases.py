@@ -102,25 +102,27 @@ def order(purchase: Purchase) -> Order:
     )
 
 
-def attachments(purchase: Purchase, share: float) -> tuple[Attachment, ...]:
-    """The files that come with so large a share of the orders."""
+def attachments(purchase: Purchase, share: float, largest: int = LARGEST) -> tuple[Attachment, ...]:
+    """The files that come with so large a share of the orders, of `largest` bytes at most."""
     row = purchase.row
-    if not (size := attached_bytes(purchase, share)):
+    if not (size := attached_bytes(purchase, share, largest)):
         return ()
     name, content_type = _FILES[draw(row, "file", len(_FILES))]
     # Chance by the row number: the same bytes wherever they are asked for.
     return (Attachment(name=name, content_type=content_type, data=Random(row).randbytes(size)),)
 
 
-def attached_bytes(purchase: Purchase, share: float) -> int:
-    """The size of an order's file, when so large a share of the orders has any: 10 B to 5 MB, small ones more
-    often, and some of both ends however small the share. 0: it has none.
+def attached_bytes(purchase: Purchase, share: float, largest: int = LARGEST) -> int:
+    """The size of an order's file, when so large a share of the orders has any: 10 B to `largest`, small ones
+    more often, and some of both ends however small the share. 0: it has none.
     """
     row = purchase.row
     extreme = _EXTREMES.get(row % 1000)
     if not share or (extreme is None and draw(row, "attachments", 1_000_000) >= share * 1_000_000):
         return 0
-    return extreme or int(SMALLEST * (LARGEST / SMALLEST) ** (draw(row, "size", 1001) / 1000))
+    if extreme is not None:
+        return min(extreme, largest)
+    return int(SMALLEST * (largest / SMALLEST) ** (draw(row, "size", 1001) / 1000))
 
 
 def units_by_sku(orders: Iterable[Order]) -> Counter[str]:

@@ -91,9 +91,9 @@ class Poison(NamedTuple):
     error: str
 
 
-def poison(purchase: Purchase) -> Poison | None:
+def poison(purchase: Purchase, every: int = POISON_EVERY) -> Poison | None:
     """What is sent right after the order of this purchase; all kinds take turns. None after most."""
-    number, rest = divmod(purchase.row, POISON_EVERY)
+    number, rest = divmod(purchase.row, every)
     return None if rest else spoiled(purchase, list(Kind)[(number - 1) % len(Kind)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -14,10 +14,19 @@ from demo.accounts import judge_dead_letters, judge_references, judge_retries, p
 from demo.evidence import Evidence
 from demo.failures import TIERS
 from demo.findings import Finding, finding
-from demo.purchases import Outcome, Purchase, attachments, order, outcome, receipts, units_by_sku
+from demo.purchases import (
+    LARGEST,
+    Outcome,
+    Purchase,
+    attachments,
+    order,
+    outcome,
+    receipts,
+    units_by_sku,
+)
 from demo.trouble import troubled_order
 
-__all__ = ["Figures", "Finding", "Verdict", "finding", "judge"]
+__all__ = ["Figures", "Finding", "Verdict", "finding", "judge", "judge_files"]
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -72,7 +81,7 @@ def judge(
         findings.append(judge_retries(purchases, evidence.retries, settled))
     if attached:
         findings.append(judge_references(purchases, evidence.references, attached))
-        findings.append(_files(purchases, evidence, attached))
+        findings.append(judge_files(purchases, evidence.packed, attached))
     return Verdict(findings, _figures(evidence))
 
 
@@ -176,12 +185,18 @@ def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
     return finding("received = on hand + shipped", wrong, says)
 
 
-def _files(purchases: Sequence[Purchase], evidence: Evidence, attached: float) -> Finding:
+def judge_files(
+    purchases: Sequence[Purchase],
+    packed: Mapping[str, list[tuple[str, str]]],
+    attached: float,
+    largest: int = LARGEST,
+) -> Finding:
+    """Whether each file came out once, as it was put in: `packed` has name and SHA-256, by order."""
     wrong: dict[str, list[str]] = defaultdict(list)
     sizes: list[int] = []
-    parcels = dict(evidence.packed)
+    parcels = dict(packed)
     for purchase in purchases:
-        put_in = attachments(purchase, attached)
+        put_in = attachments(purchase, attached, largest)
         sizes += (len(each.data) for each in put_in)
         wanted = [(each.name, sha256(each.data).hexdigest()) for each in put_in]
         found = parcels.pop(purchase.order_id, [])
@@ -192,8 +207,8 @@ def _files(purchases: Sequence[Purchase], evidence: Evidence, attached: float) -
         elif found != wanted:
             wrong["not what was put in"].append(purchase.order_id)
     wrong["packed but never placed"].extend(sorted(parcels))
-    largest = f", of {min(sizes):,} to {max(sizes):,}" if sizes else ""
-    says = f"{len(sizes):,} files, {sum(sizes):,} bytes{largest}, by SHA-256"
+    span = f", of {min(sizes):,} to {max(sizes):,}" if sizes else ""
+    says = f"{len(sizes):,} files, {sum(sizes):,} bytes{span}, by SHA-256"
     return finding("every file came out as it was put in", wrong, says)
 
 

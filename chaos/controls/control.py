@@ -14,3 +14,4 @@ class Control(StrEnum):
     INBOX_OFF = "inbox_off"
     FENCING_OFF = "fencing_off"
     STORE_BEFORE_COMMIT = "store_before_commit"
+    LETTERS_APART = "letters_apart"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+
+from aiokafka import AIOKafkaProducer
 
 from agents import worker
 from agents.settings import OrderSettings
@@ -15,9 +17,11 @@ from streams import lane_host
 from streams.changes import POSITIONS
 from streams.choreography import choreography
 from streams.lane import Lane
+from streams.layout import dead_letter_topic
 from streams.pipeline import Pipeline
-from streams.ports import Transactions
+from streams.ports import TP, Outgoing, Transactions
 from streams.runtime import app as runtime
+from streams.runtime import cluster
 from streams.runtime.app import settings_or_exit
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.producer import KafkaTransactions
@@ -61,9 +65,26 @@ class HastyLane(Lane):
             await super()._commit(pipeline, producer)
 
 
+class LettersApart(KafkaTransactions):
+    """Sends dead letters at once, outside the lane's transaction, as is usual elsewhere."""
+
+    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        """Write the dead letters, then the rest."""
+        letters = [(tp, each) for tp, some in batches.items() if tp.topic.endswith(_LETTERS) for each in some]
+        if letters:
+            async with AIOKafkaProducer(bootstrap_servers=self._bootstrap) as producer:
+                for tp, (key, value, headers) in letters:
+                    await producer.send_and_wait(tp.topic, value, key, tp.partition, headers=list(headers))
+        rest = {tp: some for tp, some in batches.items() if not tp.topic.endswith(_LETTERS)}
+        return await super().send(rest)
+
+
+_LETTERS = dead_letter_topic("")
+
 CRIPPLED: Mapping[Control, Callable[[], object]] = {
     Control.INBOX_OFF: inbox_off,
     Control.FENCING_OFF: patch.object(runtime, "KafkaCluster", UnfencedCluster).start,
+    Control.LETTERS_APART: patch.object(cluster, "KafkaTransactions", LettersApart).start,
     Control.STORE_BEFORE_COMMIT: patch.object(lane_host, "Lane", HastyLane).start,
 }
 

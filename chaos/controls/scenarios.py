@@ -31,6 +31,7 @@ class Scenario:
 
     Attributes:
         copies: how often the client sends each message.
+        poison_every: after one order in so many comes a poisonous record; 0: after none.
         script: the faults of one of the workers, as `streams.testing.faults` reads them.
         play: sees to the rest of the faults, and that they happen; called while orders are coming in.
         finds: the finding that must be red with the control, by its name.
@@ -44,6 +45,7 @@ class Scenario:
     play: Callable[[Stage], Coroutine[Any, Any, Happened]]
     finds: str
     session_timeout: float = _SESSION_TIMEOUT
+    poison_every: int = 0
 
 
 async def _repeat(stage: Stage) -> Happened:
@@ -143,5 +145,15 @@ SCENARIOS = (
         play=_kill,
         finds="every order settled exactly once",
         session_timeout=_LONG_SESSION_TIMEOUT,
+    ),
+    Scenario(
+        Control.LETTERS_APART,
+        "a worker is killed in a commit that has dead letters and restarted on its directory",
+        copies=1,
+        script="sent:2:kill",
+        play=_kill,
+        finds="every poisonous record a dead letter once, and nothing else",
+        session_timeout=_LONG_SESSION_TIMEOUT,
+        poison_every=1,
     ),
 )

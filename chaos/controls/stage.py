@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
 
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.control import CONTROL
@@ -15,7 +17,8 @@ from chaos.fleet import Fleet, Worker
 from chaos.waiting import until
 from demo.evidence import make_codec, quiet
 from demo.load import SOURCE
-from demo.purchases import order, purchases, receipts
+from demo.purchases import Purchase, order, purchases, receipts
+from demo.trouble import poison
 from demo.workers import PROJECT
 from streams.local import declared, local_stack
 from streams.message import Message
@@ -35,6 +38,7 @@ class Stage:
 
     Attributes:
         copies: how often the client sends each message, with the same id.
+        poison_every: for one order in so many there is a poisonous record; 0: none.
         faulty: the worker whose faults are scripted.
         span: when the first order was placed, and when the last was, in seconds since the epoch; in the end
             when none was under way any more.
@@ -44,6 +48,7 @@ class Stage:
     bootstrap: str
     gateway: str
     copies: int
+    poison_every: int
     fleet: Fleet
     steady: Worker
     faulty: Worker
@@ -57,7 +62,11 @@ class Stage:
     async def place(self) -> None:
         """Place all orders at once."""
         began = time.time()
-        orders = (OrderPlaced(order=order(each)) for each in purchases(ORDERS))
+        bought = purchases(ORDERS)
+        orders = (OrderPlaced(order=order(each)) for each in bought)
+        # Poison first: the first commits have dead letters, and hardly anything else.
+        if self.poison_every:
+            await send_poison(self.bootstrap, bought, self.poison_every)
         await _send(self.bootstrap, ((each, f"placed-{each.key}") for each in orders), self.copies)
         self.span = (began, time.time())
 
@@ -75,7 +84,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    var: Path, *, control: str, copies: int, script: str, session_timeout: float
+    var: Path, *, control: str, copies: int, script: str, session_timeout: float, poison_every: int
 ) -> AsyncIterator[Stage]:
     """All up and ready; nothing of it runs when the block is left. Raises ChaosFailed or StackError."""
     async with local_stack(var, processes=declared(PROJECT / "pyproject.toml")) as stack:
@@ -97,7 +106,8 @@ async def staged(
             scripted = {SCRIPT: script, LOG: str(_faults_log(var))} if script else {}
             faulty = await fleet.start(1, **scripted)
             await until(lambda: fleet.shared(LANES), "both workers' lanes are open", within=_OPEN_WITHIN)
-            yield Stage(var, stack.bootstrap, stack.url("gateway"), copies, fleet, steady, faulty)
+            gateway = stack.url("gateway")
+            yield Stage(var, stack.bootstrap, gateway, copies, poison_every, fleet, steady, faulty)
 
 
 async def _shelve(bootstrap: str, copies: int) -> None:
@@ -113,6 +123,16 @@ async def _send(bootstrap: str, messages: Iterable[tuple[Message, str]], copies:
         for message, message_id in messages:
             for _ in range(copies):
                 await producer.send(message, message_id=message_id)
+
+
+async def send_poison(bootstrap: str, bought: Sequence[Purchase], every: int) -> None:
+    """Send a poisonous record for one of so many purchases."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for each in bought:
+            if (spoiled := poison(each, every)) is not None:
+                key, value, headers = spoiled.record
+                await producer.send(spoiled.topic, value, key, headers=list(headers))
+        await producer.flush()
 
 
 def _faults_log(var: Path) -> Path:

@@ -37,6 +37,7 @@ async def run(scenario: Scenario, var: Path, *, crippled: bool) -> Trial:
         copies=scenario.copies,
         script=scenario.script,
         session_timeout=scenario.session_timeout,
+        poison_every=scenario.poison_every,
     ) as stage:
         watch = CommitWatch(stage.bootstrap, APP, PARTITIONS, LANES)
         watching = asyncio.create_task(watch.run())
@@ -78,6 +79,7 @@ def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: Commi
         load=stage.span,
         faults=[happened],
         workers=[worker.ended() for worker in stage.fleet.workers],
+        poison_every=scenario.poison_every,
     )
     (stage.var / RUN).write_bytes(msgspec.json.encode(run))
     (stage.var / COMMITS).write_bytes(msgspec.json.encode(commits))

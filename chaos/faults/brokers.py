@@ -7,8 +7,8 @@ import time
 
 from chaos.errors import ChaosFailed
 from chaos.faults.ground import HEALS_WITHIN, Ground, happened, lasting
+from chaos.kinds import Planned
 from chaos.records import Happened
-from chaos.schedule import Planned
 
 _REPLACED_WITHIN = 90.0
 _MOVED_WITHIN = 90.0

@@ -7,16 +7,20 @@ from contextlib import AbstractContextManager
 
 from chaos.errors import ChaosFailed
 from chaos.failing import HandlerFault, failing_file
-from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
+from chaos.faults.ground import (
+    MEETS_WITHIN,
+    OPEN_WITHIN,
+    Ground,
+    happened,
+    lasting,
+    named,
+    told_of_failures,
+)
 from chaos.fleet import worker_name
+from chaos.kinds import Planned
 from chaos.network import Injected
 from chaos.records import Happened
-from chaos.schedule import Planned
 from chaos.waiting import until
-from chaos.worker_log import Event
-
-#: How long a fault may wait for somebody that it hits, in seconds.
-MEETS_WITHIN = 40.0
 
 
 async def network_cut(planned: Planned, ground: Ground) -> Happened:
@@ -60,16 +64,7 @@ async def handlers_fail(planned: Planned, ground: Ground) -> Happened:
     """Handlers of all workers fail now and then, before their work or after it: as long as planned, and until
     one has.
     """
-    marks = [(worker, worker.log.mark()) for worker in ground.fleet.alive]
-
-    def failures() -> list[Event]:
-        return [
-            event
-            for worker, mark in marks
-            for event in worker.log.events("handler_failed", mark)
-            if HandlerFault.__name__ in event.get("error", "")
-        ]
-
+    failures = ground.failures(HandlerFault)
     file = failing_file(ground.var)
     began = time.time()
     file.write_text(str(planned.rate))
@@ -78,13 +73,7 @@ async def handlers_fail(planned: Planned, ground: Ground) -> Happened:
             await until(failures, "a handler fails", within=MEETS_WITHIN)
     finally:
         file.unlink()
-    seconds, met = time.time() - began, failures()
-    later = sum(event.get("decision") == "Later" for event in met)
-    confirmed = (
-        f"{len(met)} failures of {len({event['handler'] for event in met})} handlers"
-        f" in {seconds:.1f} s, {later} put off"
-    )
-    return happened(planned, "handlers", began, confirmed)
+    return happened(planned, "handlers", began, told_of_failures(failures(), began))
 
 
 async def _cut_off(

@@ -12,15 +12,19 @@ from pathlib import Path
 from chaos.brokers import Brokers
 from chaos.errors import ChaosFailed
 from chaos.fleet import Fleet, Worker
+from chaos.kinds import Planned
 from chaos.network import Network
 from chaos.records import Happened
-from chaos.schedule import Planned
 from chaos.waiting import until
+from chaos.worker_log import Event
 from streams.layout import Layout
+from streams.local import Stack
 
 #: Bounds, in seconds. They tell a hang from slowness, no more: the checker judges stalls.
 OPEN_WITHIN = 120.0
 HEALS_WITHIN = 180.0
+#: How long a fault may wait for somebody that it hits.
+MEETS_WITHIN = 40.0
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Ground:
     fleet: Fleet
     brokers: Brokers
     network: Network
+    stack: Stack
     begin_notes: Callable[[], None]
 
     def worker(self, planned: Planned) -> Worker:
@@ -49,6 +54,20 @@ class Ground:
             within=HEALS_WITHIN,
         )
         await self.brokers.until_in_sync(within=HEALS_WITHIN)
+
+    def failures(self, error: type[Exception]) -> Callable[[], list[Event]]:
+        """Asks for the attempts that have failed with this error from now on, in workers that live now."""
+        marks = [(worker, worker.log.mark()) for worker in self.fleet.alive]
+
+        def failed() -> list[Event]:
+            return [
+                event
+                for worker, mark in marks
+                for event in worker.log.events("handler_failed", mark)
+                if event.get("error", "").startswith(f"{error.__name__}:")
+            ]
+
+        return failed
 
     async def until_open(self, worker: Worker) -> None:
         """Wait until a worker has lanes and all of them are open. Raises ChaosFailed."""
@@ -84,6 +103,13 @@ def happened(planned: Planned, target: str, began: float, confirmed: str, *, hea
     """The record of a fault that has just healed, or that never does."""
     ended = time.time() if heals else None
     return Happened(kind=planned.kind, target=target, began=began, ended=ended, confirmed=confirmed)
+
+
+def told_of_failures(met: Collection[Event], began: float) -> str:
+    """What confirms a fault that lets handlers fail."""
+    handlers = {event["handler"] for event in met}
+    later = sum(event.get("decision") == "Later" for event in met)
+    return f"{len(met)} failures of {len(handlers)} handlers in {time.time() - began:.1f} s, {later} put off"
 
 
 def named(lanes: Collection[int]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from chaos.faults import brokers, edges, workers
+from chaos.faults import brokers, edges, object_store, workers
 from chaos.faults.ground import Ground
+from chaos.kinds import Kind, Planned
 from chaos.records import Happened
-from chaos.schedule import Kind, Planned
 
 _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.KILL_WORKER: workers.kill_worker,
@@ -29,6 +29,9 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.GATEWAY_SLOW: edges.gateway_slow,
     Kind.GATEWAY_LOSES_ANSWERS: edges.gateway_loses_answers,
     Kind.HANDLERS_FAIL: edges.handlers_fail,
+    Kind.S3_DOWN: object_store.s3_down,
+    Kind.S3_CUT: object_store.s3_cut,
+    Kind.S3_SLOW: object_store.s3_slow,
 }
 
 

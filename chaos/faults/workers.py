@@ -12,9 +12,9 @@ from chaos.arming import arm, log_of, script_of
 from chaos.errors import ChaosFailed
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.fleet import Worker, worker_name
+from chaos.kinds import RECOVERING, After, Planned
 from chaos.notes import VERSION, NoteMade
 from chaos.records import KILLED_TWICE, Happened
-from chaos.schedule import RECOVERING, After, Planned
 from chaos.waiting import until
 
 _HANDLED_WITHIN = 60.0

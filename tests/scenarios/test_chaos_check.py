@@ -15,18 +15,22 @@ from typing import Any
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
 
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import Report, check
 from chaos.commits import CommitWatch
+from chaos.controls.stage import send_poison
 from chaos.evidence import gather
 from chaos.findings import findings
 from chaos.records import COMMITS, RUN, Commits, Ended, Run
 from demo.evidence import quiet
 from demo.load import place_orders, receive_stock
 from demo.purchases import purchases
+from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
+from streams.layout import dead_letter_topic
 from streams.local import declared, local_stack
 from streams.ports import TP, Outgoing, Write
 from streams.runtime.client import TopicReader
@@ -43,6 +47,7 @@ TABLES = "every table as its changelog has it"
 MONEY = "captured - refunded = value of confirmed orders"
 STOCK = "received = on hand + shipped"
 POSITIONS = "no position above an unhandled message"
+LETTERS = "every poisonous record a dead letter once, and nothing else"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +81,7 @@ def run(world: World) -> Run:
         load=load,
         faults=[],
         workers=[ended],
+        poison_every=POISON_EVERY,
     )
     (world.var / RUN).write_bytes(msgspec.json.encode(run))
     (world.var / COMMITS).write_bytes(msgspec.json.encode(commits))
@@ -89,6 +95,7 @@ async def _load(bootstrap: str) -> tuple[tuple[float, float], Commits]:
         await receive_stock(bootstrap, APP)
         began = time.time()
         await place_orders(bootstrap, purchases(ORDERS), lambda: None)
+        await send_poison(bootstrap, purchases(ORDERS), POISON_EVERY)
         assert await quiet(bootstrap, APP, within=60) == {}
         return (began, time.time()), watch.commits()
     finally:
@@ -258,6 +265,29 @@ def test_a_settlement_sent_twice_is_found(world: World, run: Run) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderConfirmed.TOPIC)[0])
     assert looked_at(world.var) - before == {SETTLED, MONEY, ONCE, LED}
+
+
+def test_a_dead_letter_that_is_there_twice_or_not_at_all_is_found(world: World, run: Run) -> None:
+    topic = dead_letter_topic(OrderPlaced.TOPIC)
+
+    def said() -> str:
+        report = asyncio.run(check(world.var))
+        return next(finding.says for finding in report.findings if finding.name == LETTERS)
+
+    async def delete_all() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=run.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=-1)})
+        finally:
+            await admin.close()
+
+    letters = records(run.bootstrap, topic)
+    assert len(letters) == ORDERS // POISON_EVERY
+    append(run.bootstrap, letters[0])
+    assert "1 dead letters more than once" in said()
+    asyncio.run(delete_all())
+    assert f"{len(letters)} poisonous records without dead letters" in said()
 
 
 def test_a_record_appended_to_a_changelog_is_found(world: World, run: Run) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import count
 
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import (
+    DocumentsPacked,
     LineRefused,
     LineReleased,
     LineReserved,
     OrderCancelled,
     OrderConfirmed,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -31,18 +33,38 @@ from agents.messages import (
 from chaos.consequences import Sent
 from chaos.evidence import Evidence
 from chaos.findings import HANDLERS
+from chaos.letters import content_of, letter
+from chaos.objects import referred_in
+from chaos.origins import Origin
+from chaos.payloads import LARGEST
 from chaos.rebuilt import Compared, Place, Rebuilt
 from chaos.records import Commits, Ended, Happened, Run
+from chaos.retried import retried
 from demo import evidence as books
-from demo.purchases import SHORT, SOLD_OUT, Outcome, order, outcome, purchases, receipts, units_by_sku
+from demo.purchases import (
+    SHORT,
+    SOLD_OUT,
+    Outcome,
+    attachments,
+    order,
+    outcome,
+    purchases,
+    receipts,
+    units_by_sku,
+)
+from demo.trouble import POISON_EVERY, Poison, poison
 from streams.changes import INBOX, Change, pack_ids
+from streams.claim_check import claim_of, with_claim
+from streams.dead_letters import dead_letter
 from streams.layout import partition_of
+from streams.letter_rows import encode_letter, key_of, new_letter
 from streams.message import Message
 from streams.ports import TP, Headers
 from tables.stock import StockLevel
 
-BOUGHT = purchases(60)
+BOUGHT = purchases(80)
 PARTITIONS, LANES = 4, 2
+ATTACHED = 0.1
 BEGAN = 1_000.0
 SCARCE = {*SHORT, *SOLD_OUT}
 
@@ -67,6 +89,7 @@ class Post:
     messages: list[Sent] = field(default_factory=list)
     compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
     ends: Counter[TP] = field(default_factory=Counter)
+    poison: list[Written] = field(default_factory=list)
     _ids: count[int] = field(default_factory=count)
 
     def send(self, kind: type[Message], key: str, cause: Sent | None = None, name: str = "") -> Sent:
@@ -88,8 +111,20 @@ class Post:
             self.send(StockReleased, order_id, released[-1])
             self.compensations[StockReleased.TOPIC, order_id] += 1
 
-    def settle(self, order_id: str, skus: list[str], wanted: Outcome) -> None:
+    def spoil(self, poison: Poison) -> None:
+        key, value, headers = poison.record
+        tp = TP(poison.topic, partition_of(key or b"", PARTITIONS))
+        self.poison.append(Written(*tp, self.ends[tp], key, value, headers=headers))
+        self.ends[tp] += 1
+
+    def pack(self, order_id: str, placed: Sent) -> None:
+        documented = self.send(OrderDocumented, order_id, placed)
+        self.send(DocumentsPacked, order_id, documented)
+
+    def settle(self, order_id: str, skus: list[str], wanted: Outcome, *, with_files: bool) -> None:
         placed = self.send(OrderPlaced, order_id, name=f"placed-{order_id}")
+        if with_files:
+            self.pack(order_id, placed)
         asked = [self.send(ReserveLine, sku, placed) for sku in skus]
         answers = [self.send(LineRefused if a.key in SCARCE else LineReserved, order_id, a) for a in asked]
         if wanted is Outcome.OUT_OF_STOCK:
@@ -133,6 +168,9 @@ def good_books() -> books.Evidence:
                 )
                 found.ledger.append(refunded)
     found.shipped = units_by_sku(order(p) for p in BOUGHT if outcome(p) is Outcome.CONFIRMED)
+    for purchase in BOUGHT:
+        if files := attachments(purchase, ATTACHED, LARGEST):
+            found.packed[purchase.order_id] = [(each.name, sha256(each.data).hexdigest()) for each in files]
     for receipt in receipts():
         shipped = found.shipped[receipt.sku]
         found.received[receipt.sku] = receipt.units
@@ -163,6 +201,9 @@ def good_run() -> Run:
         load=(BEGAN, BEGAN + 60),
         faults=[kill],
         workers=ended,
+        s3="http://s3",
+        attached=ATTACHED,
+        poison_every=POISON_EVERY,
     )
 
 
@@ -173,7 +214,10 @@ def good() -> Evidence:
         post.send(StockReceived, receipt.sku, name=f"stock-{receipt.sku}")
     for purchase in BOUGHT:
         skus = [line.sku for line in order(purchase).lines]
-        post.settle(purchase.order_id, skus, outcome(purchase))
+        files = attachments(purchase, ATTACHED, LARGEST)
+        post.settle(purchase.order_id, skus, outcome(purchase), with_files=bool(files))
+        if (spoiled := poison(purchase)) is not None:
+            post.spoil(spoiled)
     steady = [BEGAN + tenth / 10 for tenth in range(600)]
     evidence = Evidence(
         good_run(),
@@ -194,7 +238,62 @@ def good() -> Evidence:
     for message in post.messages:
         for handler in HANDLERS.get(message.topic, ()):
             remember(evidence, message, handler)
+    for record in post.poison:
+        bury(evidence, record, spoiled_how(record))
+    for message in post.messages:
+        if message.topic == OrderDocumented.TOPIC:
+            refer(evidence, message)
+    put_off(evidence, [each for each in post.messages if each.topic == ReserveLine.TOPIC][-1])
     return evidence
+
+
+def spoiled_how(record: Written) -> str:
+    """The error that a poisonous record calls for."""
+    return next(
+        each.error for each in map(poison, BOUGHT) if each is not None and each.record.value == record.value
+    )
+
+
+def bury(evidence: Evidence, record: Written, error: str, handler: str = "") -> None:
+    """A record is poison, with a dead letter and a row."""
+    origin = Origin(record.topic, record.partition, record.offset)
+    evidence.poison[origin] = content_of(record)
+    why = type(error, (Exception,), {})("spoiled")
+    key, value, headers = dead_letter(record, why, group="app", handler=handler, now=BEGAN, limit=10**6)
+    dead = Written(f"{record.topic}.dlq", 0, len(evidence.letters), key, value, headers=headers)
+    evidence.letters.append(letter(dead))
+    row = new_letter(record, why, handler=handler, attempts=1, now_ms=int(BEGAN * 1000), limit=10**6)
+    changelog = Written(
+        "app-dead_letters-changelog", record.partition, 0, key_of(row), encode_letter(row, 10**6)
+    )
+    evidence.rebuilt.add("dead_letters", changelog)
+
+
+def refer(evidence: Evidence, message: Sent) -> None:
+    """A message has its payload in the object store, and a row names it."""
+    claim = claim_of("bucket", message.topic, message.message_id, b"payload")
+    record = Written(*message[:3], message.key.encode(), b"", headers=with_claim([], claim))
+    referred = referred_in(record)
+    assert referred is not None
+    evidence.referred.setdefault(*referred)
+    evidence.objects[claim.name] = claim.size
+    named = Written("app-claims-changelog", message.partition, 0, claim.name.encode(), bytes(8))
+    evidence.rebuilt.add("claims", named)
+
+
+def put_off(evidence: Evidence, message: Sent, *tiers: int) -> None:
+    """A message has waited in these retry tiers, of the first two unless given."""
+    for tier in tiers or (1, 2):
+        headers = {
+            "ce_id": message.message_id,
+            "retry-handler": "inventory.reserve",
+            "retry-attempt": f"{tier + 2}",
+            "retry-source-partition": f"{message.partition}",
+            "retry-source-offset": f"{message.offset}",
+        }
+        said = [(name, text.encode()) for name, text in headers.items()]
+        hop = Written(f"{message.topic}.retry-{tier}", 0, 0, message.key.encode(), b"", headers=said)
+        evidence.retried.append(retried(hop))
 
 
 def remember(evidence: Evidence, message: Sent, handler: str) -> None:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from good_run import BOUGHT, good
+from good_run import ATTACHED, BOUGHT, good
 
 from chaos.consequences import Consequences, Sent, consequences
-from demo.purchases import Outcome, order, outcome
+from chaos.payloads import LARGEST
+from demo.purchases import Outcome, Purchase, attachments, order, outcome
 
+FILES = {each.order_id for each in BOUGHT if attachments(each, ATTACHED, LARGEST)}
 SKUS = {each.order_id: {line.sku for line in each.lines} for each in map(order, BOUGHT)}
 MESSAGES = good().messages
 
 
 def messages_of(wanted: Outcome) -> list[Sent]:
     """All that came of the largest order with this outcome."""
-    purchase = max((p for p in BOUGHT if outcome(p) is wanted), key=lambda p: len(SKUS[p.order_id]))
+    return messages_about(
+        max((p for p in BOUGHT if outcome(p) is wanted), key=lambda p: len(SKUS[p.order_id]))
+    )
+
+
+def messages_about(purchase: Purchase) -> list[Sent]:
     found: list[Sent] = []
     ids = {f"placed-{purchase.order_id}"}
     for each in MESSAGES:  # causes come before what they cause
@@ -27,13 +34,20 @@ def messages_of(wanted: Outcome) -> list[Sent]:
 
 
 def is_green(messages: Sequence[Sent]) -> bool:
-    found: Consequences = consequences(messages, SKUS)
+    found: Consequences = consequences(messages, SKUS, FILES)
     return not (found.lacking or found.too_many or found.without_cause)
 
 
 @pytest.mark.parametrize("wanted", Outcome)
 def test_an_order_is_green_and_red_without_any_of_its_messages(wanted: Outcome) -> None:
     messages = messages_of(wanted)
+    assert is_green(messages)
+    for lost in messages:
+        assert not is_green([each for each in messages if each is not lost]), lost
+
+
+def test_so_it_is_with_an_order_that_came_with_files() -> None:
+    messages = messages_about(next(each for each in BOUGHT if each.order_id in FILES))
     assert is_green(messages)
     for lost in messages:
         assert not is_green([each for each in messages if each is not lost]), lost

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
-from good_run import BEGAN, BOUGHT, LANES, PARTITIONS, Written, good
+from good_run import BEGAN, BOUGHT, LANES, PARTITIONS, Written, bury, good, put_off
 
 from agents.messages import (
+    DocumentsPacked,
     LineRefused,
     LineReleased,
     LineReserved,
     OrderConfirmed,
+    OrderDocumented,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -31,6 +34,7 @@ from chaos.findings import findings
 from chaos.rebuilt import Compared, Place
 from chaos.records import Ended
 from demo.purchases import Outcome, outcome
+from streams.changes import WAITING
 from streams.message import Message
 from streams.ports import TP
 
@@ -42,6 +46,10 @@ POSITIONS = "no position above an unhandled message"
 OPEN = "no transaction open"
 WORKERS = "no worker hung or died by itself"
 FAULTS = "every fault happened"
+LETTERS = "every poisonous record a dead letter once, and nothing else"
+RETRIES = "every retry of a message that came to its end once"
+FILES = "every file came out as it was put in"
+OBJECTS = "every object there that a message refers to"
 STALLS = "no stall over its limit"
 NOT_LOOKED_AT = "all else"
 
@@ -175,6 +183,108 @@ def stand_still(evidence: Evidence) -> None:
     evidence.commits.seen[1] = [time for time in evidence.commits.seen[1] if not 30 < time - BEGAN < 41]
 
 
+def lose_a_letter(evidence: Evidence) -> None:
+    evidence.letters.pop()
+
+
+def double_a_letter(evidence: Evidence) -> None:
+    evidence.letters.append(evidence.letters[0])
+
+
+def letter_with(**changes: Any) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        evidence.letters[0] = evidence.letters[0]._replace(**changes)
+
+    return spoil
+
+
+def bury_an_order(evidence: Evidence) -> None:
+    """A message that was put off too often, say."""
+    placed = a(OrderPlaced, evidence)
+    record = Written(*placed[:3], placed.key.encode(), b"an order")
+    bury(evidence, record, "BlobsUnavailable", "orders.open")
+    evidence.poison.popitem()
+
+
+def dead_letter_rows(evidence: Evidence) -> dict[bytes, bytes]:
+    return next(lane["dead_letters"] for lane in evidence.rebuilt.tables.values() if lane["dead_letters"])
+
+
+def lose_its_row(evidence: Evidence) -> None:
+    dead_letter_rows(evidence).clear()
+
+
+def double_its_row(evidence: Evidence) -> None:
+    rows = dead_letter_rows(evidence)
+    rows[b"another key"] = next(iter(rows.values()))
+
+
+def another_row(evidence: Evidence) -> None:
+    rows = dead_letter_rows(evidence)
+    key, value = rows.popitem()
+    rows[key] = value.replace(b"Undecodable", b"KeyMismatch")
+
+
+def poison_that_nobody_planned(evidence: Evidence) -> None:
+    bury(evidence, Written("orders.order.placed.v1", 0, 99_999, b"k", b"v"), "Undecodable")
+
+
+def poison_that_never_came(evidence: Evidence) -> None:
+    evidence.poison.clear()
+    evidence.letters.clear()
+    dead_letter_rows(evidence).clear()
+
+
+def a_retry_of_nothing(evidence: Evidence) -> None:
+    put_off(evidence, a(PaymentCaptured, evidence)._replace(offset=99_999), 1)
+
+
+def a_retry_of_another_message(evidence: Evidence) -> None:
+    put_off(evidence, a(PaymentCaptured, evidence)._replace(message_id="another"), 1)
+
+
+def put_off_twice(evidence: Evidence) -> None:
+    evidence.retried.append(evidence.retried[0])
+
+
+def skip_a_tier(evidence: Evidence) -> None:
+    put_off(evidence, a(PaymentCaptured, evidence), 1, 3)
+
+
+def answer_of_the_retried(evidence: Evidence) -> Sent:
+    return next(each for each in evidence.messages if each.cause == evidence.retried[0].message_id)
+
+
+def retry_in_vain(evidence: Evidence) -> None:
+    evidence.messages.remove(answer_of_the_retried(evidence))
+
+
+def retry_too_well(evidence: Evidence) -> None:
+    again = answer_of_the_retried(evidence)._replace(message_id="again", offset=9_999)
+    evidence.messages.append(again)
+
+
+def lose_an_object(evidence: Evidence) -> None:
+    evidence.objects.popitem()
+
+
+def cut_an_object_short(evidence: Evidence) -> None:
+    evidence.objects[next(iter(evidence.objects))] -= 1
+
+
+def forget_an_object(evidence: Evidence) -> None:
+    next(lane["claims"] for lane in evidence.rebuilt.tables.values() if lane["claims"]).popitem()
+
+
+def packed(change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]]) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        assert evidence.books is not None
+        order_id, files = evidence.books.packed.popitem()
+        evidence.books.packed[order_id] = change(files)
+
+    return spoil
+
+
 def test_it_passes_when_all_is_right() -> None:
     assert {outcome(purchase) for purchase in BOUGHT} == set(Outcome)
     assert red(good()) == set()
@@ -229,6 +339,31 @@ def test_it_passes_when_all_is_right() -> None:
         pytest.param(ended(exit_code=1), {WORKERS}, id="a worker ended with an error"),
         pytest.param(unconfirmed, {FAULTS}, id="a fault that was not seen"),
         pytest.param(stand_still, {STALLS}, id="a stall"),
+        pytest.param(lose_a_letter, {LETTERS}, id="a dead letter is lost"),
+        pytest.param(double_a_letter, {LETTERS}, id="a dead letter is there twice"),
+        pytest.param(letter_with(content=b"other"), {LETTERS}, id="a dead letter was altered"),
+        pytest.param(letter_with(error="KeyMismatch"), {LETTERS}, id="given up for another reason"),
+        pytest.param(letter_with(handler="orders.open"), {LETTERS}, id="given up by a handler"),
+        pytest.param(bury_an_order, {LETTERS}, id="an order is a dead letter"),
+        pytest.param(lose_its_row, {LETTERS}, id="a dead letter has no row"),
+        pytest.param(double_its_row, {LETTERS}, id="a dead letter has two rows"),
+        pytest.param(another_row, {LETTERS}, id="a dead letter's row says otherwise"),
+        pytest.param(poison_that_nobody_planned, {LETTERS}, id="poison that nobody planned"),
+        pytest.param(poison_that_never_came, {LETTERS}, id="poison that never came"),
+        pytest.param(a_retry_of_nothing, {RETRIES}, id="a retry of nothing"),
+        pytest.param(a_retry_of_another_message, {RETRIES}, id="a retry of another message"),
+        pytest.param(put_off_twice, {RETRIES}, id="put off twice after one attempt"),
+        pytest.param(skip_a_tier, {RETRIES}, id="a retry tier is skipped"),
+        pytest.param(retry_in_vain, {LED, RETRIES}, id="a retry without effect"),
+        pytest.param(retry_too_well, {LED, RETRIES}, id="a retry with two effects"),
+        pytest.param(lose_an_object, {OBJECTS}, id="an object is missing"),
+        pytest.param(cut_an_object_short, {OBJECTS}, id="an object is too short"),
+        pytest.param(forget_an_object, {OBJECTS}, id="an object that no row names"),
+        pytest.param(packed(lambda files: []), {FILES}, id="a file is lost"),
+        pytest.param(packed(lambda files: files * 2), {FILES}, id="a file is there twice"),
+        pytest.param(packed(lambda files: [("x", "y")]), {FILES}, id="another file"),
+        pytest.param(lose(OrderDocumented), {LED}, id="files that nobody was told of"),
+        pytest.param(lose(DocumentsPacked), {LED}, id="files that were not packed"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
@@ -250,6 +385,24 @@ def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
 def test_it_stays_green(change: Spoil) -> None:
     evidence = good()
     change(evidence)
+    assert red(evidence) == set()
+
+
+def test_a_retry_that_still_waits_needs_no_effect_yet() -> None:
+    evidence = good()
+    retry_in_vain(evidence)
+    hop = evidence.retried[0]
+    name = WAITING + hop.handler.encode() + b"\0any"
+    row = msgspec.msgpack.encode(list(hop.origin))
+    evidence.rebuilt.add("lane", Written("app-lane-changelog", hop.origin.partition, 0, name, row))
+    assert red(evidence) == {LED}
+
+
+def test_where_no_poison_was_sent_any_dead_letter_is_red() -> None:
+    evidence = good()
+    evidence.run = msgspec.structs.replace(evidence.run, poison_every=0)
+    assert red(evidence) == {LETTERS}
+    poison_that_never_came(evidence)
     assert red(evidence) == set()
 
 

@@ -20,9 +20,14 @@ def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
         "chaos.consequences",
         "chaos.evidence",
         "chaos.findings",
+        "chaos.letters",
         "chaos.noted",
+        "chaos.objects",
+        "chaos.origins",
+        "chaos.payloads",
         "chaos.rebuilt",
         "chaos.records",
+        "chaos.retried",
         "chaos.stalls",
         "chaos.stores",
     }
@@ -31,10 +36,14 @@ def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
 def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     """It states names of its own; a handler or topic that is renamed must not leave it looking at nothing."""
     from agents.choreographies import stock_first
+    from chaos import letters, retried
     from chaos.consequences import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
     from chaos.findings import HANDLERS
     from chaos.noted import TABLE
     from chaos.notes import NOTES, NoteMade, with_notes
+    from streams.changes import DEAD_LETTERS
+    from streams.changes import MESSAGES as MESSAGES_THAT_WAIT
+    from streams.layout import dead_letter_topic, retry_topic
 
     assert {kind.TOPIC for kind in MESSAGES} == set(stock_first.messages())
     covered = {topic: route for topic, route in with_notes.routes.items() if with_notes.uses_inbox(topic)}
@@ -42,3 +51,8 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     assert named == dict(HANDLERS)
     assert set(named) == OUTSIDE_TOPICS
     assert (NoteMade.TOPIC, NOTES.name) == (NOTES_TOPIC, TABLE)
+    assert (dead_letter_topic("any"), retry_topic("any", 2)) == (
+        f"any{letters.SUFFIX}",
+        f"any{retried.MARK}2",
+    )
+    assert (DEAD_LETTERS, MESSAGES_THAT_WAIT) == (letters.TABLE, retried.WAITING)

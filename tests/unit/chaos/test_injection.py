@@ -10,8 +10,8 @@ import pytest
 
 from chaos.errors import ChaosFailed
 from chaos.injection import Injection
+from chaos.kinds import Kind, Planned
 from chaos.records import Happened
-from chaos.schedule import Kind, Planned
 
 BOUND = 10.0
 

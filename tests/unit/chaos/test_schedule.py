@@ -8,21 +8,13 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.schedule import (
-    BROKERS,
-    FIRST_AFTER,
-    LAST_HEALS,
-    POINTS,
-    SLOTS,
-    WORKERS,
-    After,
-    Kind,
-    Planned,
-    schedule,
-)
+from chaos.kinds import BROKERS, COSTS_ATTEMPTS, POINTS, SLOTS, WORKERS, After, Kind, Planned
+from chaos.schedule import FIRST_AFTER, LAST_HEALS, LONGEST_DELAY, schedule
 from chaos.stalls import AFTER, BEFORE
+from streams.s3 import S3Options
 
 SHORT, LONG = 150.0, 1800.0
+S3_TIMEOUT = S3Options("any").read_timeout
 OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
 seeds = st.integers(min_value=0, max_value=2**32)
 lengths = st.sampled_from([30.0, 90.0, SHORT, 400.0])
@@ -105,6 +97,26 @@ def test_a_gateway_is_never_away_for_longer_than_a_handler_is_patient(seed: int,
     for fault in schedule(seed, seconds):
         if fault.kind is Kind.GATEWAY_DOWN:
             assert 0 < fault.seconds <= 8
+
+
+@given(seeds, lengths)
+def test_the_object_store_is_cut_off_no_longer_than_retries_last_or_down_for_longer_than_its_clients_wait(
+    seed: int, seconds: float
+) -> None:
+    for fault in schedule(seed, seconds):
+        if fault.kind is Kind.S3_CUT:
+            assert 0 < fault.seconds <= 8
+        if fault.kind is Kind.S3_DOWN:
+            assert S3_TIMEOUT < fault.seconds < 2 * S3_TIMEOUT
+
+
+@given(seeds, lengths)
+def test_a_message_that_waits_for_its_last_attempt_after_one_fault_does_not_meet_the_next(
+    seed: int, seconds: float
+) -> None:
+    for scene, following in pairwise(scenes(schedule(seed, seconds))):
+        if all(any(fault.kind in COSTS_ATTEMPTS for fault in each) for each in (scene, following)):
+            assert following[0].calm > LONGEST_DELAY
 
 
 @given(seeds, lengths)

@@ -1,0 +1,148 @@
+"""The kinds of faults, what is to be said of each, and about how long each takes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+WORKERS = 3
+#: Slots that the schedule uses: a fourth worker may be added.
+SLOTS = 4
+BROKERS = 3
+RECOVERING = "recovering"
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
+
+
+class Kind(StrEnum):
+    """What is done."""
+
+    KILL_WORKER = "kill_worker"
+    KILL_AT_POINT = "kill_at_point"
+    FREEZE_WORKER = "freeze_worker"
+    FREEZE_AT_POINT = "freeze_at_point"
+    KILL_BROKER = "kill_broker"
+    RESTART_BROKER = "restart_broker"
+    PAUSE_BROKER = "pause_broker"
+    KILL_COORDINATOR = "kill_coordinator"
+    ROLLING_RESTART = "rolling_restart"
+    ROLLING_DEPLOY = "rolling_deploy"
+    ADD_WORKER = "add_worker"
+    REMOVE_WORKER = "remove_worker"
+    NETWORK_CUT = "network_cut"
+    NETWORK_BLACKHOLE = "network_blackhole"
+    NETWORK_DELAY = "network_delay"
+    GATEWAY_DOWN = "gateway_down"
+    GATEWAY_SLOW = "gateway_slow"
+    GATEWAY_LOSES_ANSWERS = "gateway_loses_answers"
+    HANDLERS_FAIL = "handlers_fail"
+    S3_DOWN = "s3_down"
+    S3_CUT = "s3_cut"
+    S3_SLOW = "s3_slow"
+
+
+class After(StrEnum):
+    """What follows the end of a killed worker."""
+
+    SAME = "the same directory"
+    EMPTIED = "an emptied directory"
+    NEVER = "never"
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault to come.
+
+    Attributes:
+        at: seconds after the load has begun, at the earliest: a fault that does not stand `beside` the one
+            before waits until that one has healed.
+        calm: how long nothing happens before it, in seconds, so that the fault before can be judged alone.
+        beside: it begins while the fault before is under way.
+        slot: the worker it hits or makes.
+        broker: the broker it hits.
+        lane: the lane whose transactions' coordinator it hits; None: the group's.
+        after: what follows a kill.
+        point: where in the commit protocol the worker ends or freezes, at its `nth` reach.
+        seconds: how long it lasts, where that is ours to say.
+        delay: by how much the network, the gateway or the object store is slower, in seconds.
+        rate: how often a handler fails, from 0 to 1.
+    """
+
+    at: float
+    kind: Kind
+    calm: float = 0.0
+    beside: bool = False
+    slot: int | None = None
+    broker: int | None = None
+    lane: int | None = None
+    after: After = After.SAME
+    point: str = ""
+    nth: int = 0
+    seconds: float = 0.0
+    delay: float = 0.0
+    rate: float = 0.0
+
+
+OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
+OF_EDGES = {
+    Kind.NETWORK_DELAY,
+    Kind.GATEWAY_DOWN,
+    Kind.GATEWAY_SLOW,
+    Kind.GATEWAY_LOSES_ANSWERS,
+    Kind.HANDLERS_FAIL,
+    Kind.S3_DOWN,
+    Kind.S3_CUT,
+    Kind.S3_SLOW,
+}
+#: These let handlers fail, which costs messages attempts.
+COSTS_ATTEMPTS = {
+    Kind.GATEWAY_DOWN,
+    Kind.GATEWAY_LOSES_ANSWERS,
+    Kind.HANDLERS_FAIL,
+    Kind.S3_DOWN,
+    Kind.S3_CUT,
+}
+OF_WORKERS = set(Kind) - OF_BROKERS - OF_EDGES
+
+#: About how long each takes until it has healed, in seconds: what the deck is dealt by.
+TAKES = {
+    Kind.KILL_WORKER: 9,
+    Kind.KILL_AT_POINT: 11,
+    Kind.FREEZE_WORKER: 17,
+    Kind.FREEZE_AT_POINT: 19,
+    Kind.KILL_BROKER: 14,
+    Kind.RESTART_BROKER: 12,
+    Kind.PAUSE_BROKER: 25,
+    Kind.KILL_COORDINATOR: 14,
+    Kind.ROLLING_RESTART: 16,
+    Kind.ROLLING_DEPLOY: 18,
+    Kind.ADD_WORKER: 6,
+    Kind.REMOVE_WORKER: 10,
+    Kind.NETWORK_CUT: 16,
+    Kind.NETWORK_BLACKHOLE: 16,
+    Kind.NETWORK_DELAY: 9,
+    Kind.GATEWAY_DOWN: 9,
+    Kind.GATEWAY_SLOW: 9,
+    Kind.GATEWAY_LOSES_ANSWERS: 9,
+    Kind.HANDLERS_FAIL: 9,
+    Kind.S3_DOWN: 16,
+    Kind.S3_CUT: 9,
+    Kind.S3_SLOW: 9,
+}
+LASTS: dict[Kind, tuple[float, float]] = {
+    Kind.FREEZE_WORKER: (9.0, 12.0),
+    Kind.FREEZE_AT_POINT: (9.0, 12.0),
+    Kind.PAUSE_BROKER: (20.0, 20.0),
+    Kind.NETWORK_CUT: (9.0, 12.0),
+    Kind.NETWORK_BLACKHOLE: (9.0, 12.0),
+    Kind.NETWORK_DELAY: (6.0, 10.0),
+    Kind.GATEWAY_DOWN: (4.0, 8.0),
+    Kind.GATEWAY_SLOW: (5.0, 8.0),
+    Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
+    Kind.HANDLERS_FAIL: (4.0, 8.0),
+    Kind.S3_DOWN: (12.0, 14.0),  # its clients give an answer up after 10 s
+    Kind.S3_CUT: (4.0, 8.0),
+    Kind.S3_SLOW: (5.0, 8.0),
+}
+#: How often handlers fail while they do.
+RATES = {Kind.HANDLERS_FAIL: (0.05, 0.3)}
+DELAYS = {Kind.NETWORK_DELAY: (0.05, 0.2), Kind.GATEWAY_SLOW: (0.2, 0.6), Kind.S3_SLOW: (0.2, 0.6)}

@@ -1,0 +1,118 @@
+"""Faults of a real object store: whoever needs it fails or waits for as long as they last, and not after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chaos.errors import ChaosFailed
+from chaos.faults.ground import Ground
+from chaos.faults.perform import perform
+from chaos.kinds import Kind, Planned
+from chaos.network import S3, Network
+from chaos.waiting import until
+from chaos.worker_log import WorkerLog
+from streams.errors import BlobsUnavailable
+from streams.local import Stack, local_stack
+from streams.s3 import S3Blobs, S3Options
+from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
+
+NAME = "worker-0"
+WITHIN = 20.0
+
+
+@dataclass
+class Worker:
+    """Writes an object again and again, and logs as a lane does when it cannot."""
+
+    blobs: S3Blobs
+    path: Path
+    log: WorkerLog
+    written: int = 0
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.blobs.put("events/any", b"data", "text/plain")
+            except BlobsUnavailable as error:
+                failed = {"event": "handler_failed", "handler": "svc.h", "decision": "TryAgain"}
+                with self.path.open("a") as file:
+                    file.write(json.dumps({**failed, "error": f"{type(error).__name__}: {error}"}) + "\n")
+            else:
+                self.written += 1
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with local_stack(tmp_path_factory.mktemp("s3"), brokers=0, buckets=[LOCAL_BUCKET]) as stack:
+        yield stack
+
+
+@asynccontextmanager
+async def at_work(stack: Stack, var: Path) -> AsyncIterator[tuple[Worker, Ground]]:
+    """A worker that reaches the object store through the proxy, and that its fleet knows of."""
+    path = var / "log"
+    path.touch()
+    with Network(stack, [NAME]) as network:
+        options = S3Options(LOCAL_BUCKET, network.s3(NAME), *LOCAL_KEYS)
+        blobs = S3Blobs(replace(options, read_timeout=0.3, connect_timeout=0.3))
+        worker = Worker(blobs, path, WorkerLog(path))
+        fleet = cast("Any", SimpleNamespace(alive=[worker]))
+        nothing = cast("Any", None)
+        working = asyncio.create_task(worker.run())
+        try:
+            await writes(worker)
+            yield worker, Ground(var, nothing, fleet, nothing, network, stack, nothing)
+        finally:
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            await blobs.close()
+
+
+async def writes(worker: Worker) -> None:
+    before = worker.written
+    await until(lambda: worker.written > before, "an object is written", within=WITHIN)
+
+
+@pytest.mark.parametrize("kind", [Kind.S3_DOWN, Kind.S3_CUT])
+async def test_an_outage_is_confirmed_by_handlers_that_fail_and_heals(
+    stack: Stack, tmp_path: Path, kind: Kind
+) -> None:
+    async with at_work(stack, tmp_path) as (worker, ground):
+        happened = await perform(Planned(at=0.0, kind=kind, seconds=0.5), ground)
+        assert "failures of 1 handlers" in happened.confirmed
+        assert (happened.kind, happened.target) == (kind, S3)
+        assert happened.ended is not None
+        assert happened.ended - happened.began >= 0.5
+        assert len(worker.log.events("handler_failed")) > 0
+        await writes(worker)
+
+
+async def test_a_slow_object_store_lets_nobody_fail(stack: Stack, tmp_path: Path) -> None:
+    async with at_work(stack, tmp_path) as (worker, ground):
+        happened = await perform(Planned(at=0.0, kind=Kind.S3_SLOW, seconds=0.5, delay=0.1), ground)
+        assert "chunks delayed by 50 ms" in happened.confirmed
+        await writes(worker)
+        assert worker.log.events("handler_failed") == []
+
+
+@pytest.mark.parametrize("kind", [Kind.S3_DOWN, Kind.S3_CUT])
+async def test_an_outage_that_nobody_notices_did_not_happen_and_is_over_all_the_same(
+    stack: Stack, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.faults.object_store.MEETS_WITHIN", 0.2)
+    async with at_work(stack, tmp_path) as (worker, ground):
+        worker.log = WorkerLog(tmp_path / "another")
+        worker.log.path.touch()
+        with pytest.raises(ChaosFailed, match=f"a handler fails for {kind}"):
+            await perform(Planned(at=0.0, kind=kind, seconds=0.1), ground)
+        await writes(worker)
