@@ -124,7 +124,7 @@ class OperatedPausedLanes(AsyncPausedLanes, FinerHoldingLanes):
 
 for machine in (PausedLanes, AsyncPausedLanes, FinerPausedLanes, OperatedPausedLanes):
     machine.TestCase.settings = settings(
-        max_examples=40,
+        max_examples=30,
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
