@@ -18,7 +18,18 @@ from streams.errors import SteadfaustError
 
 PACKAGE = Path(__file__).parent
 #: What is compiled. None of these is slower for it, and none has classes that mypyc cannot make.
-HOT = ("arrival", "envelope", "inbox", "pipeline", "stager", "staging")
+HOT = (
+    "arrival",
+    "envelope",
+    "gate",
+    "inbox",
+    "pipeline",
+    "queues",
+    "retries",
+    "stager",
+    "staging",
+    "unpacking",
+)
 _STAMP = "compiled-from"
 _OPTIONS = ("--ignore-missing-imports", "--follow-imports=silent")
 

@@ -341,9 +341,9 @@ class Pipeline:
             self._append(entry.partition, removed)
 
     def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
-        now = self._at_now()
         if not arrival.queue:
-            return self._retries.admit(arrival, handler, inbox_key, now)
+            return self._retries.admit(arrival, handler, inbox_key, self._at_now)
+        now = self._at_now()
         if self._retries.waits_on(arrival, handler):
             return None
         permit = arrival.permit

@@ -24,7 +24,7 @@ from streams.runtime.client import TopicReader
 LANES = 4
 
 _CLIENT = b"failures"
-_COUNTED_WITHIN = 120.0
+_COUNTED_WITHIN = 300.0
 _LOOK_EVERY = 0.05
 #: From making the schedule to its first message, in seconds.
 _LEAD = 0.2

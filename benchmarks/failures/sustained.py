@@ -32,7 +32,7 @@ _NOTE = (
 async def measure(plan: Plan) -> Found:
     """Each kind in turn, as often as there are runs."""
     seconds = 60.0 if not plan.quick else 5.0
-    number = plan.sized(2_400_000, 200_000)
+    number = plan.sized(2_000_000, 200_000)
     rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     for run in range(plan.runs):
         for kind, fails in _KINDS.items():

@@ -30,7 +30,7 @@ class S3Options:
     secret_key: str = field(default="", repr=False)
     region: str = ""
     connect_timeout: float = 2.0
-    read_timeout: float = 10.0
+    read_timeout: float = 5.0
     timeout: float = 30.0
     threads: int = 8
 
