@@ -20,8 +20,8 @@ from streams.waiting import read_message
 
 #: Rows looked at in one step: a few milliseconds.
 STEP = 200
-#: Dead letters, whose rows are larger.
-LETTERS_STEP = 20
+#: Of dead letters, whose rows may be large, no more in one step than have so many bytes.
+LETTERS_BYTES = 1 << 20
 #: From one round over all rows to the next, in seconds.
 PAUSE = 600.0
 
@@ -103,17 +103,24 @@ class References:
         """
         old = int((now - self._retention) * 1000) + 1
         stop = max(old, 0).to_bytes(8, "big") if self._went_round else None
-        for page in self._pages(DEAD_LETTERS_BY_AGE, stop=stop, step=LETTERS_STEP):
-            found = ((local, self._letters.get(local)) for entry, _ in page for local in (entry[8:],))
-            kept = ((local, letter.record.headers) for local, letter in found if letter is not None)
+        for page in self._pages(DEAD_LETTERS_BY_AGE, stop=stop):
+            kept: list[tuple[bytes, Headers]] = []
+            size = 0
+            for local in (entry[8:] for entry, _ in page):
+                letter = self._letters.get(local)
+                if letter is None:
+                    continue
+                kept.append((local, letter.record.headers))
+                size += letter.size
+                if size >= LETTERS_BYTES:
+                    yield self._renewed(kept, now)
+                    kept, size = [], 0
             yield self._renewed(kept, now)
         self._went_round = True
 
-    def _pages(
-        self, table: str, *, stop: bytes | None = None, step: int = STEP
-    ) -> Iterator[list[tuple[bytes, bytes]]]:
+    def _pages(self, table: str, *, stop: bytes | None = None) -> Iterator[list[tuple[bytes, bytes]]]:
         start = b""
-        while page := list(islice(self._store.scan(table, start=start, stop=stop), step)):
+        while page := list(islice(self._store.scan(table, start=start, stop=stop), STEP)):
             yield page
             start = page[-1][0] + b"\0"
 

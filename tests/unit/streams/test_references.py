@@ -10,18 +10,19 @@ from streams.claim_check import claim_of, with_claim
 from streams.errors import PermanentError
 from streams.letter_rows import Letter, new_letter
 from streams.letters import Letters
-from streams.references import LETTERS_STEP, PAUSE, References
+from streams.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.staging import Overlay
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 
 DAY = 86400.0
+LIMIT = 400_000
 
 
-def a_letter(i: int = 0) -> Letter:
+def a_letter(i: int = 0, *, size: int = 0) -> Letter:
     headers = with_claim([("ce_id", b"%d" % i)], claim_of("ours", "parcel", str(i), b"large"))
-    record = FakeRecord("parcels", 1, i, 1, b"a", b"", headers)
-    return new_letter(record, PermanentError("no"), handler="post.note", attempts=1, now_ms=0, limit=10_000)
+    record = FakeRecord("parcels", 1, i, 1, b"a", b"", [*headers, ("note", b"n" * size)])
+    return new_letter(record, PermanentError("no"), handler="post.note", attempts=1, now_ms=0, limit=LIMIT)
 
 
 class House:
@@ -29,7 +30,7 @@ class House:
 
     def __init__(self) -> None:
         self.store = MemoryStores(lambda: 0.0).open(0)
-        delivery = SimpleNamespace(max_message_bytes=20_000, max_replays=3)
+        delivery = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
         app: Any = SimpleNamespace(delivery=delivery, layout=SimpleNamespace(operations_log="log"))
         overlay = Overlay()
         self.letters = Letters(app, self.store, overlay)
@@ -70,11 +71,20 @@ def test_what_a_letter_refers_to_is_named_for_as_long_as_it_is_kept() -> None:
 
 def test_letters_that_nobody_named_are_looked_at_in_bounded_steps() -> None:
     house = House()
-    for i in range(3 * LETTERS_STEP):
+    for i in range(3 * STEP):
         house.commit(house.letters.set(a_letter(i)))
     house.pass_to(0.1 * DAY)
-    assert house.named == 3 * LETTERS_STEP
-    assert max(house.steps) == LETTERS_STEP
+    assert house.named == 3 * STEP
+    assert max(house.steps) == STEP
+
+
+def test_of_letters_that_are_large_fewer_are_looked_at_in_a_step() -> None:
+    house, size = House(), LETTERS_BYTES // 4
+    for i in range(10):
+        house.commit(house.letters.set(a_letter(i, size=size)))
+    house.pass_to(0.1 * DAY)
+    assert house.named == 10
+    assert max(house.steps) == 4
 
 
 def test_a_letter_that_expires_before_its_row_does_is_left_alone() -> None:
