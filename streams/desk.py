@@ -202,8 +202,10 @@ class Desk:
         except UnknownSchema as error:
             return f"it cannot be read: {error}"
         except PermanentError as error:
-            self._stager.bury(arrival.entry, route, letter.record, error, letter.handler)
+            entry, record = arrival.entry, letter.record
+            self._stager.bury(entry, route, record, error, letter.handler, holds=letter.queue)
             return ""
+        self._replays.release(arrival.entry, letter)
         changes, told = self._letters.succeeded(letter.record, letter.handler, self._stager.now)
         self._stager.put(arrival.entry, changes)
         arrival.entry.sends.extend(told)

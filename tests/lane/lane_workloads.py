@@ -154,14 +154,18 @@ def asking(prefix: str, ask: Ask, *, order_by: Callable[[Any], str] | None = Non
     return counting(prefix, ask=ask, order_by=order_by)
 
 
-def deployed(prefix: str, *versions: int, wants_colour: bool = False) -> Workload:
-    """A version of a service whose one handler counts the events of some topics, by their version. With
-    `wants_colour`, an event without one cannot be decoded.
+def deployed(
+    prefix: str, *versions: int, wants_colour: bool = False, tallied: tuple[int, ...] = ()
+) -> Workload:
+    """A version of a service whose first handler counts the events of some topics, by their version, and
+    whose second one, if there is any, those of the topics `tallied`. With `wants_colour`, an event without
+    one cannot be decoded.
     """
     hooks = Hooks()
     service = Service("bench")
-    made = [_made(prefix, version, wants_colour) for version in versions]
-    accepted = reduce(or_, made)
+    made = {version: _made(prefix, version, wants_colour) for version in (*versions, *tallied)}
+    counted = [made[version] for version in versions]
+    accepted = reduce(or_, counted)
 
     @service.handler(count=Table("counts", Count))
     def count(event: accepted, count: Count | None) -> Outcome:
@@ -169,7 +173,18 @@ def deployed(prefix: str, *versions: int, wants_colour: bool = False) -> Workloa
         hooks.before(event)
         return outcome(count=Count(n=1 if count is None else count.n + 1))
 
-    return Workload(choreography(*(on(each, count) for each in made)), made[0], made[-1], hooks)
+    by_topic: dict[int, list[Any]] = {version: [count] for version in versions}
+    if tallied:
+        also_accepted = reduce(or_, [made[version] for version in tallied])
+
+        @service.handler(tally=Table("tallies", Tally))
+        def tally(event: also_accepted, tally: Tally | None) -> Outcome:
+            return outcome(tally=Tally(n=1 if tally is None else tally.n + 1))
+
+        for version in tallied:
+            by_topic.setdefault(version, []).append(tally)
+    routes = [on(made[version], *handlers) for version, handlers in by_topic.items()]
+    return Workload(choreography(*routes), counted[0], counted[-1], hooks)
 
 
 def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:
