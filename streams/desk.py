@@ -186,10 +186,8 @@ class Desk:
 
     def _take_anew(self, arrival: Arrival, route: BoundRoute, letter: Letter) -> str:
         """A message that no handler has given up goes to all that have not done it, as if it came now."""
-        if letter.handler and not route.inbox:
-            return (
-                f"there is no handler {letter.handler}, and of {letter.topic} it is not known who has done it"
-            )
+        if letter.handler and (why := self._why_unknown(route, letter)):
+            return f"there is no handler {letter.handler}, and it is not known who has done it: {why}"
         try:
             envelope = checked(letter.record)
             home = self._app.layout.partition_of(letter.key or b"")
@@ -217,6 +215,15 @@ class Desk:
             handlers,
         )
         return ""
+
+    def _why_unknown(self, route: BoundRoute, letter: Letter) -> str:
+        """Why the inbox does not tell which handlers have done a letter's message; empty when it does."""
+        if not route.inbox:
+            return f"{letter.topic} is not covered by the inbox"
+        if letter.edited:
+            return "it was edited, and has a new id"
+        age = self._stager.now - min(letter.timestamp, letter.failed_at_ms) / 1000
+        return "it is older than what the inbox keeps" if age > self._app.delivery.inbox_retention else ""
 
     def _left(
         self, route: BoundRoute, envelope: Envelope, partition: int

@@ -97,12 +97,15 @@ class Summary(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Letter(Summary, array_like=True, frozen=True):
-    """A dead letter with its contents. A header's value may be None, as it may be in any record."""
+    """A dead letter with its contents. A header's value may be None, as it may be in any record. `edited`
+    says that an operator has changed the message since a handler gave it up: it has another id.
+    """
 
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     trace: str
     history: list[Event]
+    edited: bool = False
 
     @property
     def record(self) -> Record:
@@ -212,6 +215,7 @@ def failed_again(before: Letter, again: Letter, *, now_ms: int, max_replays: int
         state=State.PARKED if replays >= max_replays else State.DEAD,
         replays=replays,
         history=remember(before.history, event),
+        edited=before.edited,
     )
 
 

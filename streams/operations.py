@@ -154,6 +154,7 @@ def edited(letter: Letter, operation: Operation, id_bytes: bytes) -> Letter:
         value=value,
         headers=[header for header in headers if header[0] not in names] + own,
         omitted=0,
+        edited=True,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from lane_checker import check_store, counts
 from lane_desk import Broken, letter_ids, letters, operated, operation
 from lane_failing import HOLDING, nothing_waits, started
@@ -13,6 +14,8 @@ from lane_worlds import FakeWorld
 from streams.letter_rows import State
 from streams.operations import Kind
 from streams.retry import RetryPolicy
+
+NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 
 
 async def with_a_letter(
@@ -69,3 +72,34 @@ async def test_a_letter_that_holds_and_cannot_be_read_holds_on(fake: FakeWorld) 
     await nothing_waits(fake)
     assert await counts(fake) == {"a": 2}
     await check_store(fake)
+
+
+@pytest.mark.parametrize("when", ["now", "before"])
+async def test_an_edited_message_is_not_taken_anew_for_who_has_done_it_may_not_be_known(
+    fake: FakeWorld, when: str
+) -> None:
+    _, ident, _ = await with_a_letter(fake, NOT_HOLDING, edit_dead_letters=True)
+    edit = operation(fake, Kind.EDIT, ident, value=b'{"k":"a","i":0}')
+    if when == "before":
+        lane = await fake.open()
+        await operated(fake, lane, edit)
+        await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+        await lane.stop()
+    lane = await fake.open(app=without(fake)[1])
+    await operated(fake, lane, edit if when == "now" else operation(fake, Kind.REPLAY, ident))
+    await lane.stop()
+    assert await counts(fake, "tallies") == {"a": 1}
+    (letter,) = await letters(fake)
+    assert letter.state is State.DEAD
+    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+
+
+async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
+    _, ident, _ = await with_a_letter(fake, HOLDING, inbox_retention=1000.0, dead_letter_retention=500.0)
+    lane = await fake.open(app=without(fake)[1])
+    await fake.clock.advance(2000)
+    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await lane.stop()
+    assert await counts(fake, "tallies") == {"a": 1}
+    (letter,) = await letters(fake)
+    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
