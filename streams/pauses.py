@@ -117,10 +117,8 @@ class Pauses:
         """The partitions in which something is left to do by itself. What is under way is: its queue is as it
         was, or it came before the operation.
         """
-        queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT))
-        if len(queues) >= MOST_LOOKED_AT:
-            return set(gate.pauses)
-        return {local[:2] for local in queues if local not in gate.stranded}
+        queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.stranded))
+        return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {local[:2] for local in queues}
 
     def _end(self, gate: Gate, partition: int, now: float) -> None:
         entry = Entry(partition, None, 0)

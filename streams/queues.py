@@ -68,20 +68,20 @@ class Queues:
             raise HandlerFailed(f"message {number} of the queue {local[2:]!r} is not in the store")
         return read_message(data)
 
-    def due_some_time(self, handler: str, most: int) -> Iterator[bytes]:
-        """A handler's queues that are tried by themselves, now or later, except those that a pause has made;
-        `most` of those that are committed. One may come twice.
+    def due_some_time(self, handler: str, most: int, stranded: Collection[bytes] = ()) -> Iterator[bytes]:
+        """A handler's queues that are tried by themselves, now or later, except those that a pause has made
+        and those that are `stranded`; `most` of those that are committed. One may come twice.
         """
         name = handler.encode()
         for local, change in self._overlay.changes(LANE):
             if local[2:3] != QUEUE or handler_of(local[3:]) != name:
                 continue
             queue = change.row
-            if isinstance(queue, Queue) and queue.due_ms and queue.reason is not Reason.PAUSED:
-                yield local[:2] + local[3:]
+            is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason is not Reason.PAUSED
+            if is_due and (own := local[:2] + local[3:]) not in stranded:
+                yield own
         with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:
-            for local, _ in islice(committed, most):
-                yield local
+            yield from islice((local for local, _ in committed if local not in stranded), most)
 
     def due(
         self, skipped: Mapping[bytes, Collection[bytes]], now: float

@@ -213,3 +213,22 @@ async def test_what_the_handler_no_longer_takes_does_not_keep_a_drain_from_its_e
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert len(lane.lane.gates[COUNT].queues) == 1
     await lane.stop()
+
+
+async def test_much_that_the_handler_no_longer_takes_does_not_keep_a_drain_from_its_end(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pauses, "MOST_LOOKED_AT", 2)
+    world = fake
+    work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
+    await started(world, work, retry=LATER)
+    work.hooks.before = Failing(world, {(key, 0): 1 for key in KEYS}, TransientError("busy"))
+    await world.post(*some(world, work, range(1)))
+    lane = await world.open()
+    await settled(world, work, lane)
+    await lane.stop()
+    lane = await world.open(app=world.cut_into(without, lanes=1))
+    await world.until(lambda: len(lane.lane.gates[COUNT].stranded) == len(KEYS))
+    await asked(world, Wish.DRAIN)
+    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    await lane.stop()
