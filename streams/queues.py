@@ -39,6 +39,8 @@ class Queues:
     def __init__(self, store: Store, overlay: Overlay) -> None:
         self._store = store
         self._overlay = overlay
+        #: Where a look at parts of the index goes on that had passed too many entries.
+        self._from: dict[tuple[bytes, ...], bytes] = {}
 
     def committed(self) -> Iterator[tuple[bytes, Queue]]:
         """All that the store has."""
@@ -90,8 +92,9 @@ class Queues:
         prefixes in the index that are looked at, each with the partitions that are left out, as they stand
         in local keys. Entries of the index that are not true any more are dropped on the way.
         """
-        until = due_until(now)
-        scans = [self._store.scan(QUEUES_BY_DUE, start=prefix, stop=prefix + until) for prefix in skipped]
+        until, parts = due_until(now), tuple(skipped)
+        begin = self._from.pop(parts, b"")
+        scans = [self._store.scan(QUEUES_BY_DUE, start=part + begin, stop=part + until) for part in parts]
         stale = []
         passed = 0
         try:
@@ -99,6 +102,7 @@ class Queues:
                 if entry[16:18] in skipped[entry[:8]]:
                     passed += 1
                     if passed == MOST_PASSED:
+                        self._from[parts] = entry[8:]  # the next look begins here, the one after it anew
                         return
                     continue
                 due = due_from(entry)

@@ -58,7 +58,7 @@ def test_an_entry_of_an_earlier_reason_is_dropped_though_its_time_is_the_same(st
     assert len(list(store.scan(QUEUES_BY_DUE))) == 1
 
 
-def test_partitions_that_are_left_out_are_passed_up_to_a_bound(
+def test_partitions_that_are_left_out_are_passed_up_to_a_bound_from_where_the_next_look_goes_on(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues_module, "MOST_PASSED", 5)
@@ -70,6 +70,9 @@ def test_partitions_that_are_left_out_are_passed_up_to_a_bound(
     assert [found for found, _ in queues.due(skipped, 5.0)] == [local]
     put(store, "k4", waits(Reason.PAUSED, 1004), partition=1)
     assert list(queues.due(skipped, 5.0)) == []
+    assert [found for found, _ in queues.due(skipped, 5.0)] == [local]
+    earlier = put(store, "b", waits(Reason.RETRY, 1))
+    assert next(queues.due(skipped, 5.0))[0] == earlier
 
 
 def test_what_waits_for_a_person_is_not_due_some_time(store: Store) -> None:
