@@ -104,7 +104,7 @@ class Desk:
             log.warning("operation_unreadable", error=str(error), action="passed over", **at)
             return None
         source = envelope.headers.get(SOURCE) or b""
-        inbox_key = self._inbox.key(OPERATIONS, source, envelope.id_bytes)
+        inbox_key = self._inbox.key(_asked_of(operation), source, envelope.id_bytes)
         own = entry.prefix + inbox_key
         if self._overlay.get(INBOX, own) is not None or self._inbox.seen([own], self._stager.now)[0]:
             self._stager.counters.duplicates += 1
@@ -240,6 +240,13 @@ class Desk:
                 self._overlay.put(own, Change(INBOX, key, b""))
                 left.append((handler, key))
         return left
+
+
+def _asked_of(operation: Operation | HandlerOperation) -> bytes:
+    """What stands in the inbox for a handler: people choose ids of wishes, perhaps one for several."""
+    if isinstance(operation, Operation):
+        return OPERATIONS
+    return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()
 
 
 def _is_about_a_handler(record: Record) -> bool:

@@ -32,6 +32,21 @@ from streams.testing.faults import ScriptedFaults
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
+async def test_one_id_may_name_wishes_of_different_kinds_and_of_different_handlers(fake: FakeWorld) -> None:
+    world = fake
+    work = counting(world.name, tallied=True)
+    await started(world, work)
+    lane = await world.open()
+    for handler in (COUNT, "bench.tally"):
+        await asked(world, Wish.PAUSE, handler, operation_id="deploy-42")
+    await asked(world, Wish.RESUME, operation_id="deploy-42")
+    assert (len(await states(world)), len(await states(world, "bench.tally"))) == (0, 2)
+    await asked(world, Wish.PAUSE, operation_id="deploy-42")
+    assert await states(world) == {}, "the same id again does nothing"
+    assert lane.lane.counters.duplicates == 2
+    await lane.stop()
+
+
 async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_on(fake: FakeWorld) -> None:
     world = fake
     work = counting(world.name, tallied=True)
