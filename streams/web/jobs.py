@@ -57,6 +57,7 @@ class Jobs:
         self._page = page
         self._jobs: dict[str, JobAnswer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[str, Ask] = {}
 
     async def ask(self, asked: Ask) -> JobAnswer:
         """Ask for operations about letters that are named, at once; or begin to look for those that match.
@@ -67,6 +68,8 @@ class Jobs:
         asked = replace(asked, job=asked.job or str(uuid_utils.uuid7()))
         running = self._tasks.get(asked.job)
         if running is not None and not running.done():
+            if asked != self._asked[asked.job]:
+                raise Problem(409, "job_runs", f"job {asked.job!r} does something else: stop it first")
             return self._jobs[asked.job]
         job = self._jobs[asked.job] = JobAnswer(
             job=asked.job,
@@ -83,6 +86,7 @@ class Jobs:
         self._forget_old()
         if asked.letters:
             return await self._send_named(asked, job)
+        self._asked[asked.job] = asked
         self._tasks[asked.job] = asyncio.create_task(self._run(asked, job))
         return job
 
@@ -166,6 +170,7 @@ class Jobs:
         for name in ended[: max(0, len(self._jobs) - REMEMBERED)]:
             del self._jobs[name]
             self._tasks.pop(name, None)
+            self._asked.pop(name, None)
 
     async def _send(self, asked: Ask, letters: Sequence[str]) -> None:
         app, now = self._view.application, self._view.now()

@@ -217,6 +217,20 @@ async def test_a_job_keeps_to_its_rate_can_be_stopped_and_asks_with_the_same_ids
     assert len(set(after.values())) == len(ids)
 
 
+async def test_a_job_that_runs_is_not_taken_for_another_one_of_its_name(two):
+    _, _, one, ids = two
+    body = {**REPLAY, "matching": {"service": "post"}, "rate": 5, "job": "mend-1"}
+    await one.ask(f"{LETTERS}/operations", body)
+    status, same = await one.ask(f"{LETTERS}/operations", body)
+    assert (status, same["operation"]) == (200, "replay")
+    for other in ({**REPLAY, "letters": [ids["k1"]], "job": "mend-1"}, {**body, "operation": "discard"}):
+        status, answer = await one.ask(f"{LETTERS}/operations", other)
+        assert (status, answer["error"]) == (409, "job_runs")
+    await one.ask(f"{LETTERS}/jobs/mend-1/stop", {})
+    status, job = await one.ask(f"{LETTERS}/operations", {**body, "operation": "discard", "rate": 5000})
+    assert (status, job["operation"]) == (200, "discard")
+
+
 async def test_a_job_that_meets_an_error_says_so(two):
     _, second, one, _ = two
     for lane in second.lanes.values():
