@@ -55,9 +55,13 @@ class Replays:
             grown = message.size - self._queues.message(local, number).size
             after = woken(queue, number, grown, now_ms)
         else:
-            if queue is not None and queue.length >= self._app.delivery.max_waiting:
-                return f"{queue.length} messages of its ordering key wait already: try again later"
             after = replayed(queue, message.size, now_ms)
+            most, most_bytes = self._app.delivery.max_waiting, self._app.delivery.max_waiting_bytes
+            if queue is not None and (after.length > most or after.bytes > most_bytes):
+                return (
+                    f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait already:"
+                    " try again later"
+                )
             number = after.newest_replay
         changes = with_message(local, after, number, message)
         if (too_large := self._retries.too_large(changes)) is not None:

@@ -8,11 +8,13 @@ from typing import Any
 from lane_checker import counts
 from lane_desk import Broken, letter_ids, letters, operated, operation, order_of
 from lane_failing import LATER, expiring, finish, nothing_waits, pass_time, settled, started
+from lane_pausing import asked
 from lane_workloads import asking, counting, deployed
 from lane_worlds import FakeWorld
 
 from streams.errors import PermanentError, TransientError
 from streams.operations import Kind
+from streams.pausing import Wish
 from streams.retry import RetryPolicy
 
 
@@ -101,3 +103,25 @@ async def test_a_replay_runs_before_what_its_handler_no_longer_takes(fake: FakeW
     assert await counts(world) == {"a": 2}
     assert await letters(world) == []
     await nothing_waits(world)
+
+
+async def test_replays_that_wait_are_bounded_in_bytes_too(fake: FakeWorld) -> None:
+    world = fake
+    work = counting(world.name)
+    await started(world, work, max_waiting_bytes=40)
+    events = [world.event(work, "a", i) for i in range(3)]
+    size = len(events[0].value or b"") + 1
+    assert 2 * size <= 40 < 3 * size
+    work.hooks.before = broken = Broken(("a", 0), ("a", 1), ("a", 2))
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 3 and not lane.lane.backlog)
+    broken.mend()
+    await asked(world, Wish.PAUSE)
+    for ident in await letter_ids(world):
+        await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    *_, last = await letters(world)
+    assert last.history[-1].result.startswith("refused: 2 messages")
+    await asked(world, Wish.RESUME)
+    await world.until(lambda: lane.lane.counters.replayed == 2)
+    await finish(world, work, lane, events[:2])
