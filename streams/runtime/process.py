@@ -55,10 +55,25 @@ class Worker(FaustWorker):
 
 
 def _end_hung_process() -> None:
+    loop = asyncio.get_event_loop()
+
     def end() -> None:
-        log.critical("worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended")
+        waiting = sorted(_waits_at(task) for task in asyncio.all_tasks(loop))
+        log.critical(
+            "worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended", waiting=waiting
+        )
         os._exit(EXIT_HUNG)
 
     timer = threading.Timer(SHUTDOWN_LIMIT, end)
     timer.daemon = True
     timer.start()
+
+
+def _waits_at(task: asyncio.Task[Any]) -> str:
+    """Where a task stands: the coroutines that it is in, outermost first, each with its line."""
+    path = []
+    coroutine: Any = task.get_coro()
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        path.append(f"{coroutine.__qualname__}:{frame.f_lineno}")
+        coroutine = coroutine.cr_await
+    return " > ".join(path) or repr(task.get_coro())

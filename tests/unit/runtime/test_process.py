@@ -1,0 +1,37 @@
+"""How a worker's process ends when its services do not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from streams.runtime.process import EXIT_HUNG
+
+HANGS = """
+import asyncio
+from streams.logs import configure_logs
+from streams.runtime import process
+
+async def never_ends():
+    await asyncio.Event().wait()
+
+async def main():
+    process._end_hung_process()
+    await never_ends()
+
+configure_logs()
+process.SHUTDOWN_LIMIT = 0.05
+asyncio.run(main())
+"""
+
+
+def test_a_worker_that_does_not_end_is_ended_and_says_what_it_waits_for() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == EXIT_HUNG, ended.stderr
+    said = json.loads(ended.stderr.splitlines()[-1])
+    assert said["event"] == "worker_hung_at_shutdown"
+    (waiting,) = said["waiting"]
+    assert waiting.startswith("main:") and " > never_ends:" in waiting and " > Event.wait:" in waiting
