@@ -34,4 +34,6 @@ def test_a_worker_that_does_not_end_is_ended_and_says_what_it_waits_for() -> Non
     said = json.loads(ended.stderr.splitlines()[-1])
     assert said["event"] == "worker_hung_at_shutdown"
     (waiting,) = said["waiting"]
-    assert waiting.startswith("main:") and " > never_ends:" in waiting and " > Event.wait:" in waiting
+    assert waiting.startswith("main:")
+    assert " > never_ends:" in waiting
+    assert " > Event.wait:" in waiting
