@@ -139,10 +139,7 @@ LASTS: dict[Kind, tuple[float, float]] = {
     Kind.GATEWAY_SLOW: (5.0, 8.0),
     Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
     Kind.HANDLERS_FAIL: (4.0, 8.0),
-    Kind.S3_DOWN: (
-        12.0,
-        14.0,
-    ),  # its clients give an answer up after 5 s, and a message is tried more than once
+    Kind.S3_DOWN: (6.0, 9.0),  # its clients give an answer up after 5 s
     Kind.S3_CUT: (4.0, 8.0),
     Kind.S3_SLOW: (5.0, 8.0),
 }

@@ -59,6 +59,17 @@ class _Thread(AIOKafkaConsumerThread):
                 self.parent_loop.call_soon_threadsafe(self.app.on_fatal, lost)
                 return
 
+    async def on_thread_stop(self) -> None:
+        """Leave, also in the middle of a join: that waits for all other members, some of which may be about
+        to end, or stand still, and aiokafka would wait for it.
+        """
+        coordinator = None if self._consumer is None else self._consumer._coordinator
+        coordination = getattr(coordinator, "_coordination_task", None)
+        if coordination is not None:
+            coordination.cancel()
+            await asyncio.wait([coordination])
+        await super().on_thread_stop()
+
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
         self._assignor = self.app.assignor
