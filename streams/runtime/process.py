@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from signal import SIGTERM
@@ -55,14 +56,16 @@ class Worker(FaustWorker):
 
 
 def _end_hung_process() -> None:
-    loop = asyncio.get_event_loop()
-
     def end() -> None:
-        waiting = sorted(_waits_at(task) for task in asyncio.all_tasks(loop))
-        log.critical(
-            "worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended", waiting=waiting
-        )
-        os._exit(EXIT_HUNG)
+        try:
+            # Of every thread's loop: the group's coordination has its own.
+            tasks = [each for each in gc.get_objects() if type(each) is asyncio.Task and not each.done()]
+            waiting = sorted(_waits_at(task) for task in tasks)
+            log.critical(
+                "worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended", waiting=waiting
+            )
+        finally:
+            os._exit(EXIT_HUNG)
 
     timer = threading.Timer(SHUTDOWN_LIMIT, end)
     timer.daemon = True
