@@ -8,11 +8,10 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
-from typing import Self
 
 from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced
 from agents.settings import OrderSettings
+from benchmarks.follower import Follower
 from benchmarks.latency import Latency, Schedule, latency_of
 from benchmarks.sections import Context, NotMeasured, Section, Table
 from benchmarks.worker_process import WorkerProcess
@@ -21,7 +20,8 @@ from demo.load import SOURCE, place_orders, receive_stock
 from demo.purchases import Purchase, order, purchases
 from demo.workers import PROJECT
 from streams.local import Stack, declared, local_stack
-from streams.runtime.client import Producer, TopicReader
+from streams.ports import Record
+from streams.runtime.client import Producer
 
 SECTION = "choreography"
 
@@ -125,7 +125,7 @@ async def _measure(
     return Measured(cut, median(rates), median(cpus), latency, max(worker.peak for worker in workers))
 
 
-class Settlements:
+class Settlements(Follower):
     """Sees orders come to an end, as a reader of what is committed does; use it `async with`.
 
     Attributes:
@@ -136,25 +136,12 @@ class Settlements:
     def __init__(self, bootstrap: str) -> None:
         self.confirmed: dict[str, float] = {}
         self.cancelled: dict[str, float] = {}
-        self._reader = TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC])
+        super().__init__(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC])
 
-    async def __aenter__(self) -> Self:
-        await self._reader.__aenter__()
-        self._reading = asyncio.create_task(self._read())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-        await self._reader.__aexit__(kind, error, trace)
-
-    async def _read(self) -> None:
-        while True:
-            for record in await self._reader.fetch():
-                seen = self.confirmed if record.topic == OrderConfirmed.TOPIC else self.cancelled
-                seen.setdefault((record.key or b"").decode(), time.monotonic())
+    def take(self, record: Record, now: float) -> None:
+        """An order has come to its end."""
+        seen = self.confirmed if record.topic == OrderConfirmed.TOPIC else self.cancelled
+        seen.setdefault((record.key or b"").decode(), now)
 
     async def of(self, orders: Collection[str], workers: Sequence[WorkerProcess]) -> float:
         """Wait until all of these have come to an end; returns when the last one had.
@@ -164,8 +151,7 @@ class Settlements:
         """
         deadline = time.monotonic() + _SETTLED_WITHIN
         while left := [each for each in orders if each not in self.confirmed and each not in self.cancelled]:
-            if self._reading.done():
-                self._reading.result()
+            self.must_read()
             for worker in workers:
                 worker.must_run("all orders were settled")
             if time.monotonic() > deadline:

@@ -20,8 +20,8 @@ from aiokafka.errors import KafkaError
 from chaos.evidence import gather
 from chaos.findings import findings
 from chaos.stalls import Stall, stalls
+from demo.findings import Finding
 from demo.purchases import purchases
-from demo.verdict import Finding
 from streams.errors import SteadfaustError
 
 

@@ -16,9 +16,10 @@ from chaos.rebuilt import Place
 from chaos.records import Run
 from chaos.retried import judge_retries, waiting_in
 from chaos.stalls import judge_stalls, stalls
+from demo.findings import Finding, finding
 from demo.purchases import Purchase, attached_bytes, order
 from demo.trouble import poison
-from demo.verdict import Finding, finding, judge, judge_files
+from demo.verdict import judge, judge_files
 from streams.layout import partition_of
 from streams.ports import TP
 

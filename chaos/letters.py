@@ -13,8 +13,8 @@ import msgspec
 
 from chaos.origins import AnyHeaders, Origin, content, origin_in
 from chaos.stores import Rows
+from demo.findings import Finding, finding
 from demo.trouble import POISON_SOURCE, Poison
-from demo.verdict import Finding, finding
 from streams.envelope import SOURCE
 from streams.ports import Record
 

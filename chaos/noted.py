@@ -12,7 +12,7 @@ import msgspec
 
 from chaos.consequences import NOTES_TOPIC, Sent
 from chaos.stores import Rows
-from demo.verdict import Finding, finding
+from demo.findings import Finding, finding
 from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
 from streams.table import split_row_key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from demo.verdict import Finding, finding
+from demo.findings import Finding, finding
 from streams.claim_check import BadReference, claim_in
 from streams.ports import Record
 

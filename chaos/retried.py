@@ -15,7 +15,7 @@ import msgspec
 from chaos.consequences import Sent
 from chaos.origins import Origin, origin_in
 from chaos.stores import Rows
-from demo.verdict import Finding, finding
+from demo.findings import Finding, finding
 from streams.envelope import ID
 from streams.ports import Record
 

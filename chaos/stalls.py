@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from chaos.records import KILLED_TWICE, Commits, Happened, Run
-from demo.verdict import Finding
+from demo.findings import Finding
 
 #: A lane's last commit comes this long before the fault that ended it, at most; in seconds.
 BEFORE = 1.0

@@ -26,8 +26,6 @@ from demo.purchases import (
 )
 from demo.trouble import troubled_order
 
-__all__ = ["Figures", "Finding", "Verdict", "finding", "judge", "judge_files"]
-
 
 class Figures(msgspec.Struct, frozen=True):
     """What was found, in numbers. Money in cents, stock in pieces; retries by tier, dead letters by error."""

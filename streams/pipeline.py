@@ -85,17 +85,17 @@ class Pipeline:
         self._stager = Stager(app, self.overlay, counters, letters)
         queues = Queues(store, self.overlay)
         self._retries = Retries(app, queues, self._stager)
-        self._gates = self.gates = self._retries.gates
+        self.gates = self._retries.gates
         self._payloads = Payloads(app.claims)
         self._references = None
         if app.claims is not None:
             kept = app.delivery.claim_retention
             self._references = References(store, self.overlay, letters, app.claims.bucket, kept)
         self._heads = Heads(
-            app, queues, self._gates, self.sequences, self._busy, self._tell_once, len(partitions)
+            app, queues, self.gates, self.sequences, self._busy, self._tell_once, len(partitions)
         )
         self._retries.load(clock.now())
-        self._pauses = Pauses(app, self._gates, queues, self._stager, self.sequences)
+        self._pauses = Pauses(app, self.gates, queues, self._stager, self.sequences)
         self._pauses.load(store)
         self._replays = Replays(app, queues, self._stager, self._retries)
         self._desk = Desk(
@@ -274,7 +274,7 @@ class Pipeline:
     def _run(self, arrival: Arrival) -> Unfinished | None:
         """Run the handlers at once, up to one whose outcome has a payload that is to be written first."""
         for handler, inbox_key in arrival.handlers:
-            attempts, clear = arrival.attempts, self._gates[handler.name].clear
+            attempts, clear = arrival.attempts, self.gates[handler.name].clear
             permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
             while permit is not None:
                 try:
@@ -297,7 +297,7 @@ class Pipeline:
 
     async def _run_async(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
         for handler, inbox_key in arrival.handlers:
-            gate = self._gates[handler.name]
+            gate = self.gates[handler.name]
             gate.under_way += 1
             if unfinished is None:
                 attempts, clear = arrival.attempts, gate.clear
@@ -355,7 +355,7 @@ class Pipeline:
 
     def _succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit) -> None:
         if permit is UNASKED:
-            self._gates[handler.name].succeeded += 1
+            self.gates[handler.name].succeeded += 1
         else:
             self._retries.succeeded(arrival, handler, permit, self._at_now())
 

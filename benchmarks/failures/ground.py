@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 import msgspec
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.failures.workload import FAILURES, calls_topic, counted_topic
+from benchmarks.follower import Follower
 from benchmarks.growth.ground import Ground, coprime
 from benchmarks.growth.packing import Packed
 from benchmarks.growth.part import Plan
@@ -19,7 +18,7 @@ from benchmarks.latency import Schedule
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import WorkerProcess
 from streams.envelope import ID, SOURCE
-from streams.runtime.client import TopicReader
+from streams.ports import Record
 
 LANES = 4
 
@@ -49,7 +48,7 @@ def events(ground: Ground, number: int, *, keys: int, fails: int, every: int) ->
         yield event(ground, i, b"k%d" % (i * stride % keys), fails if i % every == 0 else 0)
 
 
-class Counted:
+class Counted(Follower):
     """Sees events come out, as a reader of what is committed does; use it `async with`.
 
     Attributes:
@@ -60,37 +59,21 @@ class Counted:
     def __init__(self, ground: Ground) -> None:
         self.seen: dict[int, float] = {}
         self.doubled = 0
-        self._reader = TopicReader(ground.bootstrap, [counted_topic(ground.name)])
+        super().__init__(ground.bootstrap, [counted_topic(ground.name)])
 
-    async def __aenter__(self) -> Self:
-        await self._reader.__aenter__()
-        self._reading = asyncio.create_task(self._read())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-        await self._reader.__aexit__(kind, error, trace)
-
-    async def _read(self) -> None:
-        while True:
-            records = await self._reader.fetch()
-            now = time.monotonic()
-            for record in records:
-                number = int(_number_in(record.value or b"")["i"])
-                if number in self.seen:
-                    self.doubled += 1
-                else:
-                    self.seen[number] = now
+    def take(self, record: Record, now: float) -> None:
+        """An event has come out."""
+        number = int(_number_in(record.value or b"")["i"])
+        if number in self.seen:
+            self.doubled += 1
+        else:
+            self.seen[number] = now
 
     async def each_once(self, expected: Collection[int], worker: WorkerProcess) -> None:
         """Wait until all of these have come out. Raises NotMeasured when they do not, or one came twice."""
         deadline = time.monotonic() + _COUNTED_WITHIN
         while len(self.seen) < len(expected) or any(number not in self.seen for number in expected):
-            if self._reading.done():
-                self._reading.result()
+            self.must_read()
             worker.must_run("all events came out")
             if time.monotonic() > deadline:
                 left = sum(number not in self.seen for number in expected)

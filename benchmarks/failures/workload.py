@@ -7,33 +7,18 @@ An event says how often its handler fails on it before it succeeds, so no chance
 
 from typing import ClassVar
 
-from benchmarks.growth.workload import Workload
+from benchmarks.growth.workload import COUNTS, Count, Workload, events_topic
 from streams.application import Application, Delivery
 from streams.choreography import Choreography, choreography, on
 from streams.codecs import json_without_schema
 from streams.errors import TransientError
 from streams.handlers import Service
 from streams.layout import Layout
-from streams.message import Message, Row
+from streams.message import Message
 from streams.outcome import Outcome, outcome
-from streams.table import Table
 
 #: For `fails`: whenever it is tried.
 ALWAYS = -1
-
-
-class Count(Row, frozen=True):
-    """How many events a key has had."""
-
-    n: int
-
-
-COUNTS = Table("counts", Count)
-
-
-def events_topic(app_id: str) -> str:
-    """Where an application's events come from."""
-    return f"{app_id}.event.made.v1"
 
 
 def counted_topic(app_id: str) -> str:
@@ -44,6 +29,19 @@ def counted_topic(app_id: str) -> str:
 def calls_topic(app_id: str) -> str:
     """Where messages come from that a handler calls the outside for."""
     return f"{app_id}.call.asked.v1"
+
+
+class Failing(Message, frozen=True):
+    """What a handler fails on `fails` times before it succeeds."""
+
+    k: str
+    i: int
+    fails: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self.k
 
 
 class Outside:
@@ -64,17 +62,10 @@ class Outside:
 def wiring(app_id: str) -> Choreography:
     """The workload on the topics of an application."""
 
-    class EventMade(Message, frozen=True):
+    class EventMade(Failing, frozen=True):
         """An event, on which its handler fails `fails` times."""
 
         TOPIC: ClassVar[str] = events_topic(app_id)
-        k: str
-        i: int
-        fails: int = 0
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     class EventCounted(Message, frozen=True):
         """The event passed on."""
@@ -88,17 +79,10 @@ def wiring(app_id: str) -> Choreography:
         def key(self) -> str:
             return self.k
 
-    class CallAsked(Message, frozen=True):
+    class CallAsked(Failing, frozen=True):
         """Something for which the outside is called, in vain `fails` times."""
 
         TOPIC: ClassVar[str] = calls_topic(app_id)
-        k: str
-        i: int
-        fails: int = 0
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     counting, calling = Service("counting"), Service("calling")
     outside = Outside()

@@ -15,7 +15,7 @@ from chaos.controls.scenarios import Scenario
 from chaos.controls.stage import APP, LANES, ORDERS, PARTITIONS, Stage, staged
 from chaos.errors import ChaosFailed
 from chaos.records import COMMITS, RUN, Commits, Happened, Run
-from demo.verdict import Finding
+from demo.findings import Finding
 from demo.workers import PROJECT
 
 _CHECKED_WITHIN = 120.0

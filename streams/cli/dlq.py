@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
-from getpass import getuser
 from pathlib import Path
-from socket import gethostname
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from streams.cli.workers import Worker, find_worker
+from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.web.letter_answers import GroupAnswer, merged
 from streams.web.letters import FILTERS
 
@@ -27,15 +25,11 @@ UNFINISHED = 4
 #: Between looks at a job's progress or at the groups, in seconds.
 PAUSE = 0.5
 
-At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Where = Annotated[
     list[str] | None,
     typer.Option("--where", "-w", help=f"NAME=VALUE, all of them must hold; names: {', '.join(FILTERS)}."),
 ]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids of letters; none: all that the options match.")]
-Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
-Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
 Rate = Annotated[float, typer.Option(help="Operations in a second at most.")]
 Job = Annotated[str, typer.Option(help="A name; started again by the same one, a job does nothing twice.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before many are touched.")]
@@ -65,7 +59,7 @@ def list_(
     for page in find_worker(worker).pages(LETTERS, {**query, "limit": str(min(limit, 500))}):
         for letter in page["letters"][: limit - printed]:
             printed += 1
-            typer.echo(_json(letter) if as_json else _line(letter))
+            typer.echo(json_line(letter) if as_json else _line(letter))
         if printed >= limit:
             break
     raise typer.Exit(0 if printed else NOTHING)
@@ -99,7 +93,7 @@ def watch(
                 handler, error, place, kind = alike
                 said = {"handler": handler, "error_type": error, "place": place, "message_type": kind}
                 line = f"{count:>8} ({count - was:+d})  {handler or '-'}  {error}  {place}  {kind}"
-                typer.echo(_json({**said, "count": count, "change": count - was}) if as_json else line)
+                typer.echo(json_line({**said, "count": count, "change": count - was}) if as_json else line)
         before = {alike: group.count for alike, group in now.items()}
         time.sleep(every)
 
@@ -109,13 +103,13 @@ def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
     """Show all of one dead letter: its message decoded, or its bytes in hexadecimal, and its history."""
     shown = find_worker(worker).get(f"{LETTERS}/{letter}")
     if as_json:
-        typer.echo(_json(shown))
+        typer.echo(json_line(shown))
         return
     for name, value in shown["letter"].items():
         typer.echo(f"{name:<14} {value}")
     for name, value in shown["headers"]:
         typer.echo(f"header         {name}: {value}")
-    typer.echo(f"value          {shown['hex'] or _json(shown['value'])}")
+    typer.echo(f"value          {shown['hex'] or json_line(shown['value'])}")
     if shown["unreadable"]:
         typer.echo(f"unreadable     {shown['unreadable']}")
     for event in shown["history"]:
@@ -131,7 +125,7 @@ def _many(operation: str, ids: list[str] | None, matching: dict[str, str], **ask
         raise typer.BadParameter("name letters, or say with --where which are meant")
     worker, yes, dry_run = find_worker(asked.pop("worker")), asked.pop("yes"), asked["dry_run"]
     as_json = asked.pop("as_json")
-    body = {**asked, "operation": operation, "who": asked["who"] or f"{getuser()}@{gethostname()}"}
+    body = {**asked, "operation": operation, "who": by_whom(asked["who"])}
     if ids:
         _tell(worker.post(f"{LETTERS}/operations", {**body, "letters": ids}), as_json=as_json)
         return
@@ -170,7 +164,7 @@ def _progress(job: dict[str, Any]) -> str:
 
 
 def _tell(job: dict[str, Any], *, as_json: bool) -> None:
-    typer.echo(_json(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
+    typer.echo(json_line(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
     if job["error"]:
         typer.echo(f"error: {job['error']}", err=True)
     if job["state"] != "done":
@@ -274,7 +268,7 @@ def _groups(worker: Worker, query: dict[str, str]) -> list[GroupAnswer]:
 def _print_groups(found: list[GroupAnswer], *, as_json: bool) -> None:
     for group in found:
         typer.echo(
-            _json(group)
+            json_line(group)
             if as_json
             else f"{group.count:>8}  {group.handler or '-'}  {group.error_type}  {group.place or '-'}"
             f"  {group.message_type}  {group.oldest} .. {group.newest}  {group.example}"
@@ -288,7 +282,3 @@ def _line(letter: dict[str, Any]) -> str:
         f"{letter['id']}  {letter['failed_at']}  {letter['state']}{holds}  {letter['handler'] or '-'}"
         f"  {where}  key {letter['key']!r}  {letter['error_type']}: {letter['error_message'][:100]!r}"
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -6,14 +6,12 @@ Exit status: 0 done, 1 an error, 2 no such handler, 4 it does not hold in all pa
 from __future__ import annotations
 
 import time
-from getpass import getuser
-from socket import gethostname
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from streams.cli.workers import Worker, find_worker
+from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.pausing import PauseState, Wish
 from streams.web.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 
@@ -31,10 +29,6 @@ _HOLDS = {
 }
 
 Name = Annotated[str, typer.Argument(help="The handler, as `list` shows it.")]
-At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
-Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it holds in all partitions.")]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
 
@@ -44,7 +38,7 @@ def list_(worker: At = "", *, as_json: Json = False) -> None:
     """List all handlers with their state."""
     found = _ask(find_worker(worker))
     for handler in found.handlers:
-        typer.echo(_json(_plain(handler)) if as_json else _line(handler))
+        typer.echo(json_line(_plain(handler)) if as_json else _line(handler))
     _tell_left_out(found)
 
 
@@ -56,7 +50,7 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
     found = _ask(asked, name)
     handler = _only(found, name)
     if as_json:
-        typer.echo(_json(_plain(handler)))
+        typer.echo(json_line(_plain(handler)))
         _tell_left_out(found)
         return
     typer.echo(_line(handler))
@@ -117,13 +111,13 @@ def resume(
 def _wish(kind: Wish, name: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool) -> None:
     asked = find_worker(worker)
     _check_known(asked, name)
-    body = {"operation": str(kind), "who": who or f"{getuser()}@{gethostname()}", "why": why}
+    body = {"operation": str(kind), "who": by_whom(who), "why": why}
     asked.post(f"{HANDLERS}/{name}/operations", body)
     found, holds = _wait(asked, kind, name, timeout, quiet=as_json)
     handler = _only(found, name)
     if as_json:
         done = {"handler": name, "operation": str(kind), "holds_in": holds, "of": found.partitions}
-        typer.echo(_json({**done, "state": handler.state}))
+        typer.echo(json_line({**done, "state": handler.state}))
     else:
         typer.echo(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
     if kind is not Wish.RESUME and not as_json:
@@ -186,7 +180,3 @@ def _plain(handler: HandlerAnswer) -> dict[str, Any]:
 def _tell_left_out(found: HandlersAnswer) -> None:
     for lane, why in found.left_out.items():
         typer.echo(f"lane {lane} has not answered: {why}", err=True)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from getpass import getuser
+from socket import gethostname
+from typing import Annotated, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
+import typer
 
 from streams.errors import SteadfaustError
 from streams.settings import Settings
@@ -16,6 +19,22 @@ from streams.slots import addresses
 
 #: Seconds for an answer; the worker may have to ask another one first.
 TIMEOUT = 30.0
+
+
+At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
+Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
+
+
+def by_whom(who: str) -> str:
+    """Who asks: as given, or whoever runs this command."""
+    return who or f"{getuser()}@{gethostname()}"
+
+
+def json_line(value: object) -> str:
+    """A line for other programs."""
+    return msgspec.json.encode(value).decode()
 
 
 class NoAnswer(SteadfaustError):

@@ -11,7 +11,7 @@ from chaos.check import Report as Checked
 from chaos.records import Happened, Run
 from chaos.report import Report, encode, markdown
 from chaos.stalls import Stall
-from demo.verdict import Finding
+from demo.findings import Finding
 
 KILL = Happened(kind="kill_worker", target="worker-1", began=1010.0, ended=1016.5, confirmed="pid 7 ended")
 NEVER = Happened(kind="remove_worker", target="worker-2", began=1030.0, ended=None, confirmed="")

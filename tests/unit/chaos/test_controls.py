@@ -6,7 +6,7 @@ from chaos.controls.scenarios import SCENARIOS
 from chaos.controls.trial import Trial
 from chaos.controls.verdict import judge
 from chaos.records import Happened
-from demo.verdict import Finding
+from demo.findings import Finding
 
 SCENARIO = SCENARIOS[0]
 RED = Finding(SCENARIO.finds, passed=False, says="wrong")

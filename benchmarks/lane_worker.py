@@ -1,0 +1,26 @@
+"""A worker process of a workload that needs nothing but Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.application import Application, Delivery
+from streams.layout import Layout
+from streams.logs import configure_logs
+from streams.runtime.app import LaneApp, settings_or_exit
+from streams.runtime.loop import tune_process
+from streams.settings import Settings
+
+
+def lane_app(application: Callable[[Layout, Delivery], Application]) -> LaneApp:
+    """The worker, by the settings of this process."""
+    tune_process()
+    configure_logs()
+    settings = settings_or_exit(Settings)
+
+    def bind(resources: dict[str, Any], schemas: Any) -> Application:
+        del resources, schemas
+        return application(settings.layout(), settings.delivery())
+
+    return LaneApp(settings, bind)
