@@ -46,7 +46,8 @@ def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
             claims=resources[_CLAIMS],
         )
 
-    gateway = HttpGateway(settings.gateway(), retries=Retries(total=settings.gateway_patience))
+    retries = Retries(total=settings.gateway_patience, most=settings.gateway_attempts)
+    gateway = HttpGateway(settings.gateway(), retries=retries)
     opened: dict[str, AbstractAsyncContextManager[Any]] = {
         "gateway": gateway,
         _CLAIMS: claim_checks(settings),

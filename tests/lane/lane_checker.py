@@ -64,6 +64,7 @@ async def check_positions(world: World, settled: Iterable[str] = ()) -> None:
         for (partition, key), value in (await latest(world, "lane")).items()
         if key[:1] == b"p"
     }
+    await world.until_at(recorded)
     tps = [TP(topic, p) for topic in world.app.sources for p in range(world.app.layout.partitions)]
     assert await world.cluster.committed(world.name, tps) == recorded
     for topic in settled:

@@ -173,6 +173,13 @@ class World:
                     return
                 await self._tick()
 
+    async def until_at(self, positions: dict[TP, int]) -> None:
+        """Wait until the group is at these positions: a commit returns before a broker shows them."""
+        deadline = time.monotonic() + BOUND
+        while (at := await self.cluster.committed(self.name, positions)) != positions:
+            assert time.monotonic() < deadline, f"at {at}, expected {positions}"
+            await self._tick()
+
     # -- messages -------------------------------------------------------------------------------------
 
     def event(

@@ -63,8 +63,7 @@ async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others
     elsewhere = of_lane(world, events, 1) + more
     good = of_lane(world, events, 0)[:5] + elsewhere
     await world.until(lambda: host.lanes[1].counters.handled == len(elsewhere) and not host.lanes[1].backlog)
-    tp = TP(work.source, 0)
-    assert (await world.cluster.committed(world.name, [tp]))[tp] == 5
+    await world.until_at({TP(work.source, 0): 5})
     await host.stop()
     assert fatal == []
     await check(world, work, good, settled=False)

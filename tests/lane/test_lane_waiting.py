@@ -91,7 +91,7 @@ async def test_what_is_finished_is_committed_but_never_past_a_message_under_way(
         outside.let(key, 0)
     await world.until(lambda: lane.handled == 3)
     await world.until(lambda: lane.lane.commits == 1)
-    assert await position(world, work.source) == 1
+    await world.until_at({TP(work.source, 0): 1})
     assert lane.lane.backlog == 3
     outside.let("b", 0)
     await world.settled(work.source)
