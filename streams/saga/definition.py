@@ -1,0 +1,182 @@
+"""A saga's definition: its steps in order, how each is undone, and from where there is no way back.
+
+    OrderSaga = (
+        saga("order", started_by=OrderSubmitted)
+        .step("reserve_inventory", ReserveStock, compensate=ReleaseStock, timeout=30)
+        .step("process_payment", CapturePayment, compensate=RefundPayment, timeout=30)
+        .pivot("schedule_shipping", ScheduleShipment, timeout=30)
+        .ends(completed=OrderConfirmed, compensated=OrderCancelled)
+    )
+
+It is a value, checked as it is made: what does not fit is a WiringError at import that names the step.
+
+The fields of a command are filled by name from the facts: the fields of the message that started the saga,
+and those of the replies to earlier steps. What is not there by name, `fields` makes of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Unpack
+
+import msgspec
+
+from streams.errors import WiringError
+from streams.message import Message
+from streams.saga.facts import Facts, filled, lacking, listed
+from streams.saga.messages import Command, Reply
+from streams.saga.steps import NEVER, OWN, PATIENT, Backoff, Refusal, Step, StepOptions, step
+
+__all__ = ["NEVER", "PATIENT", "Backoff", "Facts", "Refusal", "Saga", "Step", "saga", "step"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Saga:
+    """A definition; begin one with `saga(...)`. Each method returns a longer one.
+
+    Attributes:
+        stages: the steps in order; those of a group are one stage.
+        replies: the class of all replies to it, once it has a step.
+        completed: what is sent when all of it is done.
+        compensated: what is sent when all of it is undone.
+    """
+
+    name: str
+    started_by: type[Message]
+    version: int = 1
+    stages: tuple[tuple[Step, ...], ...] = ()
+    replies: type[Reply] | None = None
+    completed: type[Message] | None = None
+    compensated: type[Message] | None = None
+
+    def step(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
+        """A step that a participant makes."""
+        return self._with(step(name, command, **options))
+
+    def together(self, *steps: Step) -> Saga:
+        """Steps that are made at the same time, and undone at the same time."""
+        return self._with(*steps)
+
+    def local(
+        self,
+        name: str,
+        function: Callable[[Facts], msgspec.Struct | Refusal | None],
+        *,
+        gives: type[msgspec.Struct] | None = None,
+        when: Callable[[Facts], bool] | None = None,
+    ) -> Saga:
+        """A step that the saga makes itself, with nothing but the facts: a check, a calculation. What it
+        returns is a fact for later ones; a Refusal ends the way forward.
+        """
+        return self._with(Step(name, local=function, reply=gives, when=when, changes_nothing=True))
+
+    def pivot(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
+        """The step after which there is no way back. Without a compensation it is asked about until it is
+        answered, for nobody could take it back.
+        """
+        if self.has_pivot:
+            raise self._error(name, "there is a pivot already: only one step can be the last way back")
+        return self._with(replace(step(name, command, **options), pivot=True))
+
+    def ends(
+        self, *, completed: type[Message] | None = None, compensated: type[Message] | None = None
+    ) -> Saga:
+        """What to send at the end; filled by name from the facts, and `reason` for the one that is undone."""
+        for kind, facts in ((completed, self._facts()), (compensated, self._facts(()) | {"reason"})):
+            if kind is not None and (lacks := lacking(kind, facts, (), ())):
+                raise WiringError(
+                    f"saga {self.name}: {kind.__name__} needs {listed(lacks)}, which it never knows"
+                )
+        return replace(self, completed=completed, compensated=compensated)
+
+    # -- read by the engine ---------------------------------------------------------------------------
+
+    @property
+    def has_pivot(self) -> bool:
+        """Whether a step is the pivot."""
+        return any(each.pivot for each in self.steps())
+
+    def steps(self) -> Iterator[Step]:
+        """All steps in order."""
+        for stage in self.stages:
+            yield from stage
+
+    def find(self, name: str) -> Step | None:
+        """The step of a name."""
+        return next((each for each in self.steps() if each.name == name), None)
+
+    @staticmethod
+    def end(kind: type[Message], facts: Facts) -> Message:
+        """The message at the end."""
+        return kind(**filled(kind, facts, {}, ()))
+
+    # -- checks ---------------------------------------------------------------------------------------
+
+    def _with(self, *steps: Step) -> Saga:
+        steps = tuple(replace(each, forward_only=self.has_pivot) for each in steps)
+        if not steps:
+            raise WiringError(f"saga {self.name}: a group without steps")
+        taken = {each.name for each in self.steps()}
+        for each in steps:
+            if each.name in taken:
+                raise self._error(each.name, "there is another step of that name")
+            taken.add(each.name)
+            self._check(each)
+        replies = {kind.REPLY for each in steps for kind in each.commands} | {self.replies}
+        return replace(self, stages=(*self.stages, steps), replies=next((r for r in replies if r), None))
+
+    def _check(self, one: Step) -> None:
+        if not _NAME.fullmatch(one.name):
+            raise self._error(one.name, "a name has small letters, digits, - and _")
+        if one.timeout <= 0:
+            raise self._error(one.name, f"a timeout of {one.timeout} s: give a positive number of seconds")
+        for kind in (one.command, one.compensate):
+            if kind is not None and not (isinstance(kind, type) and issubclass(kind, Command)):
+                raise self._error(one.name, f"{kind!r} is not a command: derive it from Command")
+        for kind in one.commands:
+            if not hasattr(kind, "TOPIC") or not hasattr(kind, "REPLY"):
+                raise self._error(one.name, f"{kind.__name__} has no TOPIC or no REPLY")
+            if self.replies not in (None, kind.REPLY) or kind.REPLY is not one.commands[0].REPLY:
+                raise self._error(one.name, f"{kind.__name__} is replied to elsewhere than the others")
+            if lacks := lacking(kind, self._facts(), one.fields, OWN):
+                raise self._error(
+                    one.name,
+                    f"{kind.__name__} needs {listed(lacks)}, which neither {self.started_by.__name__} nor a "
+                    "reply to a step that is always made before has: give it in `fields`",
+                )
+        undone = one.compensate is not None or one.changes_nothing
+        if not (undone or one.pivot or one.forward_only):
+            raise self._error(
+                one.name,
+                "it comes before the pivot and has no compensation: give `compensate`, or say "
+                "`changes_nothing`",
+            )
+        if one.compensate is not None and one.forward_only:
+            raise self._error(
+                one.name, "it comes after the pivot and is never undone: leave `compensate` out"
+            )
+
+    def _facts(self, stages: tuple[tuple[Step, ...], ...] | None = None) -> set[str]:
+        """The names of the facts that are known for sure after these stages, all of them unless said."""
+        known = set(self.started_by.__struct_fields__)
+        for stage in self.stages if stages is None else stages:
+            for each in stage:
+                if each.reply is not None and each.when is None:
+                    known.update(each.reply.__struct_fields__)
+        return known
+
+    def _error(self, name: str, what: str) -> WiringError:
+        return WiringError(f"saga {self.name}, step {name!r}: {what}")
+
+
+def saga(name: str, *, started_by: type[Message], version: int = 1) -> Saga:
+    """Begin a definition. Raise `version` with every change of the steps, and keep the older definition until
+    the sagas that began with it have ended.
+    """
+    if not _NAME.fullmatch(name):
+        raise WiringError(f"saga {name!r}: a name has small letters, digits, - and _")
+    return Saga(name, started_by, version)

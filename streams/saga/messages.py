@@ -1,0 +1,113 @@
+"""What a saga says and hears: commands, the replies to them, and what it tells of itself.
+
+An application derives its own classes, one for each topic. A saga is named `<definition>:<key>`; all that it
+hears comes under that key, so that it arrives where its row is.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from streams.message import Message
+
+#: How a command ended. Participants say the first five; the saga's own timers the other two.
+#: success: done. refused: not done, for a reason of the business. error: it may or may not have been done.
+#: expired: it came too late and was not begun. cancelled: its compensation, or a later attempt, came first.
+#: timed_out: nothing was heard in time. due: it is time to send it (again).
+ReplyOutcome = Literal["success", "refused", "error", "expired", "cancelled", "timed_out", "due"]
+
+
+def saga_id(name: str, key: str) -> str:
+    """The id of the saga of a definition for a key: an order has one of each definition."""
+    return f"{name}:{key}"
+
+
+def saga_key(saga: str) -> str:
+    """The key under which the saga's row lies, from its id."""
+    return saga.partition(":")[2]
+
+
+class Reply(Message, frozen=True, kw_only=True):
+    """The end of a command, told to the saga that sent it. An application derives one for each reply topic.
+
+    The saga's deadlines are replies too, sent to itself: a timer puts one behind all that the reply topic has
+    when it is due, so what has succeeded by then is heard first (design rule 16).
+
+    Attributes:
+        saga_id: which saga.
+        step: which of its steps.
+        command_id: which command, as the command said it.
+        outcome: how it ended.
+        reason: why, when it was not done: a word for programs (`out_of_stock`), or the text of an error.
+        data: what later commands may use, the JSON of the step's reply class; empty when there is none.
+    """
+
+    saga_id: str
+    step: str
+    command_id: str
+    outcome: ReplyOutcome
+    reason: str = ""
+    data: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """The saga's key."""
+        return saga_key(self.saga_id)
+
+
+class Command(Message, frozen=True, kw_only=True):
+    """Asks a participant for something, or to undo it. Its other fields are filled from what the saga knows.
+
+    Attributes:
+        REPLY: the class of its reply, which has the topic.
+        saga_id: which saga asks.
+        step: for which of its steps; command and compensation of a step have the same.
+        command_id: which command: another one for each attempt.
+        attempt: the how many-th command of the step, from 1; one that was overtaken is not begun.
+        expires: epoch seconds after which it is not begun any more; 0: never.
+    """
+
+    REPLY: ClassVar[type[Reply]]
+
+    saga_id: str
+    step: str
+    command_id: str
+    attempt: int
+    expires: float
+
+    @property
+    def key(self) -> str:
+        """The saga's key, unless the command is about something else."""
+        return saga_key(self.saga_id)
+
+    @property
+    def operation(self) -> str:
+        """What to call the step to the outside: the same for every attempt, and for its compensation."""
+        return f"{self.saga_id}:{self.step}"
+
+
+class SagaTransition(Message, frozen=True, kw_only=True):
+    """Something that happened to a saga. An application derives one for its topic of transitions.
+
+    Attributes:
+        saga_id: which saga.
+        number: its how many-th, from 1, without a gap.
+        time: when the saga heard of it, epoch seconds.
+        step: the step that it is about; empty for the saga itself.
+        before: the status before, of the step or the saga.
+        after: the status after; the same when nothing has changed, as by a late reply.
+        detail: what a person wants to know besides; may be empty.
+    """
+
+    saga_id: str
+    number: int
+    time: float
+    step: str
+    before: str
+    after: str
+    detail: str
+
+    @property
+    def key(self) -> str:
+        """The saga's key."""
+        return saga_key(self.saga_id)

@@ -1,0 +1,118 @@
+"""A step of a saga, and how often it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from streams.saga.facts import Facts, Made, filled
+from streams.saga.messages import Command
+
+#: Fields of a command that the engine fills.
+OWN = frozenset(Command.__struct_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often a command is sent again that was not answered well. Delays in seconds.
+
+    Attributes:
+        times: how many times at most, after the first.
+        delay: before the first of them.
+        factor: by which each delay is longer than the one before.
+        most: the longest delay.
+    """
+
+    times: int = 0
+    delay: float = 1.0
+    factor: float = 2.0
+    most: float = 300.0
+
+    def wait(self, tries: int) -> float | None:
+        """How long after the `tries`-th vain try, from 1, the next one is made; None: not any more."""
+        if tries > self.times:
+            return None
+        return min(self.delay * self.factor ** min(tries - 1, 64), self.most)
+
+
+NEVER = Backoff()
+#: Of what has to succeed in the end: about half an hour.
+PATIENT = Backoff(times=10, delay=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The answer of a local step that the saga is not to go on; `reason` is a word for programs."""
+
+    reason: str
+
+
+class StepOptions(TypedDict, total=False):
+    """What may be said of a step.
+
+    compensate: the command that undoes it. Each step before the pivot needs one, or changes nothing.
+    changes_nothing: there is nothing to undo.
+    timeout: seconds until a reply is given up, of the command and of the compensation.
+    retry: how often it is tried again before the saga goes back. A refusal is not tried again.
+    retry_compensation: how often the compensation is tried again before the saga is `failed`.
+    reply: the class of the reply's data, whose fields later commands may use.
+    when: whether the step is to be made, asked when its turn comes.
+    fields: values for the fields of its commands that the facts have not by name.
+    """
+
+    compensate: type[Command]
+    changes_nothing: bool
+    timeout: float
+    retry: Backoff
+    retry_compensation: Backoff
+    reply: type[msgspec.Struct]
+    when: Callable[[Facts], bool]
+    fields: Made
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step; see `StepOptions`. A local one has a function of the facts in place of a command.
+
+    Attributes:
+        forward_only: it comes after the pivot: it is tried again until it succeeds or an operator decides.
+        pivot: once it is done, the saga only goes forward.
+    """
+
+    name: str
+    command: type[Command] | None = None
+    local: Callable[[Facts], msgspec.Struct | Refusal | None] | None = None
+    compensate: type[Command] | None = None
+    changes_nothing: bool = False
+    timeout: float = 30.0
+    retry: Backoff | None = None
+    retry_compensation: Backoff = PATIENT
+    reply: type[msgspec.Struct] | None = None
+    when: Callable[[Facts], bool] | None = None
+    fields: Made = field(default_factory=dict)
+    forward_only: bool = False
+    pivot: bool = False
+
+    @property
+    def commands(self) -> tuple[type[Command], ...]:
+        """The command and its compensation, as far as it has them."""
+        return tuple(kind for kind in (self.command, self.compensate) if kind is not None)
+
+    @property
+    def tries(self) -> Backoff:
+        """How often its command is tried again: patiently where there is no way back."""
+        if self.retry is not None:
+            return self.retry
+        return PATIENT if self.forward_only or (self.pivot and self.compensate is None) else NEVER
+
+    def command_of(self, kind: type[Command], facts: Facts, **own: Any) -> Command:
+        """A command of this step, its fields filled from the facts; `own` are those of every command."""
+        return kind(**own, **filled(kind, facts, self.fields, OWN))
+
+
+def step(name: str, command: type[Command], **options: Unpack[StepOptions]) -> Step:
+    """A step by itself, for a group of them."""
+    return Step(name, command, **options)

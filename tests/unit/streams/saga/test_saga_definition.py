@@ -1,0 +1,198 @@
+"""A definition is checked as it is made, and the error names the step."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from travel import (
+    BookHotel,
+    BookInsurance,
+    BookTrain,
+    CancelHotel,
+    CancelInsurance,
+    CancelTrain,
+    Journey,
+    JourneyBooked,
+    JourneyOff,
+    JourneyReply,
+    JourneyWanted,
+    Pay,
+    Seat,
+    SendTickets,
+    begun,
+)
+
+from streams.errors import WiringError
+from streams.saga.definition import Backoff, saga, step
+from streams.saga.messages import Command, Reply
+
+
+class OtherReply(Reply, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "other.saga.replies"
+
+
+class Elsewhere(Command, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "other.commands.do"
+    REPLY = OtherReply
+
+
+class Nowhere(Command, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "nowhere.commands.do"
+
+
+def with_train(**options: Any) -> Any:
+    return begun().step("train", BookTrain, compensate=CancelTrain, **options)
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "an unknown command": (
+        lambda: begun().step("train", JourneyWanted, changes_nothing=True),  # type: ignore[arg-type]
+        r"saga journey, step 'train': .*JourneyWanted.* is not a command",
+    ),
+    "an unknown compensation": (
+        lambda: begun().step("train", BookTrain, compensate=Seat),  # type: ignore[arg-type]
+        "step 'train': .*Seat.* is not a command",
+    ),
+    "no compensation before the pivot": (
+        lambda: begun().step("train", BookTrain),
+        "step 'train': it comes before the pivot and has no compensation",
+    ),
+    "no compensation in a group": (
+        lambda: begun().together(
+            step("train", BookTrain, compensate=CancelTrain), step("insurance", BookInsurance)
+        ),
+        "step 'insurance': it comes before the pivot and has no compensation",
+    ),
+    "a compensation after the pivot": (
+        lambda: begun().pivot("pay", Pay).step("train", BookTrain, compensate=CancelTrain),
+        "step 'train': it comes after the pivot and is never undone",
+    ),
+    "a second pivot": (
+        lambda: begun().pivot("pay", Pay).pivot("again", Pay),
+        "step 'again': there is a pivot already",
+    ),
+    "a name twice": (
+        lambda: with_train().step("train", BookTrain, compensate=CancelTrain),
+        "step 'train': there is another step of that name",
+    ),
+    "a name twice in a group": (
+        lambda: begun().together(
+            step("a", BookTrain, compensate=CancelTrain), step("a", Pay, changes_nothing=True)
+        ),
+        "step 'a': there is another",
+    ),
+    "a field that nobody has": (
+        lambda: with_train().step("hotel", BookHotel, compensate=CancelHotel),
+        "step 'hotel': BookHotel needs `seat`, which neither JourneyWanted nor a reply",
+    ),
+    "a field of a step that may be left out": (
+        lambda: with_train(reply=Seat, when=lambda facts: facts["insured"]).step(
+            "hotel", BookHotel, compensate=CancelHotel
+        ),
+        "step 'hotel': BookHotel needs `seat`",
+    ),
+    "a field of the group itself": (
+        lambda: begun().together(
+            step("train", BookTrain, compensate=CancelTrain, reply=Seat),
+            step("hotel", BookHotel, compensate=CancelHotel),
+        ),
+        "step 'hotel': BookHotel needs `seat`",
+    ),
+    "no time": (lambda: with_train(timeout=0), "step 'train': a timeout of 0 s"),
+    "a name for nobody": (
+        lambda: begun().step("the train", BookTrain, changes_nothing=True),
+        "step 'the train': a name has",
+    ),
+    "a reply to another topic": (
+        lambda: with_train().step("else", Elsewhere, changes_nothing=True),
+        "step 'else': Elsewhere is replied to elsewhere",
+    ),
+    "a command without a reply": (
+        lambda: begun().step("nowhere", Nowhere, changes_nothing=True),
+        "step 'nowhere': Nowhere has no TOPIC or no REPLY",
+    ),
+    "an end that it cannot say": (
+        lambda: with_train().ends(completed=JourneyBooked),
+        "saga journey: JourneyBooked needs `seat`, which it never knows",
+    ),
+    "an end undone with what was never said": (
+        lambda: with_train(reply=Seat).ends(compensated=JourneyBooked),
+        "JourneyBooked needs `seat`",
+    ),
+    "an empty group": (lambda: begun().together(), "a group without steps"),
+    "a saga for nobody": (lambda: saga("a:b", started_by=JourneyWanted), "saga 'a:b': a name has"),
+}
+
+
+@pytest.mark.parametrize(("make", "says"), WRONG.values(), ids=WRONG.keys())
+def test_what_does_not_fit_is_an_error_that_names_the_step(make: Callable[[], Any], says: str) -> None:
+    with pytest.raises(WiringError, match=says):
+        make()
+
+
+def test_a_definition_is_a_value_and_each_method_returns_a_longer_one() -> None:
+    start = begun()
+    longer = start.step("train", BookTrain, compensate=CancelTrain)
+    assert start.stages == ()
+    assert [each.name for each in longer.steps()] == ["train"]
+    assert Journey.replies is JourneyReply
+    assert (Journey.completed, Journey.compensated) == (JourneyBooked, JourneyOff)
+
+
+def test_what_comes_after_the_pivot_only_goes_forward() -> None:
+    flags = {each.name: (each.pivot, each.forward_only) for each in Journey.steps()}
+    assert flags == {
+        "train": (False, False),
+        "hotel": (False, False),
+        "pay": (True, False),
+        "tickets": (False, True),
+    }
+
+
+def test_a_field_is_given_by_name_by_an_earlier_reply_or_by_a_function() -> None:
+    given = begun().step(
+        "hotel",
+        BookHotel,
+        compensate=CancelHotel,
+        fields={"seat": lambda facts: facts["cents"] // 100},
+    )
+    (hotel,) = given.steps()
+    own = {"saga_id": "journey:j", "step": "hotel", "command_id": "c", "attempt": 1, "expires": 0.0}
+    made = hotel.command_of(BookHotel, {"cents": 700, "journey": "j"}, **own)
+    assert made == BookHotel(**own, seat=7)
+    later = begun().step("train", BookTrain, compensate=CancelTrain, reply=Seat)
+    later.step("hotel", BookHotel, compensate=CancelHotel)
+
+
+def test_a_group_and_a_step_that_changes_nothing_are_steps() -> None:
+    made = (
+        begun()
+        .together(
+            step("train", BookTrain, compensate=CancelTrain),
+            step("insurance", BookInsurance, compensate=CancelInsurance),
+        )
+        .step("look", Pay, changes_nothing=True)
+        .local("add_up", lambda facts: Seat(facts["cents"]), gives=Seat)
+        .pivot("pay", Pay)
+        .step("tickets", SendTickets)
+    )
+    assert [[each.name for each in stage] for stage in made.stages] == [
+        ["train", "insurance"],
+        ["look"],
+        ["add_up"],
+        ["pay"],
+        ["tickets"],
+    ]
+
+
+def test_where_there_is_no_way_back_tries_are_many_and_elsewhere_one_unless_said() -> None:
+    tries = {each.name: each.tries.times for each in Journey.steps()}
+    assert tries == {"train": 0, "hotel": 0, "pay": 10, "tickets": 10}
+    can_go_back = begun().pivot("train", BookTrain, compensate=CancelTrain)
+    assert [each.tries.times for each in can_go_back.steps()] == [0]
+
+
+def test_a_backoff_grows_up_to_its_most_and_ends() -> None:
+    backoff = Backoff(times=4, delay=2, factor=3, most=30)
+    assert [backoff.wait(tries) for tries in range(1, 6)] == [2, 6, 18, 30, None]
+    assert Backoff(times=10**6).wait(10**6) == 300

@@ -1,0 +1,108 @@
+"""A journey: the saga of the tests, with what it says and hears."""
+
+from typing import ClassVar
+
+import msgspec
+
+from streams.message import Message
+from streams.saga.definition import Saga, saga
+from streams.saga.messages import Command, Reply, SagaTransition
+
+
+class JourneyReply(Reply, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.saga.replies"
+
+
+class JourneyTransition(SagaTransition, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.saga.transitions.v1"
+
+
+class JourneyWanted(Message, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.journey.wanted.v1"
+    journey: str
+    cents: int
+    insured: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.journey
+
+
+class JourneyCommand(Command, frozen=True, kw_only=True):
+    REPLY = JourneyReply
+
+
+class BookTrain(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "trains.commands.book"
+    journey: str
+
+
+class CancelTrain(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "trains.commands.cancel"
+    seat: int | None = None
+
+
+class BookHotel(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "hotels.commands.book"
+    seat: int
+
+
+class CancelHotel(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "hotels.commands.cancel"
+
+
+class BookInsurance(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "insurance.commands.book"
+
+
+class CancelInsurance(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "insurance.commands.cancel"
+
+
+class Pay(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "payments.commands.pay"
+    cents: int
+
+
+class SendTickets(JourneyCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "tickets.commands.send"
+
+
+class JourneyBooked(Message, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.journey.booked.v1"
+    journey: str
+    seat: int
+
+    @property
+    def key(self) -> str:
+        return self.journey
+
+
+class JourneyOff(Message, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.journey.off.v1"
+    journey: str
+    reason: str
+
+    @property
+    def key(self) -> str:
+        return self.journey
+
+
+class Seat(msgspec.Struct, frozen=True):
+    seat: int
+
+
+def begun() -> Saga:
+    return saga("journey", started_by=JourneyWanted)
+
+
+Journey = (
+    begun()
+    .step("train", BookTrain, compensate=CancelTrain, reply=Seat, timeout=30)
+    .step("hotel", BookHotel, compensate=CancelHotel, timeout=30)
+    .pivot("pay", Pay, timeout=10)
+    .step("tickets", SendTickets, timeout=60)
+    .ends(completed=JourneyBooked, compensated=JourneyOff)
+)
+
+WANTED = JourneyWanted(journey="j-1", cents=900)
