@@ -75,6 +75,14 @@ class MessageExpired(PermanentError):
     """A message's deadline was over before its turn came."""
 
 
+class SagaVersionUnknown(TransientError):
+    """A saga began with a version of its definition that this worker does not have, or does not have yet."""
+
+
+class RepairRefused(SteadfaustError):
+    """What an operator asked of a saga cannot be done as it stands; nothing was changed."""
+
+
 class Fenced(SteadfaustError):
     """Another owner has opened the lane: this one is a zombie and changes nothing more."""
 

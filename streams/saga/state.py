@@ -1,0 +1,115 @@
+"""A saga's row: how each step stands, what is awaited, and what has happened to it lately."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from streams.message import Row
+
+#: `completing` is after the pivot: it only goes forward. `failed` waits for an operator.
+SagaStatus = Literal["started", "completing", "completed", "compensating", "compensated", "failed"]
+
+#: `skipped`: it was not to be made, or an operator has decided so.
+StepStatus = Literal[
+    "pending", "in_progress", "completed", "failed", "compensating", "compensated", "skipped"
+]
+
+#: Entries that a row keeps of its log; the topic of transitions has all of them.
+LOG_BOUND = 50
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to the saga; see `SagaTransition`."""
+
+    number: int
+    time: float
+    step: str
+    before: str
+    after: str
+    detail: str
+
+
+class StepState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a step stands.
+
+    Attributes:
+        name: as the definition has it.
+        action: the topic of its command; empty for a local step.
+        compensation: the topic of what undoes it; empty when nothing does.
+        status: see `StepStatus`.
+        completed_at: epoch seconds of its success; 0 when it had none.
+        error: why it was not done or not undone, or why an operator has decided so; empty otherwise.
+        undoing: whether what was last asked for was its compensation.
+        uncertain: whether an attempt ended so that nobody knows whether it was done.
+        attempt: the number of the command that was sent last, compensations counted too.
+        tries: how many of them since the last change of direction.
+        awaiting: the id of the command whose reply, or turn, is awaited; empty when none is.
+        data: what its reply has told, as it came.
+    """
+
+    name: str
+    action: str
+    compensation: str
+    status: StepStatus = "pending"
+    completed_at: float = 0.0
+    error: str = ""
+    undoing: bool = False
+    uncertain: bool = False
+    attempt: int = 0
+    tries: int = 0
+    awaiting: str = ""
+    data: bytes = b""
+
+
+class SagaRow(Row, frozen=True, kw_only=True):
+    """A saga. Completed and compensated are final.
+
+    Attributes:
+        saga_id: `<definition>:<key>`.
+        version: of the definition that it began with, and ends with.
+        status: see `SagaStatus`.
+        current_step: the step that something has happened to last.
+        steps: how each of them stands.
+        created_at: when it began, epoch seconds.
+        start: the message that started it, as JSON.
+        reason: why it does not complete; empty otherwise.
+        entries: how many entries its log had ever.
+        log: the last of them.
+    """
+
+    saga_id: str
+    version: int
+    status: SagaStatus
+    current_step: str
+    steps: tuple[StepState, ...]
+    created_at: float
+    start: bytes
+    reason: str = ""
+    entries: int = 0
+    log: tuple[LogEntry, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether its status is final."""
+        return self.status in ("completed", "compensated")
+
+    def step(self, name: str) -> StepState:
+        """The step of a name. Raises KeyError."""
+        for each in self.steps:
+            if each.name == name:
+                return each
+        raise KeyError(name)
+
+    def with_step(self, changed: StepState) -> SagaRow:
+        """With a step as it stands now."""
+        steps = tuple(changed if each.name == changed.name else each for each in self.steps)
+        return msgspec.structs.replace(self, steps=steps, current_step=changed.name)
+
+    def with_entry(self, *, time: float, step: str, before: str, after: str, detail: str) -> SagaRow:
+        """With one more entry in its log, of which the oldest go."""
+        entry = LogEntry(
+            number=self.entries + 1, time=time, step=step, before=before, after=after, detail=detail
+        )
+        return msgspec.structs.replace(self, entries=entry.number, log=(*self.log, entry)[-LOG_BOUND:])

@@ -1,0 +1,186 @@
+"""What a saga does, told step by step, without a broker or a lane.
+
+    given_saga(OrderSaga).start(submitted)
+        .expect_command(ReserveStock).reply(success)
+        .expect_command(CapturePayment).reply(refused, reason="card_declined")
+        .expect_compensation(ReleaseStock).reply(success)
+        .expect_event(OrderCancelled, reason="card_declined")
+        .expect_status("compensated")
+
+All that the saga sends has to be expected before it hears or lives to see anything more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import msgspec
+
+from streams.message import Message
+from streams.outcome import Timer
+from streams.saga import repairs
+from streams.saga.definition import Saga
+from streams.saga.messages import Command, Reply, ReplyOutcome
+from streams.saga.state import LogEntry, SagaRow
+from streams.saga.transition import Transition, begin, receive
+
+success: Final = "success"
+refused: Final = "refused"
+error: Final = "error"
+expired: Final = "expired"
+cancelled: Final = "cancelled"
+
+
+class SagaUnderTest:
+    """A saga, what it has sent and nobody has expected yet, and its timers. Every method returns itself.
+
+    Attributes:
+        now: its time, epoch seconds.
+        entries: all that has happened to it.
+    """
+
+    def __init__(self, definition: Saga, now: float) -> None:
+        self.now = now
+        self.entries: list[LogEntry] = []
+        self._definition = definition
+        self._row: SagaRow | None = None
+        self._timers: dict[str, Timer] = {}
+        self._unexpected: list[Message] = []
+        self._commands: list[Command] = []
+        self._expected: Command | None = None
+        self._said: Reply | None = None
+
+    @property
+    def row(self) -> SagaRow:
+        """The saga's row."""
+        assert self._row is not None, "the saga has not been started"
+        return self._row
+
+    # -- what happens to it ---------------------------------------------------------------------------
+
+    def start(self, message: Message) -> Self:
+        """Start it."""
+        assert isinstance(message, self._definition.started_by), f"{message!r} does not start it"
+        return self._take(begin(self._definition, message, self.now))
+
+    def reply(
+        self,
+        outcome: ReplyOutcome,
+        data: msgspec.Struct | None = None,
+        *,
+        reason: str = "",
+        to: type[Command] | None = None,
+    ) -> Self:
+        """Answer the command that was expected last; or the last one of the class `to`, however old."""
+        command = self._expected if to is None else self._last(to)
+        assert command is not None, "no command was expected that could be replied to"
+        said = command.REPLY(
+            saga_id=command.saga_id,
+            step=command.step,
+            command_id=command.command_id,
+            outcome=outcome,
+            reason=reason,
+            data=b"" if data is None else msgspec.json.encode(data),
+        )
+        return self._hear(said)
+
+    def repeat_reply(self) -> Self:
+        """The last reply comes once more."""
+        assert self._said is not None, "nothing was replied"
+        return self._hear(self._said)
+
+    def time_passes(self, seconds: float) -> Self:
+        """What comes due meanwhile rings, in order."""
+        end = self.now + seconds
+        while due := sorted((t for t in self._timers.values() if t.due <= end), key=lambda t: t.due):
+            timer = due[0]
+            self.now = max(self.now, timer.due)
+            del self._timers[timer.name]
+            self._deliver(timer.message)
+        self.now = end
+        return self
+
+    def retry(self, step: str) -> Self:
+        """An operator has a failed step made again."""
+        return self._take(repairs.retry(self._definition, self.row, step, self.now))
+
+    def skip(self, step: str, reason: str) -> Self:
+        """An operator goes on without a failed step."""
+        return self._take(repairs.skip(self._definition, self.row, step, reason, self.now))
+
+    def mark_done(self, step: str, reason: str) -> Self:
+        """An operator has done a failed step by hand."""
+        return self._take(repairs.mark_done(self._definition, self.row, step, reason, self.now))
+
+    # -- what is expected of it -----------------------------------------------------------------------
+
+    def expect_command(self, kind: type[Command], **fields: Any) -> Self:
+        """It has sent this command, with these values in its fields."""
+        found = self._expect(kind, fields)
+        assert isinstance(found, Command)
+        self._expected = found
+        return self
+
+    def expect_compensation(self, kind: type[Command], **fields: Any) -> Self:
+        """It has sent this command, to undo something."""
+        self.expect_command(kind, **fields)
+        assert self._expected is not None
+        assert self.row.step(self._expected.step).undoing, f"{kind.__name__} undoes nothing"
+        return self
+
+    def expect_event(self, kind: type[Message], **fields: Any) -> Self:
+        """It has sent this message."""
+        self._expect(kind, fields)
+        return self
+
+    def expect_nothing(self) -> Self:
+        """It has sent nothing more."""
+        assert not self._unexpected, f"it has also sent {self._names()}"
+        return self
+
+    def expect_status(self, status: str, **steps: str) -> Self:
+        """It stands so, and these of its steps stand so; nothing more was sent."""
+        assert self.row.status == status, f"it is {self.row.status}: {self.row.reason}"
+        stands = {name: self.row.step(name).status for name in steps}
+        assert stands == steps, f"its steps stand otherwise: {stands}"
+        return self.expect_nothing()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _hear(self, said: Reply) -> Self:
+        self._said = said
+        return self._deliver(said)
+
+    def _deliver(self, message: Message) -> Self:
+        assert isinstance(message, Reply)
+        return self._take(receive(self._definition, self.row, message, self.now))
+
+    def _take(self, transition: Transition) -> Self:
+        self.expect_nothing()
+        self._row = msgspec.json.decode(msgspec.json.encode(transition.row), type=SagaRow)
+        self._unexpected += transition.send
+        self._commands += [each for each in transition.send if isinstance(each, Command)]
+        for name in transition.cancel:
+            self._timers.pop(name, None)
+        self._timers |= {timer.name: timer for timer in transition.timers}
+        self.entries += transition.entries
+        return self
+
+    def _expect(self, kind: type[Message], fields: dict[str, Any]) -> Message:
+        found = next((each for each in self._unexpected if type(each) is kind), None)
+        assert found is not None, f"it has not sent {kind.__name__}, but {self._names()}"
+        self._unexpected.remove(found)
+        has = {name: getattr(found, name) for name in fields}
+        assert has == fields, f"{kind.__name__} has {has}"
+        return found
+
+    def _last(self, kind: type[Command]) -> Command | None:
+        return next((each for each in reversed(self._commands) if type(each) is kind), None)
+
+    def _names(self) -> str:
+        return ", ".join(type(each).__name__ for each in self._unexpected) or "nothing"
+
+
+def given_saga(definition: Saga, *, now: float = 1_700_000_000.0) -> SagaUnderTest:
+    """A saga that has not been started, at `now`, epoch seconds."""
+    return SagaUnderTest(definition, now)

@@ -1,0 +1,354 @@
+"""What a saga does with replies, refusals, silence and operators, told with the test kit."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from travel import (
+    WANTED,
+    BookHotel,
+    BookInsurance,
+    BookTrain,
+    CancelHotel,
+    CancelInsurance,
+    CancelTrain,
+    Journey,
+    JourneyBooked,
+    JourneyOff,
+    Pay,
+    Seat,
+    SendTickets,
+    begun,
+)
+
+from streams.errors import RepairRefused, Undecodable
+from streams.saga.definition import Backoff, Refusal, Saga, step
+from streams.saga.state import LOG_BOUND
+from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
+
+ONCE_MORE = Backoff(times=1, delay=5)
+
+
+def started() -> SagaUnderTest:
+    return given_saga(Journey).start(WANTED).expect_command(BookTrain, journey="j-1")
+
+
+def with_train() -> SagaUnderTest:
+    return started().reply(success, Seat(7)).expect_command(BookHotel, seat=7)
+
+
+def with_hotel() -> SagaUnderTest:
+    return with_train().reply(success).expect_command(Pay, cents=900)
+
+
+def one_step(**options: Any) -> Saga:
+    return begun().step("train", BookTrain, compensate=CancelTrain, **options)
+
+
+def test_all_that_succeeds_completes_with_data_from_a_reply() -> None:
+    saga = with_hotel()
+    saga.reply(success).expect_command(SendTickets)
+    assert saga.row.status == "completing"
+    saga.reply(success).expect_event(JourneyBooked, journey="j-1", seat=7)
+    saga.expect_status("completed", train="completed", hotel="completed", pay="completed")
+    saga.time_passes(10_000).expect_status("completed")
+
+
+def test_a_refusal_undoes_what_was_done_from_the_last_to_the_first_each_after_the_reply() -> None:
+    saga = with_hotel().reply(refused, reason="card_declined")
+    saga.expect_compensation(CancelHotel).expect_status("compensating")
+    saga.reply(success).expect_compensation(CancelTrain, seat=7).expect_nothing()
+    saga.reply(success).expect_event(JourneyOff, reason="card_declined")
+    saga.expect_status(
+        "compensated", train="compensated", hotel="compensated", pay="failed", tickets="pending"
+    )
+
+
+def test_a_step_that_was_refused_is_not_undone() -> None:
+    saga = started().reply(refused, reason="full").expect_event(JourneyOff, reason="full")
+    saga.expect_status("compensated", train="failed")
+
+
+@pytest.mark.parametrize("outcome", ["timeout", error])
+def test_a_step_that_may_have_been_done_is_undone_first(outcome: Any) -> None:
+    saga = with_train()
+    saga.time_passes(31) if outcome == "timeout" else saga.reply(error, reason="broken")
+    saga.expect_compensation(CancelHotel).expect_nothing().reply(success)
+    saga.expect_compensation(CancelTrain).reply(success).expect_event(JourneyOff)
+    saga.expect_status("compensated", hotel="compensated", train="compensated")
+
+
+def test_a_step_that_expired_was_not_done_and_is_not_undone() -> None:
+    saga = with_train().reply(expired).expect_compensation(CancelTrain).reply(success)
+    saga.expect_event(JourneyOff, reason="expired").expect_status("compensated", hotel="failed")
+
+
+@pytest.mark.parametrize("when", range(4))
+def test_a_late_success_makes_no_step_forward_and_exactly_one_compensation(when: int) -> None:
+    saga = with_train().time_passes(31).expect_compensation(CancelHotel)
+
+    def late(moment: int) -> None:
+        if moment == when:
+            saga.reply(success, to=BookHotel).expect_nothing()
+            assert saga.entries[-1].detail == "not awaited: success of journey:j-1:hotel:1"
+
+    late(0)
+    saga.reply(success, to=CancelHotel).expect_compensation(CancelTrain)
+    late(1)
+    saga.reply(success, to=CancelTrain).expect_event(JourneyOff, reason="timed_out")
+    late(2)
+    saga.time_passes(1000)
+    late(3)
+    saga.expect_status("compensated", hotel="compensated")
+
+
+def test_a_timeout_after_the_reply_changes_nothing() -> None:
+    saga = given_saga(Journey).start(WANTED).expect_command(BookTrain)
+    timer = saga._timers["train"]  # rung in the moment in which the reply is handled
+    saga.reply(success, Seat(7)).expect_command(BookHotel)
+    before = saga.row
+    saga._deliver(timer.message).expect_nothing()
+    assert saga.row.steps == before.steps
+    assert saga.row.status == before.status
+    assert saga.entries[-1].detail == "not awaited: timed_out of journey:j-1:train:1"
+
+
+def test_a_repeated_reply_and_one_of_an_unknown_step_are_noted_and_change_nothing() -> None:
+    saga = with_train()
+    before = saga.row
+    repeated = saga._said
+    assert repeated is not None
+    for odd in (repeated, msgspec.structs.replace(repeated, step="boat", command_id="")):
+        saga._hear(odd).expect_nothing()
+        assert saga.row.steps == before.steps
+        assert saga.entries[-1].step == odd.step
+        assert saga.entries[-1].before == saga.entries[-1].after
+        assert saga.entries[-1].detail.startswith("not awaited: success")
+    saga.repeat_reply().expect_nothing()
+    assert saga.row.status == "started"
+
+
+def test_data_that_is_not_what_the_step_says_is_undecodable() -> None:
+    for data in (None, JourneyOff(journey="j", reason="r")):
+        with pytest.raises(Undecodable, match="the reply to step train is no Seat"):
+            started().reply(success, data)
+
+
+def test_a_step_is_tried_again_before_the_saga_goes_back() -> None:
+    saga = given_saga(one_step(retry=Backoff(times=2, delay=5), timeout=30)).start(WANTED)
+    saga.expect_command(BookTrain, attempt=1).reply(error).expect_nothing()
+    saga.time_passes(4.9).expect_nothing().time_passes(0.2)
+    saga.expect_command(BookTrain, attempt=2, command_id="journey:j-1:train:2")
+    saga.time_passes(30).expect_nothing().time_passes(10)
+    saga.expect_command(BookTrain, attempt=3).reply(success).expect_status("completed")
+
+
+def test_tries_end_and_whatever_any_of_them_may_have_done_is_undone() -> None:
+    saga = given_saga(one_step(retry=ONCE_MORE)).start(WANTED).expect_command(BookTrain)
+    saga.time_passes(36).expect_command(BookTrain).reply(expired)
+    saga.expect_compensation(CancelTrain, attempt=3, expires=0.0).reply(success).expect_status("compensated")
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    saga = given_saga(one_step(retry=ONCE_MORE)).start(WANTED).expect_command(BookTrain)
+    saga.reply(refused, reason="full").expect_status("compensated", train="failed")
+
+
+def test_a_late_reply_to_an_earlier_try_is_not_the_reply_to_the_later() -> None:
+    saga = given_saga(one_step(retry=ONCE_MORE)).start(WANTED).expect_command(BookTrain)
+    first = saga._expected
+    saga.time_passes(35).expect_command(BookTrain)
+    second, saga._expected = saga._expected, first
+    saga.reply(success).expect_status("started", train="in_progress")
+    saga._expected = second
+    saga.reply(success).expect_status("completed")
+
+
+def test_a_pivot_without_compensation_is_asked_about_until_it_is_answered() -> None:
+    saga = with_hotel().time_passes(15.1).expect_command(Pay, attempt=2).expect_status("started")
+    saga.reply(refused, reason="card_declined").expect_compensation(CancelHotel)
+
+
+def test_a_pivot_about_which_nothing_is_ever_heard_leaves_the_saga_failed() -> None:
+    saga = with_hotel()
+    for attempt in range(2, 12):
+        saga.time_passes(10).time_passes(min(5 * 2 ** (attempt - 2), 300)).expect_command(
+            Pay, attempt=attempt
+        )
+    saga.time_passes(10_000).expect_status("failed", pay="failed", hotel="completed")
+    saga.retry("pay").expect_command(Pay, attempt=12).reply(success).expect_command(SendTickets)
+
+
+def test_a_pivot_with_a_compensation_is_undone_when_nothing_is_heard_of_it() -> None:
+    saga = given_saga(begun().pivot("train", BookTrain, compensate=CancelTrain)).start(WANTED)
+    saga.expect_command(BookTrain).time_passes(30).expect_compensation(CancelTrain).reply(success)
+    saga.expect_status("compensated", train="compensated")
+
+
+def paid() -> SagaUnderTest:
+    return with_hotel().reply(success).expect_command(SendTickets)
+
+
+def test_after_the_pivot_a_refusal_waits_for_an_operator() -> None:
+    saga = paid().reply(refused, reason="no_paper").expect_status("failed", tickets="failed")
+    assert saga.row.step("tickets").error == "refused: no_paper"
+    saga.time_passes(10_000).expect_status("failed")
+    saga.retry("tickets").expect_command(SendTickets).reply(success).expect_event(JourneyBooked)
+    saga.expect_status("completed")
+
+
+@pytest.mark.parametrize("decide", ["skip", "mark_done"])
+def test_an_operator_may_go_on_without_a_step_or_do_it_by_hand(decide: str) -> None:
+    saga = paid().reply(refused)
+    getattr(saga, decide)("tickets", "called her").expect_event(JourneyBooked)
+    saga.expect_status("completed", tickets="skipped" if decide == "skip" else "completed")
+    assert saga.row.step("tickets").error == "called her"
+
+
+def stuck() -> SagaUnderTest:
+    """A saga with a compensation that keeps failing."""
+    saga = with_hotel().reply(refused).expect_compensation(CancelHotel)
+    for attempt in itertools.count(3):  # two commands were sent before
+        saga.reply(error, reason="closed")
+        if saga.row.status == "failed":
+            return saga.expect_nothing()
+        saga.time_passes(min(5 * 2 ** (attempt - 3), 300)).expect_compensation(CancelHotel, attempt=attempt)
+    raise AssertionError
+
+
+def test_a_compensation_is_tried_again_and_one_that_keeps_failing_leaves_the_saga_failed() -> None:
+    saga = stuck().expect_status("failed", hotel="failed", train="completed")
+    assert saga.row.step("hotel").attempt == 12
+    assert saga.row.step("hotel").error == "error: closed"
+    assert saga.entries[-1].detail == "hotel is not undone: error: closed"
+
+
+def test_a_compensation_without_reply_is_sent_again() -> None:
+    saga = with_hotel().reply(refused).expect_compensation(CancelHotel).time_passes(35)
+    saga.expect_compensation(CancelHotel, attempt=3).reply(success).expect_compensation(CancelTrain)
+
+
+@pytest.mark.parametrize("outcome", [refused, cancelled, expired])
+def test_only_a_success_is_taken_for_the_end_of_a_compensation(outcome: Any) -> None:
+    saga = with_hotel().reply(refused).expect_compensation(CancelHotel)
+    saga.reply(outcome).expect_nothing().time_passes(5).expect_compensation(CancelHotel)
+
+
+def test_an_operator_settles_a_compensation_that_keeps_failing() -> None:
+    saga = stuck().retry("hotel").expect_compensation(CancelHotel).reply(success)
+    saga.expect_compensation(CancelTrain).reply(success).expect_event(JourneyOff).expect_status("compensated")
+    saga = stuck().skip("hotel", "they keep it").expect_compensation(CancelTrain)
+    saga.expect_status("compensating", hotel="skipped")
+    saga = stuck().mark_done("hotel", "by telephone").expect_compensation(CancelTrain)
+    saga.expect_status("compensating", hotel="compensated")
+
+
+def test_an_operators_decision_that_does_not_fit_changes_nothing() -> None:
+    with pytest.raises(RepairRefused, match="is started: it waits for nobody"):
+        started().retry("train")
+    with pytest.raises(RepairRefused, match="does not wait for step train, but for hotel"):
+        stuck().skip("train", "why not")
+    needed = begun().pivot("pay", Pay).step("train", BookTrain, reply=Seat)
+    saga = given_saga(needed).start(WANTED).expect_command(Pay).reply(success).expect_command(BookTrain)
+    with pytest.raises(RepairRefused, match="has to say what came of it"):
+        saga.reply(refused).mark_done("train", "done")
+    saga.expect_status("failed", train="failed")
+
+
+Group = (
+    begun()
+    .step("hotel", BookHotel, compensate=CancelHotel, fields={"seat": lambda _: 1})
+    .together(
+        step("train", BookTrain, compensate=CancelTrain, timeout=20),
+        step("insurance", BookInsurance, compensate=CancelInsurance, when=lambda facts: facts["insured"]),
+        step("tickets", SendTickets, changes_nothing=True, timeout=40),
+    )
+    .pivot("pay", Pay)
+)
+INSURED = msgspec.structs.replace(WANTED, insured=True)
+
+
+def grouped() -> SagaUnderTest:
+    saga = given_saga(Group).start(INSURED).expect_command(BookHotel).reply(success)
+    return saga.expect_command(BookTrain).expect_command(BookInsurance).expect_command(SendTickets)
+
+
+def test_a_group_is_complete_when_all_of_it_is() -> None:
+    saga = grouped().reply(success, to=SendTickets).reply(success, to=BookTrain).expect_nothing()
+    saga.reply(success, to=BookInsurance).expect_command(Pay).reply(success).expect_status("completed")
+
+
+def test_a_group_that_fails_waits_for_all_of_it_and_is_undone_together() -> None:
+    saga = grouped().reply(refused, reason="full", to=SendTickets).reply(success, to=BookTrain)
+    saga.expect_status("started", train="completed", tickets="failed").time_passes(30)
+    saga.expect_compensation(CancelTrain).expect_compensation(CancelInsurance).expect_nothing()
+    saga.reply(success, to=CancelInsurance).expect_nothing()
+    saga.reply(success, to=CancelTrain).expect_compensation(CancelHotel).reply(success)
+    saga.expect_status("compensated", tickets="failed", insurance="compensated")
+    assert saga.row.reason == "full"
+
+
+def test_a_step_that_does_not_apply_is_skipped_and_not_undone() -> None:
+    saga = given_saga(Group).start(WANTED).expect_command(BookHotel).reply(success)
+    saga.expect_command(BookTrain).expect_command(SendTickets).reply(refused).reply(success, to=BookTrain)
+    saga.expect_compensation(CancelTrain).reply(success).expect_compensation(CancelHotel).reply(success)
+    saga.expect_status("compensated", insurance="skipped")
+
+
+def test_a_local_step_gives_facts_or_refuses() -> None:
+    def cheap(facts: Any) -> Seat | Refusal:
+        return Seat(facts["cents"]) if facts["cents"] < 1000 else Refusal("too_dear")
+
+    local = (
+        begun()
+        .local("check", cheap, gives=Seat)
+        .step("hotel", BookHotel, compensate=CancelHotel)
+        .ends(compensated=JourneyOff)
+    )
+    given_saga(local).start(WANTED).expect_command(BookHotel, seat=900)
+    saga = given_saga(local).start(msgspec.structs.replace(WANTED, cents=1000))
+    saga.expect_event(JourneyOff, reason="too_dear").expect_status("compensated", check="failed")
+
+
+def test_commands_carry_their_saga_step_and_expiry_and_the_name_of_the_operation() -> None:
+    saga = started()
+    command = saga._expected
+    assert command is not None
+    assert (command.saga_id, command.step, command.command_id) == (
+        "journey:j-1",
+        "train",
+        "journey:j-1:train:1",
+    )
+    assert (command.expires, command.key, command.operation) == (saga.now + 30, "j-1", "journey:j-1:train")
+
+
+def test_every_change_is_told_in_order_without_a_gap_and_the_rows_log_is_bounded() -> None:
+    saga = with_hotel().reply(success).expect_command(SendTickets).reply(success).expect_event(JourneyBooked)
+    changes = [(entry.step, entry.before, entry.after) for entry in saga.entries]
+    assert changes[:3] == [
+        ("", "", "started"),
+        ("train", "pending", "in_progress"),
+        ("train", "in_progress", "completed"),
+    ]
+    assert changes[-2:] == [("tickets", "in_progress", "completed"), ("", "completing", "completed")]
+    for _ in range(2 * LOG_BOUND):
+        saga.repeat_reply()
+    assert [entry.number for entry in saga.entries] == list(range(1, len(saga.entries) + 1))
+    assert list(saga.row.log) == saga.entries[-LOG_BOUND:]
+    assert saga.row.entries == len(saga.entries)
+
+
+def test_the_kit_says_what_was_sent_instead() -> None:
+    with pytest.raises(AssertionError, match="has not sent Pay, but BookHotel"):
+        started().reply(success, Seat(1)).expect_command(Pay)
+    with pytest.raises(AssertionError, match=r"BookHotel has \{'seat': 1\}"):
+        started().reply(success, Seat(1)).expect_command(BookHotel, seat=2)
+    with pytest.raises(AssertionError, match="it has also sent BookHotel"):
+        started().reply(success, Seat(1)).time_passes(31)
+    with pytest.raises(AssertionError, match="BookTrain undoes nothing"):
+        given_saga(Journey).start(WANTED).expect_compensation(BookTrain)
+    with pytest.raises(AssertionError, match="it is started"):
+        started().expect_status("completed")
+    with pytest.raises(AssertionError, match=r"its steps stand otherwise: \{'train': 'in_progress'\}"):
+        started().expect_status("started", train="completed")
