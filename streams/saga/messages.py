@@ -12,7 +12,7 @@ from streams.message import Message
 
 #: How a command ended. Participants say the first five; the saga's own timers the other two.
 #: success: done. refused: not done, for a reason of the business. error: it may or may not have been done.
-#: expired: it came too late and was not begun. cancelled: its compensation, or a later attempt, came first.
+#: expired: too late, and not tried any more. cancelled: its compensation, or a later attempt, came first.
 #: timed_out: nothing was heard in time. due: it is time to send it (again).
 ReplyOutcome = Literal["success", "refused", "error", "expired", "cancelled", "timed_out", "due"]
 

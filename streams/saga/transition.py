@@ -19,8 +19,8 @@ from streams.saga.definition import Facts, Refusal, Saga, Step
 from streams.saga.messages import Reply, ReplyOutcome, saga_id
 from streams.saga.state import LogEntry, SagaRow, SagaStatus, StepState
 
-#: A try that ended so may have been done all the same.
-_UNCERTAIN = frozenset({"error", "timed_out"})
+#: A command that ended so may have been done all the same; one that has expired, by a try before that.
+_UNCERTAIN = frozenset({"error", "expired", "timed_out"})
 
 
 class Transition(NamedTuple):

@@ -1,0 +1,97 @@
+"""The handler that runs a saga on the lane: it takes the message that starts one, and the replies.
+
+    order_saga = orchestrate(OrderSaga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition)
+
+    on(OrderSubmitted,  order_saga),
+    on(OrderSagaReply,  order_saga),
+
+Its commands, deadlines and transitions are an outcome like any other, committed with the saga's row.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from streams.errors import SagaVersionUnknown, WiringError
+from streams.handlers import Handler, Service
+from streams.message import Message
+from streams.outcome import Outcome, nothing, outcome
+from streams.ports import Clock
+from streams.saga.definition import Saga
+from streams.saga.messages import Reply, SagaTransition, saga_id
+from streams.saga.state import SagaRow
+from streams.saga.transition import Transition, begin, receive
+from streams.table import Table
+
+
+def orchestrate(
+    *versions: Saga, service: Service, table: Table[SagaRow], log: type[SagaTransition]
+) -> Handler[Any, Outcome]:
+    """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`.
+
+    New sagas begin with the highest version; one that has begun ends with its own. `log` is what its
+    transitions are told in. Raises WiringError for versions that do not go together.
+    """
+    definitions = {each.version: each for each in versions}
+    newest = _newest(versions)
+    if len(definitions) != len(versions):
+        raise WiringError(f"saga {newest.name}: two definitions have the same version")
+    assert newest.replies is not None
+
+    def run(message: Any, saga: SagaRow | None, *, clock: Clock) -> Outcome:
+        if not isinstance(message, Reply):
+            if saga is not None:
+                return nothing(f"saga {saga.saga_id} was started before")
+            return outcome_of(begin(newest, message, clock.now()), log)
+        if message.saga_id != saga_id(newest.name, message.key):
+            return nothing(f"for another saga: {message.saga_id}")
+        if saga is None:
+            return nothing(f"there is no saga {message.saga_id}")
+        return outcome_of(receive(_began_with(definitions, saga), saga, message, clock.now()), log)
+
+    run.__name__ = f"{newest.name}_saga"
+    run.__doc__ = f"Conduct the saga {newest.name}."
+    kinds: list[type[Message]] = [*(each.started_by for each in versions), newest.replies]
+    run.__annotations__["message"] = reduce(or_, dict.fromkeys(kinds))
+    return Handler(service.name, run, [*_sent(versions), newest.replies, log], {"saga": table})
+
+
+def outcome_of(transition: Transition, log: type[SagaTransition]) -> Outcome:
+    """A transition as the lane takes it."""
+    row = transition.row
+    told = [log(saga_id=row.saga_id, **msgspec.structs.asdict(entry)) for entry in transition.entries]
+    return outcome(
+        saga=row, send=[*transition.send, *told], timers=transition.timers, cancel=transition.cancel
+    )
+
+
+def _newest(versions: tuple[Saga, ...]) -> Saga:
+    if not versions or len({each.name for each in versions}) != 1:
+        raise WiringError("orchestrate() takes the versions of one saga, at least one")
+    newest = max(versions, key=lambda each: each.version)
+    if len({each.replies for each in versions}) != 1 or newest.replies is None:
+        raise WiringError(
+            f"saga {newest.name}: each version needs a command, and all are replied to on one topic"
+        )
+    return newest
+
+
+def _began_with(definitions: dict[int, Saga], row: SagaRow) -> Saga:
+    if row.version not in definitions:
+        raise SagaVersionUnknown(
+            f"{row.saga_id} began with version {row.version}, and here are {sorted(definitions)}: keep a "
+            "version until its sagas have ended"
+        )
+    return definitions[row.version]
+
+
+def _sent(versions: tuple[Saga, ...]) -> list[type[Message]]:
+    kinds: list[type[Message]] = []
+    for version in versions:
+        kinds += [kind for step in version.steps() for kind in step.commands]
+        kinds += [kind for kind in (version.completed, version.compensated) if kind is not None]
+    return list(dict.fromkeys(kinds))
