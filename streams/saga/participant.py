@@ -1,0 +1,244 @@
+"""What takes a saga's commands: a handler that does a step once, undoes it once, and replies.
+
+    steps = Participant(service, INVENTORY_STEPS)
+
+    @steps.command(stock=STOCK)
+    def reserve(command: ReserveStock, stock: StockLevel | None) -> Answer:
+        if stock is None or stock.on_hand < command.units:
+            return refused("out_of_stock")
+        return done(Reserved(shelf=stock.shelf), stock=stock.reserve(command.units))
+
+    @steps.compensation(stock=STOCK)
+    def release(command: ReleaseStock, stock: StockLevel) -> Answer:
+        return done(stock=stock.release(command.units))
+
+Command and compensation of a step meet in one row, under the key of both (design rule 15). The one that is
+asked again is answered again; a compensation that comes first leaves a mark, and the command after it is
+cancelled.
+
+A compensation that is a plain function runs only for a step that was begun. An async one runs in any case
+but after a refusal, since a try of which nothing is known may have reached the outside: it asks there what
+was done, under the command's `operation`, and undoes that. It never runs beside a try: both have one key.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from streams.errors import PermanentError, WiringError
+from streams.handlers import ENVELOPE, Handler, Service
+from streams.message import Message
+from streams.outcome import Outcome, Timer, nothing, outcome
+from streams.ports import Clock
+from streams.retry import RetryPolicy
+from streams.saga.messages import Command, ReplyOutcome
+from streams.saga.participation import Participation, Work
+from streams.table import RowOf, Table
+
+#: All of one length, so that it is known when a command is tried next (design rule 17).
+RETRY = RetryPolicy(immediate=2, delays=(10.0, 10.0, 10.0))
+
+
+class Answer(NamedTuple):
+    """What a command or compensation came to; made by `done`, `refused` and `later`."""
+
+    status: Literal["done", "refused", "later"]
+    outcome: Outcome
+    reason: str = ""
+    data: bytes = b""
+
+
+def done(
+    data: msgspec.Struct | None = None,
+    *,
+    send: Sequence[Message] = (),
+    timers: Sequence[Timer] = (),
+    cancel: Sequence[str] = (),
+    **rows: Any,
+) -> Answer:
+    """It is done, or undone; `data` is for later steps. The rest is as in `outcome`."""
+    told = b"" if data is None else msgspec.json.encode(data)
+    return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=told)
+
+
+def refused(reason: str, *, send: Sequence[Message] = (), **rows: Any) -> Answer:
+    """It is not done, for a reason of the business: a word for programs."""
+    return Answer("refused", outcome(send=send, **rows), reason)
+
+
+def later(*, send: Sequence[Message] = (), timers: Sequence[Timer] = (), **rows: Any) -> Answer:
+    """It is under way; another handler sends the reply, from `Participation.answered`."""
+    return Answer("later", outcome(send=send, timers=timers, **rows))
+
+
+class Participant:
+    """A service's part in sagas: makes handlers, and keeps the rows of `table`.
+
+    The handlers need the resource `clock`. Command and compensation of a step must have the same key.
+    """
+
+    def __init__(self, service: Service, table: Table[Participation]) -> None:
+        self.steps = table.by(lambda command: f"{command.saga_id}:{command.step}")
+        self._service = service
+
+    def command(self, **options: Any) -> Callable[[Callable[..., Any]], Handler[Any, Any]]:
+        """Declare the function that does what a command asks for. It takes the command and its rows, and
+        returns an Answer. Options are those of `Service.handler`.
+        """
+        return lambda function: self._handler(function, _Taking(undoing=False), **options)
+
+    def compensation(self, **options: Any) -> Callable[[Callable[..., Any]], Handler[Any, Any]]:
+        """Declare the function that undoes it; it must not refuse."""
+        return lambda function: self._handler(function, _Taking(undoing=True), **options)
+
+    def _handler(
+        self,
+        function: Callable[..., Any],
+        taking: _Taking,
+        *,
+        sends: Sequence[type[Message]] = (),
+        retry: RetryPolicy = RETRY,
+        **rows: Table[Any] | RowOf[Any],
+    ) -> Handler[Any, Any]:
+        inner: Handler[Any, Any] = Handler(self._service.name, function, sends, rows)
+        if not all(issubclass(kind, Command) for kind in inner.accepts):
+            raise WiringError(f"{inner.name}: annotate its first parameter with a command of a saga")
+        wrapped = taking.wrap(inner, retry)
+        replies = dict.fromkeys(kind.REPLY for kind in inner.accepts if issubclass(kind, Command))
+        return Handler(
+            self._service.name,
+            wrapped,
+            [*sends, *replies],
+            {"participation": self.steps, **rows},
+            retry=retry,
+        )
+
+
+class _Taking(NamedTuple):
+    """How a message is taken: it is the command of a step, or undoes it."""
+
+    undoing: bool
+
+    def wrap(self, inner: Handler[Any, Any], retry: RetryPolicy) -> Any:
+        """The function around the service's own, with the signature that the lane goes by."""
+        passes_clock = "clock" in inner.resources
+
+        def early(command: Command, row: Participation | None, clock: Clock, named: dict[str, Any]) -> Any:
+            if passes_clock:
+                named["clock"] = clock
+            if self.undoing:
+                return _before_undoing(command, row, asks_outside=inner.is_async)
+            return _before(command, row, clock.now())
+
+        def take(command: Command, row: Participation | None, *rows: Any, clock: Clock, **named: Any) -> Any:
+            if (answered := early(command, row, clock, named)) is not None:
+                return answered
+            try:
+                return self.after(command, inner(command, *rows, **named))
+            except Exception as error:  # noqa: BLE001 - told to the saga, or raised again
+                return _failed(command, error, retry, clock.now())
+
+        async def take_async(
+            command: Command, row: Participation | None, *rows: Any, clock: Clock, **named: Any
+        ) -> Any:
+            if (answered := early(command, row, clock, named)) is not None:
+                return answered
+            try:
+                return self.after(command, await inner(command, *rows, **named))
+            except Exception as error:  # noqa: BLE001 - told to the saga, or raised again
+                return _failed(command, error, retry, clock.now())
+
+        function: Any = take_async if inner.is_async else take
+        function.__name__ = inner.function.__name__
+        function.__doc__ = inner.__doc__
+        function.__signature__ = _signature(inner)
+        function.__annotations__ = {"command": _union(inner.accepts)}
+        return function
+
+    def after(self, command: Command, answer: Answer) -> Outcome:
+        """What the function answered, with the participant's row and the reply."""
+        if self.undoing and answer.status == "refused":
+            raise PermanentError(f"a compensation cannot be refused: {answer.reason}")
+        statuses: dict[str, tuple[Work, Work]] = {
+            "done": ("done", "undone"),
+            "refused": ("refused", "refused"),
+            "later": ("working", "undoing"),
+        }
+        status = statuses[answer.status][self.undoing]
+        row = Participation.of(command, status, answer.reason, answer.data)
+        reply = [] if answer.status == "later" else [row.reply(command.REPLY)]
+        had = answer.outcome
+        return msgspec.structs.replace(
+            had, rows={"participation": row, **had.rows}, send=[*had.send, *reply], note=answer.reason
+        )
+
+
+def _before(command: Command, row: Participation | None, now: float) -> Outcome | None:
+    """What a command is told without being run; None: run it."""
+    if row is not None:
+        if row.status in ("undoing", "undone"):
+            return _told(command, "cancelled", "its compensation came first")
+        if row.status == "working":
+            newer = command.attempt > row.attempt
+            return outcome(participation=row.asked_by(command)) if newer else nothing("it is under way")
+        if row.status == "done" or row.command_id == command.command_id:
+            row = row.asked_by(command)
+            return outcome(participation=row, send=[row.reply(command.REPLY)], note="asked again")
+        if command.attempt < row.attempt:
+            return _told(command, "cancelled", "a later attempt came first")
+    if 0 < command.expires < now:
+        return _told(command, "expired", "it came too late")
+    return None
+
+
+def _before_undoing(command: Command, row: Participation | None, *, asks_outside: bool) -> Outcome | None:
+    """What a compensation is told without being run; None: run it."""
+    if (row is None and asks_outside) or (row is not None and row.status in ("working", "done")):
+        return None
+    if row is not None and row.status == "undoing":
+        return outcome(participation=row.asked_by(command), note="it is being undone")
+    mark = Participation.of(command, "undone")
+    return outcome(participation=mark, send=[mark.reply(command.REPLY)], note="there is nothing to undo")
+
+
+def _failed(command: Command, error: Exception, retry: RetryPolicy, now: float) -> Outcome:
+    """Tell the saga at once of what is not tried again in time; the rest is the lane's (design rule 17)."""
+    wait = min(retry.delays, default=0.0)
+    in_vain = 0 < command.expires < now + wait
+    if not (in_vain or isinstance(error, PermanentError)):
+        raise error
+    return _told(command, "error", f"{type(error).__name__}: {error}")
+
+
+def _told(command: Command, how: ReplyOutcome, reason: str) -> Outcome:
+    reply = command.REPLY(
+        saga_id=command.saga_id,
+        step=command.step,
+        command_id=command.command_id,
+        outcome=how,
+        reason=reason,
+    )
+    return outcome(send=[reply], note=f"{how}: {reason}")
+
+
+def _union(kinds: Sequence[type[Message]]) -> Any:
+    first, *others = kinds
+    union: Any = first
+    for kind in others:
+        union |= kind
+    return union
+
+
+def _signature(inner: Handler[Any, Any]) -> inspect.Signature:
+    positional = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name in ("command", "participation", *inner.rows)
+    ]
+    named = dict.fromkeys([*inner.resources, "clock", *([ENVELOPE] if inner.wants_envelope else [])])
+    return inspect.Signature(
+        [*positional, *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in named)]
+    )

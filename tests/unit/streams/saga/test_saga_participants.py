@@ -1,0 +1,296 @@
+"""A step is done once and undone once, whatever comes first, again or too late."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hotels import Rooms, Till, book, cancel, give_back, participant, pay
+from travel import (
+    BookHotel,
+    CancelHotel,
+    CancelInsurance,
+    JourneyReply,
+    JourneyWanted,
+    Pay,
+    Seat,
+    SendTickets,
+)
+
+from streams.errors import TransientError, WiringError
+from streams.outcome import Outcome
+from streams.saga.messages import Command
+from streams.saga.participant import Answer, done, later, refused
+from streams.saga.participation import Participation
+from streams.testing.clock import ManualClock
+
+NOW = 1000.0
+CLOCK = ManualClock(NOW)
+
+
+def of(kind: type[Command], attempt: int = 1, *, expires: float = NOW + 30, **fields: Any) -> Any:
+    own = {"saga_id": "journey:j-1", "step": "hotel", "command_id": f"c-{attempt}", "attempt": attempt}
+    return kind(**own, expires=expires, **fields)
+
+
+BOOK = of(BookHotel, seat=7)
+CANCEL = of(CancelHotel, 9, expires=0.0)
+
+
+class Hotel:
+    """The handlers over rows that a lane would keep."""
+
+    def __init__(self, free: int = 2) -> None:
+        self.step: Participation | None = None
+        self.rooms = Rooms(free=free)
+
+    def take(self, command: Command) -> Outcome:
+        handler = book if isinstance(command, BookHotel) else cancel
+        made: Outcome = handler(command, self.step, self.rooms, clock=CLOCK)
+        self.step = made.rows.get("participation", self.step)  # type: ignore[assignment]
+        self.rooms = made.rows.get("rooms", self.rooms)  # type: ignore[assignment]
+        return made
+
+    def told(self, command: Command) -> str:
+        (reply,) = self.take(command).send
+        assert isinstance(reply, JourneyReply)
+        assert (reply.saga_id, reply.step) == (command.saga_id, command.step)
+        assert (reply.command_id, reply.key) == (command.command_id, "j-1")
+        return reply.outcome
+
+
+def test_a_command_is_done_and_replied_to_with_its_data() -> None:
+    hotel = Hotel()
+    (reply,) = hotel.take(BOOK).send
+    assert reply == JourneyReply(
+        saga_id="journey:j-1",
+        step="hotel",
+        command_id="c-1",
+        outcome="success",
+        data=msgspec.json.encode(Seat(7)),
+    )
+    assert hotel.rooms.free == 1
+    assert JourneyReply in book.sends
+
+
+def test_a_refusal_is_a_reply_with_its_reason() -> None:
+    hotel = Hotel(free=0)
+    (reply,) = hotel.take(BOOK).send
+    assert isinstance(reply, JourneyReply)
+    assert (reply.outcome, reply.reason, reply.data) == ("refused", "full", b"")
+
+
+@pytest.mark.parametrize("free", [2, 0])
+def test_a_command_that_comes_again_gets_the_same_reply_and_does_nothing(free: int) -> None:
+    hotel = Hotel(free)
+    first = hotel.take(BOOK)
+    left = hotel.rooms
+    hotel.rooms = Rooms(free=1)  # what would be answered now is another thing
+    again = hotel.take(BOOK)
+    assert again.send == first.send
+    assert "rooms" not in again.rows
+    assert left.free == max(free - 1, 0)
+
+
+def test_a_later_attempt_hears_what_was_done_and_does_it_only_after_a_refusal() -> None:
+    hotel = Hotel(free=1)
+    assert hotel.told(BOOK) == "success"
+    (reply,) = hotel.take(of(BookHotel, 2, seat=7)).send
+    assert isinstance(reply, JourneyReply)
+    assert (reply.outcome, reply.command_id, reply.data) == ("success", "c-2", msgspec.json.encode(Seat(7)))
+    full = Hotel(free=0)
+    assert full.told(BOOK) == "refused"
+    full.rooms = Rooms(free=1)
+    assert full.told(of(BookHotel, 2, seat=7)) == "success"
+    assert full.rooms.free == 0
+
+
+def test_an_attempt_that_was_overtaken_by_a_later_one_is_not_begun() -> None:
+    hotel = Hotel(free=0)
+    assert hotel.told(of(BookHotel, 2, seat=7)) == "refused"
+    hotel.rooms = Rooms(free=1)
+    assert hotel.told(BOOK) == "cancelled"
+    assert hotel.rooms.free == 1
+
+
+def test_a_compensation_undoes_once() -> None:
+    hotel = Hotel(free=1)
+    hotel.take(BOOK)
+    for _ in range(2):
+        assert hotel.told(CANCEL) == "success"
+        assert hotel.rooms.free == 1
+    assert hotel.told(of(CancelHotel, 10, expires=0.0)) == "success"
+    assert hotel.rooms.free == 1
+
+
+def test_a_compensation_that_comes_first_leaves_a_mark_and_the_command_is_cancelled() -> None:
+    hotel = Hotel()
+    assert hotel.told(CANCEL) == "success"
+    for attempt in (1, 2):
+        assert hotel.told(of(BookHotel, attempt, seat=7)) == "cancelled"
+    assert hotel.rooms.free == 2
+
+
+def test_a_command_after_its_compensation_is_cancelled_and_what_was_refused_is_not_undone() -> None:
+    hotel = Hotel()
+    for command in (BOOK, CANCEL):
+        hotel.take(command)
+    assert hotel.told(BOOK) == "cancelled"
+    assert hotel.rooms.free == 2
+    full = Hotel(free=0)
+    full.take(BOOK)
+    assert full.told(CANCEL) == "success"
+    assert full.rooms.free == 0
+
+
+def test_a_command_that_comes_too_late_is_told_so_and_not_begun() -> None:
+    for expires, outcome in ((NOW - 0.001, "expired"), (NOW, "success"), (0.0, "success")):
+        assert Hotel().told(of(BookHotel, seat=7, expires=expires)) == outcome
+
+
+def test_what_is_done_is_told_also_when_it_is_asked_again_too_late() -> None:
+    hotel = Hotel()
+    hotel.take(BOOK)
+    assert hotel.told(of(BookHotel, 2, seat=7, expires=NOW - 1)) == "success"
+
+
+# -- what is outside
+
+
+async def paying(till: Till, command: Any, row: Participation | None = None) -> Outcome:
+    handler = pay if isinstance(command, Pay) else give_back
+    made: Outcome = await handler(command, row, clock=CLOCK, till=till)
+    return made
+
+
+PAY = of(Pay, cents=900)
+GIVE_BACK = of(CancelInsurance, 2, expires=0.0)
+
+
+async def test_an_error_that_cannot_be_tried_again_in_time_is_told_at_once_and_another_is_raised() -> None:
+    till = Till()
+    till.breaks = TransientError("no answer")
+    with pytest.raises(TransientError):
+        await paying(till, PAY)
+    with pytest.raises(TransientError):
+        await paying(till, of(Pay, cents=900, expires=0.0))
+    told = await paying(till, of(Pay, cents=900, expires=NOW + 9.9))
+    assert told.rows == {}
+    (reply,) = told.send
+    assert isinstance(reply, JourneyReply)
+    assert (reply.outcome, reply.reason) == ("error", "TransientError: no answer")
+
+
+async def test_a_permanent_error_is_told_at_once() -> None:
+    (reply,) = (await paying(Till(), of(Pay, cents=-1))).send
+    assert isinstance(reply, JourneyReply)
+    assert (reply.outcome, reply.reason) == ("error", "PermanentError: less than nothing")
+
+
+async def test_what_a_failed_try_did_outside_is_undone_although_nobody_knows_of_it() -> None:
+    till = Till()
+    till.breaks = TransientError("no answer")
+    with pytest.raises(TransientError):
+        await paying(till, PAY)
+    assert till.taken == {PAY.operation: 900}
+    undone = await paying(till, GIVE_BACK)
+    assert till.taken == {}
+    (reply,) = (await paying(till, PAY, undone.rows["participation"])).send  # type: ignore[arg-type]
+    assert isinstance(reply, JourneyReply)
+    assert reply.outcome == "cancelled"
+    assert till.taken == {}
+
+
+async def test_what_is_undone_outside_is_not_asked_for_again() -> None:
+    till = Till()
+    paid = await paying(till, PAY)
+    row: Any = (await paying(till, GIVE_BACK, paid.rows["participation"])).rows["participation"]  # type: ignore[arg-type]
+    till.taken["journey:j-1:hotel"] = 1
+    await paying(till, of(CancelInsurance, 3, expires=0.0), row)
+    assert till.taken == {"journey:j-1:hotel": 1}
+
+
+# -- answers that come later
+
+
+@participant.command()
+def print_them(command: SendTickets) -> Answer:
+    return later()
+
+
+@participant.compensation()
+def shred(command: CancelHotel) -> Answer:
+    return later()
+
+
+def row_of(made: Outcome) -> Participation:
+    row = made.rows["participation"]
+    assert isinstance(row, Participation)
+    return row
+
+
+def test_an_answer_that_comes_later_goes_to_the_attempt_that_asked_last() -> None:
+    first: Outcome = print_them(of(SendTickets), None, clock=CLOCK)
+    assert first.send == []
+    again: Outcome = print_them(of(SendTickets), row_of(first), clock=CLOCK)
+    assert (again.send, again.rows) == ((), {})
+    newer = row_of(print_them(of(SendTickets, 2), row_of(first), clock=CLOCK))
+    with pytest.raises(ValueError, match="is working: there is no answer yet"):
+        newer.reply(JourneyReply)
+    reply = newer.answered("refused", "no paper").reply(JourneyReply)
+    assert (reply.outcome, reply.reason, reply.command_id) == ("refused", "no paper", "c-2")
+
+
+def test_what_is_under_way_can_be_undone_and_that_may_take_its_time_too() -> None:
+    row = row_of(print_them(of(SendTickets), None, clock=CLOCK))
+    undoing: Outcome = shred(CANCEL, row, clock=CLOCK)
+    assert (row_of(undoing).status, undoing.send) == ("undoing", [])
+    repeated: Outcome = shred(of(CancelHotel, 10, expires=0.0), row_of(undoing), clock=CLOCK)
+    assert repeated.send == ()
+    (cancelled,) = print_them(of(SendTickets, 2), row_of(undoing), clock=CLOCK).send
+    assert cancelled.outcome == "cancelled"
+    reply = row_of(repeated).answered("undone").reply(JourneyReply)
+    assert (reply.outcome, reply.command_id) == ("success", "c-10")
+
+
+# -- declarations
+
+
+def test_a_participants_handler_says_what_it_is() -> None:
+    assert (book.name, book.accepts, book.__doc__) == ("hotels.book", (BookHotel,), "Take a room.")
+    assert list(book.rows) == ["participation", "rooms"]
+    assert book.rows["participation"].subkey(BOOK) == "journey:j-1:hotel"  # type: ignore[misc]
+    assert cancel.rows["participation"].table is book.rows["participation"].table
+    assert (pay.is_async, set(pay.resources)) == (True, {"till", "clock"})
+
+
+def test_a_handler_may_want_the_envelope_and_the_clock() -> None:
+    @participant.command()
+    def ask(command: SendTickets, *, envelope: Any, clock: Any) -> Answer:
+        assert (envelope, clock) == ("envelope", CLOCK)
+        return done()
+
+    assert ask.wants_envelope
+    assert ask.resources == ("clock",)
+    made: Outcome = ask(of(SendTickets), None, clock=CLOCK, envelope="envelope")
+    assert row_of(made).status == "done"
+
+
+def test_what_is_no_command_is_refused_at_import() -> None:
+    with pytest.raises(WiringError, match=r"hotels.wrong: annotate its first parameter with a command"):
+
+        @participant.command()
+        def wrong(command: JourneyWanted) -> Answer:
+            return done()
+
+
+def test_a_compensation_cannot_refuse() -> None:
+    @participant.compensation()
+    def refusing(command: CancelHotel) -> Answer:
+        return refused("no")
+
+    row = row_of(print_them(of(SendTickets), None, clock=CLOCK))
+    (reply,) = refusing(CANCEL, row, clock=CLOCK).send
+    assert (reply.outcome, reply.reason) == (
+        "error",
+        "PermanentError: a compensation cannot be refused: no",
+    )
