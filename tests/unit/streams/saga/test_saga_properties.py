@@ -1,0 +1,409 @@
+"""Whatever becomes of its messages, a saga ends once, and all it did stays or all of it is undone.
+
+Random definitions run over participants whose work is in rows or outside. Messages come in any order,
+again, never, or by an owner that crashes before its commit; participants refuse, fail before and after their
+work, and answer late. The model is what was really done and undone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import CoroutineType
+from typing import Any, ClassVar, NamedTuple
+
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from travel import JourneyReply, JourneyTransition, JourneyWanted
+
+from streams.errors import PermanentError, TransientError
+from streams.handlers import Service
+from streams.message import Message, Row
+from streams.outcome import Outcome, Timer
+from streams.saga import repairs
+from streams.saga.definition import Backoff, Refusal, Saga, Step, saga, step
+from streams.saga.engine import orchestrate, outcome_of
+from streams.saga.messages import Command
+from streams.saga.participant import Answer, Participant, done, refused
+from streams.saga.participation import Participation
+from streams.saga.state import SagaRow
+from streams.table import Table
+from streams.testing.clock import ManualClock
+
+SERVICE = Service("work")
+SAGAS = Table("sagas", SagaRow)
+
+
+class Worked(Row, frozen=True, kw_only=True):
+    """Steps whose work is in rows."""
+
+    steps: tuple[str, ...] = ()
+
+
+class WorkCommand(Command, frozen=True, kw_only=True):
+    REPLY = JourneyReply
+
+
+class DoHere(WorkCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "here.commands.do"
+
+
+class UndoHere(WorkCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "here.commands.undo"
+
+
+class DoOutside(WorkCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "outside.commands.do"
+
+
+class UndoOutside(WorkCommand, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "outside.commands.undo"
+
+
+class Completed(Message, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "work.completed.v1"
+    journey: str
+
+
+class Compensated(Message, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "work.compensated.v1"
+    journey: str
+    reason: str
+
+
+class Effects:
+    """What was really done, in order, and how the next piece of work goes."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str]] = []
+        self.how = "done"
+
+    def standing(self, name: str) -> bool:
+        return self.log.count(("do", name)) > self.log.count(("undo", name))
+
+
+here = Participant(SERVICE, Table("here-steps", Participation))
+outside = Participant(SERVICE, Table("outside-steps", Participation))
+WORKED = Table("worked", Worked)
+
+
+def _fail(how: str) -> None:
+    if how == "fail":
+        raise TransientError("not now")
+    if how == "break":
+        raise PermanentError("never")
+
+
+@here.command(worked=WORKED)
+def do_here(command: DoHere, worked: Worked | None, *, effects: Effects) -> Answer:
+    _fail(effects.how)
+    if effects.how == "refuse":
+        return refused("no")
+    return done(worked=Worked(steps=(*(worked or Worked()).steps, command.step)))
+
+
+@here.compensation(worked=WORKED)
+def undo_here(command: UndoHere, worked: Worked | None, *, effects: Effects) -> Answer:
+    _fail(effects.how)
+    assert worked is not None
+    assert command.step in worked.steps, "asked to undo what was not done"
+    return done(worked=Worked(steps=tuple(name for name in worked.steps if name != command.step)))
+
+
+@outside.command()
+async def do_outside(command: DoOutside, *, effects: Effects) -> Answer:
+    _fail(effects.how)
+    if not effects.standing(command.step):
+        if effects.how == "refuse":
+            return refused("no")
+        effects.log.append(("do", command.step))
+    if effects.how == "fail_after":
+        raise TransientError("the answer was lost")
+    if effects.how == "break_after":
+        raise PermanentError("never, although it is done")
+    return done()
+
+
+@outside.compensation()
+async def undo_outside(command: UndoOutside, *, effects: Effects) -> Answer:
+    _fail(effects.how)
+    if effects.standing(command.step):
+        effects.log.append(("undo", command.step))
+    if effects.how == "fail_after":
+        raise TransientError("the answer was lost")
+    return done()
+
+
+HANDLERS: dict[type[Message], Any] = {
+    DoHere: do_here,
+    UndoHere: undo_here,
+    DoOutside: do_outside,
+    UndoOutside: undo_outside,
+}
+HOW = st.sampled_from(
+    ["done", "done", "done", "done", "refuse", "refuse", "fail", "fail_after", "break", "break_after"]
+)
+
+
+class Spec(NamedTuple):
+    """A step to be drawn into a definition."""
+
+    kind: str
+    retries: int
+    applies: bool
+
+
+SPECS = st.builds(
+    Spec,
+    st.sampled_from(["here", "outside", "outside"]),
+    st.integers(0, 1),
+    st.sampled_from([True, True, False]),
+)
+
+
+def made(name: str, spec: Spec, *, undone: bool) -> Step:
+    do: type[Command] = DoHere if spec.kind == "here" else DoOutside
+    undo: type[Command] = UndoHere if spec.kind == "here" else UndoOutside
+    options: dict[str, Any] = {"compensate": undo} if undone else {}
+    if not spec.applies:
+        options["when"] = lambda _: False
+    return step(
+        name,
+        do,
+        timeout=10,
+        retry=Backoff(times=spec.retries, delay=3),
+        retry_compensation=Backoff(times=2, delay=3),
+        **options,
+    )
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> Saga:
+    """One to four stages, single or in groups; with a pivot anywhere or without."""
+    stages = draw(st.lists(st.lists(SPECS, min_size=1, max_size=3), min_size=1, max_size=4))
+    pivot = draw(st.integers(0, len(stages)))
+    definition = saga("work", started_by=JourneyWanted)
+    if draw(st.booleans()):
+        definition = definition.local("look", lambda _: None)
+    for number, specs in enumerate(stages):
+        if number == pivot:
+            undone = draw(st.booleans())
+            one = made("pivot", specs[0], undone=undone)
+            options: dict[str, Any] = {"compensate": one.compensate} if undone else {}
+            assert one.command is not None
+            definition = definition.pivot(
+                "pivot", one.command, timeout=10, retry=one.retry or Backoff(), **options
+            )
+        else:
+            steps = [made(f"s{number}{i}", spec, undone=number < pivot) for i, spec in enumerate(specs)]
+            definition = definition.together(*steps)
+    if pivot >= len(stages) and draw(st.booleans()):
+        definition = definition.local("decide", lambda _: Refusal("changed its mind"))
+    return definition.ends(completed=Completed, compensated=Compensated)
+
+
+def finished(work: Any) -> Any:
+    """What a handler returns; ours never really wait."""
+    if not isinstance(work, CoroutineType):
+        return work
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+class World(RuleBasedStateMachine):
+    """One saga and its participants, over a network that a test rules."""
+
+    definition: Saga
+    saga: Any
+
+    @initialize(definition=definitions())
+    def begin(self, definition: Saga) -> None:
+        self.clock = ManualClock(1000.0)
+        self.effects = Effects()
+        self.definition = definition
+        self.handler = orchestrate(definition, service=SERVICE, table=SAGAS, log=JourneyTransition)
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.flight: list[Message] = []
+        self.timers: dict[str, Timer] = {}
+        self.sent: list[Message] = []
+        self.faults: Counter[str] = Counter()
+        self.flight.append(JourneyWanted(journey="j-1", cents=1))
+        self._deliver(0)
+
+    @property
+    def row(self) -> SagaRow:
+        row = self.rows["sagas", ""]
+        assert isinstance(row, SagaRow)
+        return row
+
+    # -- what happens -----------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.flight)
+    @rule(data=st.data(), how=HOW, again=st.booleans())
+    def arrives(self, data: st.DataObject, how: str, again: bool) -> None:
+        """A message arrives, perhaps not the oldest, perhaps again later."""
+        number = data.draw(st.integers(0, len(self.flight) - 1))
+        if again:
+            self.flight.append(self.flight[number])
+            self.faults["again"] += 1
+        self._deliver(number, how)
+
+    @precondition(lambda self: self.flight)
+    @rule(data=st.data())
+    def is_lost(self, data: st.DataObject) -> None:
+        """A message never arrives. Not so the saga's own."""
+        number = data.draw(st.integers(0, len(self.flight) - 1))
+        message = self.flight[number]
+        if not (isinstance(message, JourneyReply) and message.outcome in ("due", "timed_out")):
+            self.flight.pop(number)
+            self.faults["lost"] += 1
+
+    @precondition(lambda self: self.flight)
+    @rule(data=st.data(), how=HOW)
+    def crashes(self, data: st.DataObject, how: str) -> None:
+        """An owner handles a message and ends before its commit: it arrives once more."""
+        number = data.draw(st.integers(0, len(self.flight) - 1))
+        self._run(self.flight[number], how)
+        self.faults["crash"] += 1
+
+    @rule(seconds=st.sampled_from([1, 4, 11]))
+    def time_passes(self, seconds: int) -> None:
+        """What comes due is under way."""
+        self.clock.set(self.clock.now() + seconds)
+        for timer in sorted(self.timers.values(), key=lambda each: each.due):
+            if timer.due <= self.clock.now():
+                del self.timers[timer.name]
+                self.flight.append(timer.message)
+
+    @precondition(lambda self: self.row.status == "failed")
+    @rule()
+    def is_retried(self) -> None:
+        """An operator has a failed step made again."""
+        name = next(
+            each.name for each in self.row.steps if each.status == "failed" and self._stuck(each.name)
+        )
+        self._commit(
+            self.handler,
+            outcome_of(repairs.retry(self.definition, self.row, name, self.clock.now()), JourneyTransition),
+            "",
+        )
+        self.faults["retried"] += 1
+
+    def _stuck(self, name: str) -> bool:
+        state = self.row.step(name)
+        one = self.definition.find(name)
+        assert one is not None
+        return state.undoing or one.forward_only or one.pivot
+
+    # -- what is always so ------------------------------------------------------------------------------
+
+    @invariant()
+    def is_done_and_undone_once(self) -> None:
+        if not hasattr(self, "effects"):
+            return
+        counts = Counter(self.effects.log)
+        assert max(counts.values(), default=0) <= 1
+        for position, (what, name) in enumerate(self.effects.log):
+            assert what == "do" or ("do", name) in self.effects.log[:position]
+
+    @invariant()
+    def ends_once(self) -> None:
+        if not hasattr(self, "sent"):
+            return
+        ends = [type(each) for each in self.sent if isinstance(each, Completed | Compensated)]
+        expected: dict[str, list[type[Message]]] = {"completed": [Completed], "compensated": [Compensated]}
+        assert ends == expected.get(self.row.status, [])
+
+    @invariant()
+    def stands_or_is_undone_as_soon_as_it_ends(self) -> None:
+        if not hasattr(self, "sent"):
+            return
+        standing = {each.name for each in self.definition.steps() if self.effects.standing(each.name)}
+        if self.row.status == "compensated":
+            assert not standing
+        if self.row.status == "completed":
+            assert standing == {
+                each.name
+                for each in self.definition.steps()
+                if each.when is None and each.command is not None
+            }
+            assert not [name for what, name in self.effects.log if what == "undo"]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "flight"):
+            return
+        while self.flight or self.timers:
+            if self.flight:
+                self._deliver(0)
+            else:
+                self.time_passes(1)
+        status = self.row.status
+        event(status)
+        for fault in self.faults:
+            event(fault)
+        assert status in ("completed", "compensated", "failed"), self.row
+        if status == "failed":
+            assert any(each.status == "failed" and self._stuck(each.name) for each in self.row.steps)
+        self.stands_or_is_undone_as_soon_as_it_ends()
+        stage_of = {one.name: n for n, stage in enumerate(self.definition.stages) for one in stage}
+        undone = [stage_of[name] for what, name in self.effects.log if what == "undo"]
+        assert undone == sorted(undone, reverse=True)
+
+    # -- the lane's part --------------------------------------------------------------------------------
+
+    def _deliver(self, number: int, how: str = "done") -> None:
+        message = self.flight.pop(number)
+        made = self._run(message, how)
+        if made is None:
+            self.flight.append(message)  # the lane tries it again
+            return
+        self._commit(HANDLERS.get(type(message), self.handler), made, message)
+
+    def _run(self, message: Message, how: str) -> Outcome | None:
+        handler = HANDLERS.get(type(message), self.handler)
+        rows = [self.rows.get(_key(row, message)) for row in handler.rows.values()]
+        resources = {"clock": self.clock, "effects": self.effects}
+        self.effects.how = how
+        try:
+            outcome: Outcome = finished(
+                handler(message, *rows, **{name: resources[name] for name in handler.resources})
+            )
+        except TransientError:
+            self.faults[how] += 1
+            return None
+        return outcome
+
+    def _commit(self, handler: Any, outcome: Outcome, message: Any) -> None:
+        for name, row in outcome.rows.items():
+            assert row is not None
+            if isinstance(row, Worked):
+                had = self.rows.get(_key(handler.rows[name], message))
+                before, after = Counter(had.steps if isinstance(had, Worked) else ()), Counter(row.steps)
+                self.effects.log += [("do", one) for one in (after - before).elements()]
+                self.effects.log += [("undo", one) for one in (before - after).elements()]
+            self.rows[_key(handler.rows[name], message)] = row
+        for name in outcome.cancel:
+            self.timers.pop(name, None)
+        self.timers |= {timer.name: timer for timer in outcome.timers}
+        self.sent += outcome.send
+        self.flight += [each for each in outcome.send if isinstance(each, Command | JourneyReply)]
+
+
+def _key(row: Any, message: Any) -> tuple[str, str]:
+    return row.table.name, row.subkey(message) if row.subkey else ""
+
+
+def test_every_saga_ends_once_and_what_it_did_stays_or_is_undone() -> None:
+    run_state_machine_as_test(
+        World, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
+    )
