@@ -1,0 +1,156 @@
+"""A saga on the lane: crashes and outages change no outcome, and what is told of it is told once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from lane_checker import check_positions, check_store, latest
+from lane_sagas import TakeSeat, TripReply, Trips, TripTransition, TripWanted, trips
+from lane_worlds import FakeWorld, Post, World
+
+from streams.envelope import new_headers
+from streams.message import Message
+from streams.saga.state import SagaRow
+from streams.table import split_row_key
+from streams.testing.broker import Fault
+
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+WHERE = {"a": "home", "b": "nowhere", "c": "away"}
+ENDS = {"a": "completed", "b": "compensated", "c": "completed"}
+
+
+def post(world: World, message: Message, number: int = 1) -> Post:
+    body = world.app.message_codecs[message.TOPIC].encode(message)
+    headers = new_headers(
+        message.TOPIC, message.key, source="outside", time=1e9, message_id=f"{message.key}-{number}"
+    )
+    return world.raw(message.TOPIC, message.key, body, headers)
+
+
+async def rows(world: World) -> dict[str, SagaRow]:
+    found = await latest(world, "trips")
+    return {
+        split_row_key(key)[0].decode(): msgspec.json.decode(value[8:], type=SagaRow)
+        for (_, key), value in found.items()
+    }
+
+
+async def ended(world: World, lane: Any) -> None:
+    """Wait until every topic has been handled to its end and every saga has ended."""
+
+    async def over() -> bool:
+        return {key: row.status for key, row in (await rows(world)).items()} == ENDS
+
+    done: list[bool] = []
+
+    async def watch() -> None:
+        while not await over():
+            await world.clock.sleep(0.05)
+        done.append(True)
+
+    world.spawn(watch())
+    await world.until(lambda: done)
+    await world.settled(*(topic for topic in world.app.routes))
+    await lane.stop()
+
+
+async def check(world: World, work: Trips) -> None:
+    """Money and seats are as the sagas ended, and each transition was told once, in order."""
+    assert {key: row.status for key, row in (await rows(world)).items()} == ENDS
+    kept = work.till.taken - work.till.given_back
+    assert kept == {f"trip:{key}:money" for key, end in ENDS.items() if end == "completed"}
+    seats = {
+        split_row_key(key)[0].decode(): json.loads(value[8:])["taken"]
+        for (_, key), value in (await latest(world, "seats")).items()
+    }
+    assert seats == {key: end == "completed" for key, end in ENDS.items()}
+    told: dict[str, list[int]] = {}
+    for record in await world.records(TripTransition.TOPIC):
+        entry = json.loads(record.value or b"")
+        told.setdefault(entry["saga_id"], []).append(entry["number"])
+    for key, row in (await rows(world)).items():
+        assert told[f"trip:{key}"] == list(range(1, row.entries + 1))
+    await check_positions(world, world.app.routes)
+
+
+@pytest.mark.parametrize("nth", [1, 3, 5])
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_saga_whose_lane_is_killed_ends_as_if_it_had_not_been(
+    fake: FakeWorld, point: str, nth: int
+) -> None:
+    work = trips(fake.clock)
+    await fake.start(work)
+    await fake.post(*(post(fake, TripWanted(k=key, to=to)) for key, to in WHERE.items()))
+    fake.faults.kill_at(point, nth=nth)
+    await fake.lane().killed()
+    assert fake.faults.pending == []
+    lane = await fake.open()
+    await ended(fake, lane)
+    await check(fake, work)
+    await check_store(fake)
+
+
+@pytest.mark.parametrize("fault", [Fault.COMMIT_DONE, Fault.COMMIT_LOST])
+async def test_a_commit_without_answer_changes_no_saga(fake: FakeWorld, fault: Fault) -> None:
+    work = trips(fake.clock)
+    await fake.start(work)
+    await fake.post(*(post(fake, TripWanted(k=key, to=to)) for key, to in WHERE.items()))
+    fake.cluster.inject(fault, skip=2)
+    lane = await fake.open()
+    await ended(fake, lane)
+    assert fake.cluster.happened == {fault: 1}
+    await check(fake, work)
+
+
+async def waiting(fake: FakeWorld) -> TripReply:
+    """A saga whose command nobody has answered yet, and whose lane is gone; the reply that it waits for."""
+    await fake.start(trips(fake.clock, participants=False))
+    await fake.post(post(fake, TripWanted(k="a", to="home")))
+    lane = await fake.open()
+    await fake.settled(TripWanted.TOPIC)
+    await lane.stop()
+    (sent,) = await fake.records(TakeSeat.TOPIC)
+    command = msgspec.json.decode(sent.value or b"", type=TakeSeat)
+    return TripReply(
+        saga_id=command.saga_id, step=command.step, command_id=command.command_id, outcome="success"
+    )
+
+
+async def step_status(fake: FakeWorld) -> str:
+    return (await rows(fake))["a"].step("seat").status
+
+
+async def test_an_outage_with_replies_unread_fires_no_false_deadline(fake: FakeWorld) -> None:
+    reply = await waiting(fake)
+    await fake.post(post(fake, reply))
+    fake.clock.set(fake.clock.now() + 60)  # the deadline was at 30
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.timers == 1)
+    await fake.until(lambda: lane.handled >= 2)
+    await fake.settled(TripReply.TOPIC)
+    await lane.stop()
+    outcomes = [json.loads(r.value or b"")["outcome"] for r in await fake.records(TripReply.TOPIC)]
+    assert outcomes == ["success", "timed_out"]
+    row = (await rows(fake))["a"]
+    assert (row.status, row.step("seat").status, row.step("money").status) == (
+        "started",
+        "completed",
+        "in_progress",
+    )
+
+
+async def test_a_deadline_without_a_reply_turns_the_saga_back_and_the_late_reply_changes_nothing(
+    fake: FakeWorld,
+) -> None:
+    reply = await waiting(fake)
+    fake.clock.set(fake.clock.now() + 60)
+    lane = await fake.open()
+    await fake.until(lambda: lane.handled >= 1)
+    await fake.post(post(fake, reply))
+    await fake.settled(TripReply.TOPIC)
+    await lane.stop()
+    assert await step_status(fake) == "compensating"
+    assert (await rows(fake))["a"].log[-1].detail.startswith("not awaited: success")
