@@ -9,6 +9,7 @@ from agents.messages import (
     LineRefused,
     LineReleased,
     LineReserved,
+    OrderConfirmed,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -86,7 +87,7 @@ def gather_released(line: LineReleased, reservation: Reservation | None) -> Outc
 
 
 @service.handler(sends=[ShipLine], reservation=RESERVATIONS)
-def ship(event: ShipmentScheduled, reservation: Reservation | None) -> Outcome:
+def ship(event: ShipmentScheduled | OrderConfirmed, reservation: Reservation | None) -> Outcome:
     """Let the order's stock go: it leaves with the shipment."""
     lines = reservation.lines_in("reserved") if reservation else []
     if reservation is None or not lines:

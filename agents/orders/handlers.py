@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agents.commands import OrderSubmitted
 from agents.messages import (
     OrderCancelled,
     OrderConfirmed,
@@ -78,3 +79,22 @@ def cancel(
         tracked=tracked.noted(entry(event, envelope.time)).cancelled(event.reason),
         send=[OrderCancelled(order=event.order, reason=event.reason)],
     )
+
+
+@service.handler(tracked=ORDERS)
+def follow(event: OrderSubmitted, tracked: TrackedOrder | None, *, envelope: Envelope) -> Outcome:
+    """Begin an order that a saga sees to."""
+    if tracked is not None:
+        return nothing("it was submitted before")
+    return outcome(tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)))
+
+
+@service.handler(tracked=ORDERS)
+def settle(
+    event: OrderConfirmed | OrderCancelled, tracked: TrackedOrder | None, *, envelope: Envelope
+) -> Outcome:
+    """Settle an order as its saga has ended."""
+    tracked = (tracked or TrackedOrder(order=event.order)).noted(entry(event, envelope.time))
+    if isinstance(event, OrderCancelled):
+        return outcome(tracked=tracked.cancelled(event.reason))
+    return outcome(tracked=tracked.confirmed())

@@ -18,6 +18,7 @@ from agents.payments.model import capture_operation, refund_operation
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
 from tables.payments import PAYMENTS, Payment
+from tables.values import Order
 
 service = Service("payments")
 
@@ -30,20 +31,20 @@ async def capture(
     order = event.order
     if payment is not None:
         return nothing(f"already {payment.status}")
+    payment = await charge(order, gateway)
+    if payment.status == "failed":
+        return outcome(payment=payment, send=[PaymentFailed(order=order, reason=payment.reason)])
+    return outcome(payment=payment, send=[PaymentCaptured(order=order, cents=payment.cents)])
+
+
+async def charge(order: Order, gateway: Gateway) -> Payment:
+    """The order's payment, captured or failed; one that costs nothing does without the gateway."""
     if order.total_cents == 0:
-        return outcome(payment=Payment(status="captured"), send=[PaymentCaptured(order=order, cents=0)])
-    charge = await gateway.charge(
-        operation=capture_operation(order), cents=order.total_cents, card=order.card
-    )
-    if charge.declined:
-        return outcome(
-            payment=Payment(status="failed", charge_id=charge.charge_id, reason=charge.reason),
-            send=[PaymentFailed(order=order, reason=charge.reason)],
-        )
-    return outcome(
-        payment=Payment(status="captured", cents=charge.cents, charge_id=charge.charge_id),
-        send=[PaymentCaptured(order=order, cents=charge.cents)],
-    )
+        return Payment(status="captured")
+    made = await gateway.charge(operation=capture_operation(order), cents=order.total_cents, card=order.card)
+    if made.declined:
+        return Payment(status="failed", charge_id=made.charge_id, reason=made.reason)
+    return Payment(status="captured", cents=made.cents, charge_id=made.charge_id)
 
 
 @service.handler(sends=[PaymentRefunded], payment=PAYMENTS)

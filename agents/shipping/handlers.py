@@ -10,7 +10,7 @@ from agents.messages import (
     ShipmentScheduled,
     StockReserved,
 )
-from agents.shipping.model import UNSUPPORTED_DESTINATION, ships_to
+from agents.shipping.model import planned
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
 from tables.shipments import SHIPMENTS, Shipment
@@ -24,15 +24,10 @@ def schedule(event: PaymentCaptured | StockReserved, shipment: Shipment | None) 
     order = event.order
     if shipment is not None:
         return nothing(f"already {shipment.status}")
-    if not ships_to(order.country):
-        return outcome(
-            shipment=Shipment(status="refused", country=order.country, reason=UNSUPPORTED_DESTINATION),
-            send=[ShipmentFailed(order=order, reason=UNSUPPORTED_DESTINATION)],
-        )
-    return outcome(
-        shipment=Shipment(status="scheduled", country=order.country),
-        send=[ShipmentScheduled(order=order)],
-    )
+    shipment = planned(order)
+    if shipment.status == "refused":
+        return outcome(shipment=shipment, send=[ShipmentFailed(order=order, reason=shipment.reason)])
+    return outcome(shipment=shipment, send=[ShipmentScheduled(order=order)])
 
 
 @service.handler(sends=[DocumentsPacked])

@@ -35,7 +35,7 @@ from streams.message import Message
 from streams.outcome import Outcome, Timer, nothing, outcome
 from streams.ports import Clock
 from streams.retry import RetryPolicy
-from streams.saga.messages import Command, ReplyOutcome
+from streams.saga.messages import Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
 from streams.table import RowOf, Table
 
@@ -84,6 +84,11 @@ class Participant:
     def __init__(self, service: Service, table: Table[Participation]) -> None:
         self.steps = table.by(lambda command: f"{command.saga_id}:{command.step}")
         self._service = service
+        self._table = table
+
+    def row_of(self, saga: str, step: str) -> RowOf[Participation]:
+        """The row of a step, for a handler of a message under the saga's key that has an answer to it."""
+        return RowOf(self._table, lambda message: f"{saga_id(saga, message.key)}:{step}")
 
     def command(self, **options: Any) -> Callable[[Callable[..., Any]], Handler[Any, Any]]:
         """Declare the function that does what a command asks for. It takes the command and its rows, and

@@ -139,9 +139,10 @@ def test_a_step_is_tried_again_before_the_saga_goes_back() -> None:
     saga.expect_command(BookTrain, attempt=3).reply(success).expect_status("completed")
 
 
-def test_tries_end_and_whatever_any_of_them_may_have_done_is_undone() -> None:
+@pytest.mark.parametrize("outcome", [expired, refused, cancelled])
+def test_tries_end_and_whatever_any_of_them_may_have_done_is_undone(outcome: Any) -> None:
     saga = given_saga(one_step(retry=ONCE_MORE)).start(WANTED).expect_command(BookTrain)
-    saga.time_passes(36).expect_command(BookTrain).reply(expired)
+    saga.time_passes(36).expect_command(BookTrain).reply(outcome)
     saga.expect_compensation(CancelTrain, attempt=3, expires=0.0).reply(success).expect_status("compensated")
 
 

@@ -1,0 +1,69 @@
+"""What the order saga says and hears: its commands, the reply to all of them, and what it tells of itself."""
+
+from __future__ import annotations
+
+from agents.messages import OrderEvent
+from streams.saga.messages import Command, Reply, SagaTransition
+from tables.values import Order
+
+
+class OrderSubmitted(OrderEvent, frozen=True, kw_only=True):
+    """A customer asked for something, and a saga is to see to it: the beginning of an orchestrated order."""
+
+    TOPIC = "orders.order.submitted.v1"
+
+
+class OrderSagaReply(Reply, frozen=True, kw_only=True):
+    """How a command of the order saga ended."""
+
+    TOPIC = "orders.saga.replies"
+
+
+class OrderSagaTransition(SagaTransition, frozen=True, kw_only=True):
+    """Something that happened to an order's saga."""
+
+    TOPIC = "orders.saga.transitions.v1"
+
+
+class OrderCommand(Command, frozen=True, kw_only=True):
+    """Asks a service for its part in an order."""
+
+    REPLY = OrderSagaReply
+
+    order: Order
+
+
+class ReserveStock(OrderCommand, frozen=True, kw_only=True):
+    """Set aside every piece of the order, or none."""
+
+    TOPIC = "inventory.commands.reserve"
+
+
+class ReleaseStock(OrderCommand, frozen=True, kw_only=True):
+    """Give back all that is set aside for the order."""
+
+    TOPIC = "inventory.commands.release"
+
+
+class CapturePayment(OrderCommand, frozen=True, kw_only=True):
+    """Charge the order's card."""
+
+    TOPIC = "payments.commands.capture"
+
+
+class RefundPayment(OrderCommand, frozen=True, kw_only=True):
+    """Give the money back."""
+
+    TOPIC = "payments.commands.refund"
+
+
+class ScheduleShipment(OrderCommand, frozen=True, kw_only=True):
+    """See to it that the order leaves."""
+
+    TOPIC = "shipping.commands.schedule"
+
+
+class CancelShipment(OrderCommand, frozen=True, kw_only=True):
+    """It is not to leave."""
+
+    TOPIC = "shipping.commands.cancel"

@@ -1,0 +1,34 @@
+"""Payments' part in the order saga."""
+
+from __future__ import annotations
+
+from agents.commands import CapturePayment, RefundPayment
+from agents.payments.gateway import Charge, Gateway
+from agents.payments.handlers import charge
+from agents.payments.model import capture_operation, refund_operation
+from streams.handlers import Service
+from streams.saga.participant import Answer, Participant, done, refused
+from tables.payments import PAYMENTS, Payment
+from tables.sagas import PAYMENT_STEPS
+
+service = Service("payment-steps")
+participant = Participant(service, PAYMENT_STEPS)
+
+
+@participant.command(payment=PAYMENTS)
+async def capture(command: CapturePayment, payment: Payment | None, *, gateway: Gateway) -> Answer:
+    """Charge the order's card once; an order that costs nothing is paid for already."""
+    del payment  # it has only what this step has done
+    payment = await charge(command.order, gateway)
+    return refused(payment.reason, payment=payment) if payment.status == "failed" else done(payment=payment)
+
+
+@participant.compensation(payment=PAYMENTS)
+async def refund(command: RefundPayment, payment: Payment | None, *, gateway: Gateway) -> Answer:
+    """Give back what was captured, also by a try that failed afterwards: the gateway knows."""
+    order = command.order
+    found = await gateway.find(capture_operation(order))
+    if not isinstance(found, Charge) or found.declined:
+        return done(payment=payment or Payment(status="cancelled"))
+    await gateway.refund(operation=refund_operation(order), charge_operation=capture_operation(order))
+    return done(payment=Payment(status="refunded", cents=found.cents, charge_id=found.charge_id))

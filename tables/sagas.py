@@ -1,0 +1,14 @@
+"""`order-sagas`, by order id: how each orchestrated order stands. `<service>-steps`, by order id and step:
+the service's part in it.
+"""
+
+from __future__ import annotations
+
+from streams.saga.participation import Participation
+from streams.saga.state import SagaRow
+from streams.table import Table
+
+ORDER_SAGAS = Table("order-sagas", SagaRow)
+INVENTORY_STEPS = Table("inventory-steps", Participation)
+PAYMENT_STEPS = Table("payment-steps", Participation)
+SHIPPING_STEPS = Table("shipping-steps", Participation)

@@ -1,0 +1,157 @@
+"""The order saga on the lane: every order ends with what its data calls for, whatever becomes of the lane."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from lane_checker import check_positions, check_store, latest
+from lane_worlds import FakeWorld, Post, World
+
+from agents.commands import OrderSagaTransition, OrderSubmitted
+from agents.gateway.cards import ACCEPTED, DECLINED
+from agents.gateway.testing import FakeGateway
+from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, StockReceived
+from agents.order_saga import orchestrated
+from agents.payments.gateway import Charge
+from streams.envelope import new_headers
+from streams.message import Message, Row
+from streams.table import Table, split_row_key
+from tables.orders import ORDERS
+from tables.sagas import ORDER_SAGAS
+from tables.stock import STOCK
+
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+
+
+class Workload(NamedTuple):
+    wiring: Any
+    resources: dict[str, Any]
+
+
+def order(order_id: str, *lines: tuple[str, int], card: str = ACCEPTED, country: str = "US") -> Order:
+    wanted = tuple(OrderLine(sku=sku, units=units) for sku, units in lines)
+    return Order(order_id=order_id, customer="c", lines=wanted, total_cents=100, card=card, country=country)
+
+
+ORDERED = [
+    order("good", ("apple", 2), ("pear", 1)),
+    order("greedy", ("apple", 1), ("pear", 99)),
+    order("poor", ("apple", 1), card=DECLINED),
+    order("far", ("pear", 2), country="AQ"),
+    order("empty"),
+]
+ENDS = {
+    "good": "",
+    "empty": "",
+    "greedy": "out_of_stock",
+    "poor": "card_declined",
+    "far": "unsupported_destination",
+}
+
+
+def post(world: World, message: Message) -> Post:
+    body = world.app.message_codecs[message.TOPIC].encode(message)
+    headers = new_headers(message.TOPIC, message.key, source="outside", time=1e9, message_id=message.key)
+    return world.raw(message.TOPIC, message.key, body, headers)
+
+
+async def table(world: World, of: Table[Any]) -> dict[str, Row]:
+    found = await latest(world, of.name)
+    return {
+        split_row_key(key)[0].decode(): msgspec.json.decode(value[8:], type=of.row)
+        for (_, key), value in found.items()
+    }
+
+
+async def begin(world: World) -> FakeGateway:
+    gateway = FakeGateway()
+    await world.start(Workload(orchestrated, {"gateway": gateway, "clock": world.clock}))
+    stock = [StockReceived(sku=sku, units=5) for sku in ("apple", "pear")]
+    await world.post(*(post(world, message) for message in stock))
+    lane = await world.open()
+    await world.settled(StockReceived.TOPIC)
+    await lane.stop()
+    await world.post(*(post(world, OrderSubmitted(order=one)) for one in ORDERED))
+    return gateway
+
+
+async def finish(world: World, lane: Any) -> None:
+    """Wait until each order has ended and all that came of it is handled."""
+    done: list[bool] = []
+
+    async def watch() -> None:
+        while True:
+            sagas: Any = await table(world, ORDER_SAGAS)
+            if len(sagas) == len(ORDERED) and all(row.ended for row in sagas.values()):
+                break
+            await world.clock.sleep(0.05)
+        done.append(True)
+
+    world.spawn(watch())
+    await world.until(lambda: done)
+    quiet = -1
+    while quiet != lane.handled:
+        quiet = lane.handled
+        await world.settled(*world.app.routes)
+    await lane.stop()
+
+
+async def check(world: World, gateway: FakeGateway) -> None:
+    tracked: Any = await table(world, ORDERS)
+    assert {key: row.reason for key, row in tracked.items()} == ENDS
+    assert {key for key, row in tracked.items() if row.status == "confirmed"} == {"good", "empty"}
+    ends = [*await world.records(OrderConfirmed.TOPIC), *await world.records(OrderCancelled.TOPIC)]
+    assert sorted((end.key or b"").decode() for end in ends) == sorted(ENDS)
+    captured = {name for name, done in gateway.done.items() if isinstance(done, Charge) and not done.declined}
+    refunded = {name for name, done in gateway.done.items() if not isinstance(done, Charge)}
+    assert captured == {"capture:good", "capture:empty", "capture:far"}
+    assert refunded == {"refund:far"}
+    stock: Any = await table(world, STOCK)
+    levels = {sku: (row.received, row.on_hand, row.reserved, row.shipped) for sku, row in stock.items()}
+    assert levels == {"apple": (5, 3, 0, 2), "pear": (5, 4, 0, 1)}
+    told: dict[str, list[int]] = {}
+    for record in await world.records(OrderSagaTransition.TOPIC):
+        entry = msgspec.json.decode(record.value or b"", type=OrderSagaTransition)
+        told.setdefault(entry.key, []).append(entry.number)
+    sagas: Any = await table(world, ORDER_SAGAS)
+    assert told == {key: list(range(1, row.entries + 1)) for key, row in sagas.items()}
+    await check_positions(world, world.app.routes)
+
+
+@pytest.mark.parametrize("nth", [1, 4, 8])
+@pytest.mark.parametrize("point", POINTS)
+async def test_orders_end_as_their_data_calls_for_when_the_lane_is_killed(
+    fake: FakeWorld, point: str, nth: int
+) -> None:
+    gateway = await begin(fake)
+    fake.faults.kill_at(point, nth=fake.faults.reached[point] + nth)
+    await fake.lane().killed()
+    assert fake.faults.pending == []
+    await finish(fake, await fake.open())
+    await check(fake, gateway)
+    await check_store(fake)
+
+
+async def test_an_order_whose_payment_is_not_heard_of_is_cancelled_and_its_money_comes_back(
+    fake: FakeWorld,
+) -> None:
+    gateway = await begin(fake)
+    charge = gateway.charge
+
+    async def charge_and_say_nothing(**asked: Any) -> Charge:
+        await charge(**asked)
+        raise ConnectionError("the answer was lost")
+
+    gateway.charge = charge_and_say_nothing  # type: ignore[assignment]
+    lane = await fake.open()
+    await finish(fake, lane)
+    tracked: Any = await table(fake, ORDERS)
+    assert tracked["good"].status == "cancelled"
+    assert {
+        name for name, done in gateway.done.items() if isinstance(done, Charge) and not done.declined
+    } == {name.replace("refund", "capture") for name in gateway.done if name.startswith("refund")}
+    assert "refund:good" in gateway.done
+    stock: Any = await table(fake, STOCK)
+    assert {sku: row.on_hand for sku, row in stock.items()} == {"apple": 5, "pear": 5}
