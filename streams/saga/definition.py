@@ -120,14 +120,17 @@ class Saga:
         steps = tuple(replace(each, forward_only=self.has_pivot) for each in steps)
         if not steps:
             raise WiringError(f"saga {self.name}: a group without steps")
-        taken = {each.name for each in self.steps()}
+        taken, replies = {each.name for each in self.steps()}, self.replies
         for each in steps:
             if each.name in taken:
                 raise self._error(each.name, "there is another step of that name")
             taken.add(each.name)
             self._check(each)
-        replies = {kind.REPLY for each in steps for kind in each.commands} | {self.replies}
-        return replace(self, stages=(*self.stages, steps), replies=next((r for r in replies if r), None))
+            for kind in each.commands:
+                if replies not in (None, kind.REPLY):
+                    raise self._error(each.name, f"{kind.__name__} is replied to elsewhere than the others")
+                replies = kind.REPLY
+        return replace(self, stages=(*self.stages, steps), replies=replies)
 
     def _check(self, one: Step) -> None:
         if not _NAME.fullmatch(one.name):
@@ -140,8 +143,6 @@ class Saga:
         for kind in one.commands:
             if not hasattr(kind, "TOPIC") or not hasattr(kind, "REPLY"):
                 raise self._error(one.name, f"{kind.__name__} has no TOPIC or no REPLY")
-            if self.replies not in (None, kind.REPLY) or kind.REPLY is not one.commands[0].REPLY:
-                raise self._error(one.name, f"{kind.__name__} is replied to elsewhere than the others")
             if lacks := lacking(kind, self._facts(), one.fields, OWN):
                 raise self._error(
                     one.name,

@@ -24,7 +24,8 @@ from streams.ports import Clock
 from streams.saga.definition import Saga
 from streams.saga.messages import Reply, SagaTransition, saga_id
 from streams.saga.state import SagaRow
-from streams.saga.transition import Transition, begin, receive
+from streams.saga.transition import begin, receive
+from streams.saga.turn import Transition
 from streams.table import Table
 
 

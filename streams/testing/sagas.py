@@ -22,7 +22,8 @@ from streams.saga import repairs
 from streams.saga.definition import Saga
 from streams.saga.messages import Command, Reply, ReplyOutcome
 from streams.saga.state import LogEntry, SagaRow
-from streams.saga.transition import Transition, begin, receive
+from streams.saga.transition import begin, receive
+from streams.saga.turn import Transition
 
 success: Final = "success"
 refused: Final = "refused"

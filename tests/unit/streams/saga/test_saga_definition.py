@@ -107,6 +107,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: with_train().step("else", Elsewhere, changes_nothing=True),
         "step 'else': Elsewhere is replied to elsewhere",
     ),
+    "replies to two topics in a group": (
+        lambda: begun().together(
+            step("train", BookTrain, compensate=CancelTrain), step("else", Elsewhere, changes_nothing=True)
+        ),
+        "step 'else': Elsewhere is replied to elsewhere",
+    ),
     "a command without a reply": (
         lambda: begun().step("nowhere", Nowhere, changes_nothing=True),
         "step 'nowhere': Nowhere has no TOPIC or no REPLY",

@@ -286,12 +286,10 @@ class World(RuleBasedStateMachine):
                 self.flight.append(timer.message)
 
     @precondition(lambda self: self.row.status == "failed")
-    @rule()
-    def is_retried(self) -> None:
+    @rule(data=st.data())
+    def is_retried(self, data: st.DataObject) -> None:
         """An operator has a failed step made again."""
-        name = next(
-            each.name for each in self.row.steps if each.status == "failed" and self._stuck(each.name)
-        )
+        name = data.draw(st.sampled_from([each.name for each in repairs.waiting(self.row)]))
         self._commit(
             self.handler,
             outcome_of(repairs.retry(self.definition, self.row, name, self.clock.now()), JourneyTransition),
@@ -353,7 +351,7 @@ class World(RuleBasedStateMachine):
             event(fault)
         assert status in ("completed", "compensated", "failed"), self.row
         if status == "failed":
-            assert any(each.status == "failed" and self._stuck(each.name) for each in self.row.steps)
+            assert all(self._stuck(each.name) for each in repairs.waiting(self.row))
         self.stands_or_is_undone_as_soon_as_it_ends()
         stage_of = {one.name: n for n, stage in enumerate(self.definition.stages) for one in stage}
         undone = [stage_of[name] for what, name in self.effects.log if what == "undo"]

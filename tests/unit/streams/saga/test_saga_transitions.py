@@ -23,6 +23,7 @@ from travel import (
 )
 
 from streams.errors import RepairRefused, Undecodable
+from streams.saga import repairs
 from streams.saga.definition import Backoff, Refusal, Saga, step
 from streams.saga.state import LOG_BOUND
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
@@ -245,11 +246,8 @@ def test_an_operators_decision_that_does_not_fit_changes_nothing() -> None:
         started().retry("train")
     with pytest.raises(RepairRefused, match="does not wait for step train, but for hotel"):
         stuck().skip("train", "why not")
-    needed = begun().pivot("pay", Pay).step("train", BookTrain, reply=Seat)
-    saga = given_saga(needed).start(WANTED).expect_command(Pay).reply(success).expect_command(BookTrain)
-    with pytest.raises(RepairRefused, match="has to say what came of it"):
-        saga.reply(refused).mark_done("train", "done")
-    saga.expect_status("failed", train="failed")
+    with pytest.raises(RepairRefused, match="does not wait for step pay, but for hotel"):
+        stuck().retry("pay")  # it was refused: there is no way forward any more
 
 
 Group = (
@@ -348,3 +346,15 @@ def test_the_kit_says_what_was_sent_instead() -> None:
         started().expect_status("completed")
     with pytest.raises(AssertionError, match=r"its steps stand otherwise: \{'train': 'in_progress'\}"):
         started().expect_status("started", train="completed")
+
+
+@pytest.mark.parametrize("decide", ["skip", "mark_done"])
+def test_a_step_whose_reply_is_needed_can_only_be_retried(decide: str) -> None:
+    needed = begun().pivot("pay", Pay).step("train", BookTrain, reply=Seat)
+    saga = given_saga(needed).start(WANTED).expect_command(Pay).reply(success).expect_command(BookTrain)
+    with pytest.raises(RepairRefused, match="has to say what came of it"):
+        getattr(saga.reply(refused), decide)("train", "done")
+    saga.expect_status("failed", train="failed")
+    assert [each.name for each in repairs.waiting(saga.row)] == ["train"]
+    saga.retry("train").expect_command(BookTrain).reply(success, Seat(1)).expect_status("completed")
+    assert repairs.waiting(saga.row) == []

@@ -1,0 +1,279 @@
+"""One transition of a saga in the making: how its way forward and back changes the row, and what is sent."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from streams.errors import Undecodable
+from streams.message import Message
+from streams.outcome import Timer
+from streams.saga.definition import Facts, Refusal, Saga, Step
+from streams.saga.messages import Reply, ReplyOutcome
+from streams.saga.state import LogEntry, SagaRow, SagaStatus, StepState
+
+#: A command that ended so may have been done all the same; one that has expired, by a try before that.
+_UNCERTAIN = frozenset({"error", "expired", "timed_out"})
+
+
+class Transition(NamedTuple):
+    """A saga's next state, and what goes with it.
+
+    Attributes:
+        send: commands, and the message at the end.
+        timers: deadlines and delays; each is named after its step.
+        cancel: names of timers that are not needed any more.
+        entries: what has happened, in order.
+    """
+
+    row: SagaRow
+    send: list[Message]
+    timers: list[Timer]
+    cancel: list[str]
+    entries: list[LogEntry]
+
+
+class Turn:
+    """One transition in the making."""
+
+    def __init__(self, definition: Saga, row: SagaRow, now: float) -> None:
+        self.row = row
+        self._definition = definition
+        self._now = now
+        self._out: list[Message] = []
+        self._timers: dict[str, Timer] = {}
+        self._cancelled: list[str] = []
+        self._entries: list[LogEntry] = []
+
+    def ended(self) -> Transition:
+        """All that it came to. A timer that was cancelled and set again is only set."""
+        cancel = [name for name in self._cancelled if name not in self._timers]
+        return Transition(self.row, self._out, list(self._timers.values()), cancel, self._entries)
+
+    def state(self, step: Step) -> StepState:
+        """How a step stands now."""
+        return self.row.step(step.name)
+
+    def note(self, step: str, before: str, after: str, detail: str = "") -> None:
+        """Write down what has happened."""
+        self.row = self.row.with_entry(time=self._now, step=step, before=before, after=after, detail=detail)
+        self._entries.append(self.row.log[-1])
+
+    # -- replies --------------------------------------------------------------------------------------
+
+    def unawaited(self, step: Step | None, reply: Reply) -> None:
+        """A late, repeated or unknown reply changes nothing."""
+        status = "unknown" if step is None else self.state(step).status
+        self.note(reply.step, status, status, f"not awaited: {reply.outcome} of {reply.command_id}")
+
+    def done(self, step: Step, reply: Reply) -> None:
+        """The reply to a command, or that there is none."""
+        if reply.outcome == "success":
+            _decoded(step, reply.data)
+            self.settle(step, "completed", data=reply.data, completed_at=self._now, error="")
+        else:
+            uncertain = self.state(step).uncertain or reply.outcome in _UNCERTAIN
+            final = reply.outcome in ("refused", "cancelled")
+            if final and step.compensate is None:
+                uncertain = False  # the participant knows: it is not done and will not be
+            self._change(step, uncertain=uncertain, error=_error(reply))
+            wait = None if final else step.tries.wait(self.state(step).tries)
+            if wait is not None:
+                self._again(step, wait)
+                return
+            if not self.row.reason:
+                self.row = msgspec.structs.replace(self.row, reason=_reason(reply))
+            self.settle(step, "failed")
+        self.advance()
+
+    def undone(self, step: Step, reply: Reply) -> None:
+        """The reply to a compensation, or that there is none."""
+        if reply.outcome == "success":
+            self.settle(step, "compensated")
+        else:
+            self._change(step, error=_error(reply))
+            wait = step.retry_compensation.wait(self.state(step).tries)
+            if wait is not None:
+                self._again(step, wait)
+                return
+            self.settle(step, "failed")
+        self.advance()
+
+    # -- the way forward and back ---------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Go on as far as it can without another message."""
+        if self.row.status in ("started", "completing"):
+            self._forward()
+        elif self.row.status == "compensating":
+            self._backward()
+
+    def _forward(self) -> None:
+        for stage in self._definition.stages:
+            for step in stage:
+                if self.state(step).status == "pending":
+                    self._enter(step)
+            statuses = {self.state(step).status for step in stage}
+            if "in_progress" in statuses:
+                return
+            if "failed" in statuses:
+                if any(self._must_go_on(step) for step in stage):
+                    self.become("failed", self.row.reason)
+                else:
+                    self.become("compensating", self.row.reason)
+                    self._backward()
+                return
+            if stage[0].pivot and self.row.status == "started":
+                self.become("completing", "past the pivot")
+        self._end("completed", self._definition.completed)
+
+    def _must_go_on(self, step: Step) -> bool:
+        unknown = step.pivot and step.compensate is None and self.state(step).uncertain
+        return step.forward_only or unknown
+
+    def _enter(self, step: Step) -> None:
+        if step.when is not None and not step.when(self._facts()):
+            self.settle(step, "skipped")
+        elif step.local is not None:
+            self._make_locally(step)
+        else:
+            self._ask(step, undoing=False)
+
+    def _make_locally(self, step: Step) -> None:
+        assert step.local is not None
+        made = step.local(self._facts())
+        if isinstance(made, Refusal):
+            self.row = msgspec.structs.replace(self.row, reason=made.reason)
+            self.settle(step, "failed", error=f"refused: {made.reason}")
+        else:
+            data = b"" if made is None else msgspec.json.encode(made)
+            self.settle(step, "completed", data=data, completed_at=self._now)
+
+    def _backward(self) -> None:
+        for stage in reversed(self._definition.stages):
+            if any(self.state(step).status == "compensating" for step in stage):
+                return
+            todo = [step for step in stage if self._is_to_be_undone(step)]
+            for step in todo:
+                self._ask(step, undoing=True)
+            if todo:
+                return
+            stuck = [s for s in map(self.state, stage) if s.status == "failed" and s.undoing]
+            if stuck:
+                self.become("failed", f"{stuck[0].name} is not undone: {stuck[0].error}")
+                return
+        self._end("compensated", self._definition.compensated)
+
+    def _is_to_be_undone(self, step: Step) -> bool:
+        state = self.state(step)
+        if step.compensate is None or state.undoing:
+            return False
+        return state.status == "completed" or (state.status == "failed" and state.uncertain)
+
+    def _end(self, status: SagaStatus, kind: type[Message] | None) -> None:
+        self.become(status, self.row.reason)
+        if kind is not None:
+            self._out.append(self._definition.end(kind, {**self._facts(), "reason": self.row.reason}))
+
+    # -- commands -------------------------------------------------------------------------------------
+
+    def _ask(self, step: Step, *, undoing: bool) -> None:
+        self.settle(step, "compensating" if undoing else "in_progress", undoing=undoing, tries=0)
+        self._prepare(step)
+        self.send(step)
+
+    def ask_again(self, step: Step) -> None:
+        """Send what was last asked of a step again, with all its tries before it."""
+        self._ask(step, undoing=self.state(step).undoing)
+
+    def _prepare(self, step: Step) -> None:
+        state = self.state(step)
+        attempt = state.attempt + 1
+        awaiting = f"{self.row.saga_id}:{step.name}:{attempt}"
+        self._change(step, attempt=attempt, tries=state.tries + 1, awaiting=awaiting)
+
+    def _again(self, step: Step, wait: float) -> None:
+        state = self.state(step)
+        self.note(step.name, state.status, state.status, f"{state.error}; again in {wait:g} s")
+        self._prepare(step)
+        self._set_timer(step, self._now + wait, "due")
+
+    def send(self, step: Step) -> None:
+        """Send the command that is awaited, and set its deadline."""
+        state = self.state(step)
+        kind = step.compensate if state.undoing else step.command
+        assert kind is not None
+        due = self._now + step.timeout
+        self._out.append(
+            step.command_of(
+                kind,
+                self._facts(),
+                saga_id=self.row.saga_id,
+                step=step.name,
+                command_id=state.awaiting,
+                attempt=state.attempt,
+                expires=0.0 if state.undoing else due,
+            )
+        )
+        self._set_timer(step, due, "timed_out")
+
+    def _set_timer(self, step: Step, due: float, outcome: ReplyOutcome) -> None:
+        assert self._definition.replies is not None
+        message = self._definition.replies(
+            saga_id=self.row.saga_id,
+            step=step.name,
+            command_id=self.state(step).awaiting,
+            outcome=outcome,
+            reason=f"no reply within {step.timeout:g} s" if outcome == "timed_out" else "",
+        )
+        self._timers[step.name] = Timer(step.name, due, message)
+
+    # -- changes --------------------------------------------------------------------------------------
+
+    def _facts(self) -> Facts:
+        start = msgspec.json.decode(self.row.start, type=self._definition.started_by)
+        facts = _fields(start)
+        for step in self._definition.steps():
+            if data := self.state(step).data:
+                facts |= _fields(_decoded(step, data))
+        return facts
+
+    def _change(self, step: Step, **changes: Any) -> None:
+        self.row = self.row.with_step(msgspec.structs.replace(self.state(step), **changes))
+
+    def settle(self, step: Step, status: str, **changes: Any) -> None:
+        """Give a step another status; whatever was awaited of it is not any more."""
+        before = self.state(step)
+        self._change(step, status=status, **{"awaiting": "", **changes})
+        self._timers.pop(step.name, None)
+        if before.awaiting:
+            self._cancelled.append(step.name)
+        self.note(step.name, before.status, status, self.state(step).error)
+
+    def become(self, status: SagaStatus, detail: str) -> None:
+        """Give the saga another status."""
+        before = self.row.status
+        self.row = msgspec.structs.replace(self.row, status=status)
+        self.note("", before, status, detail)
+
+
+def _fields(value: msgspec.Struct | None) -> dict[str, Any]:
+    return {} if value is None else {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _decoded(step: Step, data: bytes) -> msgspec.Struct | None:
+    if step.reply is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=step.reply)
+    except msgspec.DecodeError as error:
+        raise Undecodable(f"the reply to step {step.name} is no {step.reply.__name__}: {error}") from error
+
+
+def _error(reply: Reply) -> str:
+    return f"{reply.outcome}: {reply.reason}" if reply.reason else reply.outcome
+
+
+def _reason(reply: Reply) -> str:
+    return reply.reason if reply.outcome == "refused" and reply.reason else reply.outcome
