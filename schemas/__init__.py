@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-KINDS = ("events", "commands", "rows")
+KINDS = ("events", "commands", "replies", "rows")
 
 
 def latest(subject: str) -> str:

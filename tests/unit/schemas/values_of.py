@@ -21,6 +21,10 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.integers(min_value=-LONG_MAX if ge is None else ge, max_value=LONG_MAX)
         case inspect.StrType(min_length=shortest):
             return st.text(min_size=shortest or 0)
+        case inspect.FloatType():
+            return st.floats(allow_nan=False)
+        case inspect.BoolType():
+            return st.booleans()
         case inspect.BytesType():
             return st.binary()
         case inspect.LiteralType(values=values):
