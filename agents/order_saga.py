@@ -1,7 +1,8 @@
 """The order's way as a saga: one place says what happens in which order, and how each step is undone.
 
 A step that is refused, or of which nothing is heard in time, turns the order back: what was done, or may have
-been, is undone from the last step to the first. When its shipment is scheduled there is no way back.
+been, is undone from the last step to the first, each after the reply to the one before. A compensation that
+keeps failing leaves the saga `failed`, for an operator. When the shipment is scheduled there is no way back.
 """
 
 from __future__ import annotations

@@ -1,0 +1,215 @@
+"""The order saga told, and the services' parts in it."""
+
+from typing import Any
+
+import pytest
+from shop import NOON, FakeGateway, NoGateway, order
+
+from agents.choreographies import payment_first, stock_first
+from agents.commands import (
+    CancelShipment,
+    CapturePayment,
+    OrderSagaReply,
+    OrderSubmitted,
+    RefundPayment,
+    ReleaseStock,
+    ReserveStock,
+    ScheduleShipment,
+)
+from agents.gateway.cards import ACCEPTED, DECLINED
+from agents.inventory import steps as stock
+from agents.messages import (
+    Order,
+    OrderCancelled,
+    OrderConfirmed,
+    StockReceived,
+    StockReleased,
+    StockReservationFailed,
+    StockReserved,
+)
+from agents.order_saga import OrderSaga, orchestrated
+from agents.orders import handlers as orders
+from agents.payments import steps as payments
+from agents.shipping import steps as shipping
+from streams.saga.messages import Command
+from streams.saga.participation import Participation
+from streams.testing.clock import ManualClock
+from streams.testing.sagas import SagaUnderTest, error, given_saga, refused, success
+from tables.payments import Payment
+from tables.reservations import Reservation
+from tables.shipments import Shipment
+
+ORDER = order("o-1", ("apple", 2), ("pear", 1))
+EMPTY = Order(
+    order_id="o-1", customer="c-1", lines=(), total_cents=1, card=ACCEPTED, country="US"
+)
+CLOCK = ManualClock(1000.0)
+
+
+def submitted() -> SagaUnderTest:
+    return given_saga(OrderSaga).start(OrderSubmitted(order=ORDER)).expect_command(ReserveStock, order=ORDER)
+
+
+def paid() -> SagaUnderTest:
+    return submitted().reply(success).expect_command(CapturePayment).reply(success).expect_command(ScheduleShipment)
+
+
+def test_an_order_is_reserved_paid_for_shipped_and_confirmed() -> None:
+    paid().reply(success).expect_event(OrderConfirmed, order=ORDER).expect_status("completed")
+
+
+def test_a_declined_card_gives_the_stock_back() -> None:
+    saga = submitted().reply(success).expect_command(CapturePayment).reply(refused, reason="card_declined")
+    saga.expect_compensation(ReleaseStock).reply(success)
+    saga.expect_event(OrderCancelled, reason="card_declined").expect_status("compensated")
+
+
+def test_a_payment_that_is_not_heard_of_is_given_back_before_the_stock() -> None:
+    saga = submitted().reply(success).expect_command(CapturePayment).time_passes(31)
+    saga.expect_compensation(RefundPayment).reply(success).expect_compensation(ReleaseStock).reply(success)
+    saga.expect_event(OrderCancelled, reason="timed_out").expect_status("compensated")
+
+
+def test_a_shipment_that_is_not_heard_of_is_cancelled_and_everything_given_back() -> None:
+    saga = paid().time_passes(31).expect_compensation(CancelShipment).reply(success)
+    saga.reply(success, to=ScheduleShipment).expect_compensation(RefundPayment)  # too late
+    saga.reply(success, to=RefundPayment).expect_compensation(ReleaseStock).reply(success)
+    saga.expect_event(OrderCancelled).expect_status("compensated")
+
+
+def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays() -> None:
+    saga = paid().reply(refused).expect_compensation(RefundPayment)
+    for tries in range(10):
+        saga.reply(error).time_passes(min(5 * 2**tries, 300)).expect_compensation(RefundPayment)
+    saga.reply(error).expect_status("failed", process_payment="failed", reserve_inventory="completed")
+    saga.mark_done("process_payment", "by bank transfer").expect_compensation(ReleaseStock)
+
+
+def test_only_orders_and_deliveries_come_from_outside() -> None:
+    outside = orchestrated.routes.keys() - orchestrated.sent.keys()
+    assert outside == {OrderSubmitted.TOPIC, StockReceived.TOPIC}
+    assert {name for handler in orchestrated.handlers() for name in handler.resources} == {"gateway", "clock"}
+
+
+def test_it_shares_tables_and_what_inventory_does_with_the_choreographies() -> None:
+    for wiring in (stock_first, payment_first):
+        shared = {handler.name for handler in wiring.handlers()} & {h.name for h in orchestrated.handlers()}
+        assert {"inventory.reserve_line", "inventory.gather", "inventory.ship"} < shared
+        assert wiring.tables().items() <= orchestrated.tables().items()
+
+
+def ask(kind: type[Command], step: str, *, of: Any = ORDER) -> Any:
+    own = {"saga_id": "order:o-1", "step": step, "command_id": "c", "attempt": 1, "expires": 0.0}
+    return kind(**own, order=of)  # type: ignore[call-arg]
+
+
+def reply_of(outcome: Any) -> OrderSagaReply:
+    (reply,) = (each for each in outcome.send if isinstance(each, OrderSagaReply))
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"),
+    [
+        (StockReserved(order=ORDER), "success"),
+        (StockReservationFailed(order=ORDER, reason="out_of_stock"), "refused"),
+    ],
+)
+def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: Any, outcome: str) -> None:
+    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, clock=CLOCK)
+    assert [line.sku for line in asked.send] == ["apple", "pear"]
+    answered = stock.reserved(event, asked.rows["participation"])
+    assert reply_of(answered).outcome == outcome
+    again = stock.reserved(event, answered.rows["participation"])
+    assert again.send == ()
+
+
+def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_nobodys() -> None:
+    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, clock=CLOCK)
+    released = stock.release(
+        ask(ReleaseStock, "reserve_inventory"), asked.rows["participation"], asked.rows["reservation"], clock=CLOCK
+    )
+    assert [line.sku for line in released.send] == ["apple", "pear"]
+    assert stock.reserved(StockReserved(order=ORDER), released.rows["participation"]).send == ()
+    assert reply_of(stock.released(StockReleased(order=ORDER), released.rows["participation"])).outcome == "success"
+
+
+def test_an_order_without_lines_has_all_of_its_stock_at_once() -> None:
+    nothing = ask(ReserveStock, "reserve_inventory", of=EMPTY)
+    asked = stock.reserve(nothing, None, None, clock=CLOCK)
+    assert reply_of(asked).outcome == "success"
+    released = stock.release(
+        ask(ReleaseStock, "reserve_inventory", of=EMPTY), asked.rows["participation"], asked.rows["reservation"], clock=CLOCK
+    )
+    assert reply_of(released).outcome == "success"
+    assert isinstance(released.rows["reservation"], Reservation)
+
+
+async def capture(of: Any, gateway: Any) -> Any:
+    return await payments.capture(ask(CapturePayment, "process_payment", of=of), None, None, clock=CLOCK, gateway=gateway)
+
+
+async def refund(participation: Participation | None, payment: Payment | None, gateway: Any) -> Any:
+    command = ask(RefundPayment, "process_payment")
+    return await payments.refund(command, participation, payment, clock=CLOCK, gateway=gateway)
+
+
+async def test_a_card_is_charged_under_the_name_that_the_choreography_has_for_it() -> None:
+    gateway = FakeGateway()
+    charged = await capture(ORDER, gateway)
+    assert reply_of(charged).outcome == "success"
+    assert list(gateway.done) == ["capture:o-1"]
+    assert charged.rows["payment"].status == "captured"
+
+
+async def test_a_declined_card_is_a_refusal() -> None:
+    declined = await capture(order("o-1", card=DECLINED), FakeGateway())
+    assert (reply_of(declined).outcome, reply_of(declined).reason) == ("refused", "card_declined")
+    assert declined.rows["payment"].status == "failed"
+
+
+async def test_a_charge_that_nobody_knows_of_is_given_back() -> None:
+    gateway = FakeGateway()
+    await capture(ORDER, gateway)
+    refunded = await refund(None, None, gateway)
+    assert list(gateway.done) == ["capture:o-1", "refund:o-1"]
+    assert (reply_of(refunded).outcome, refunded.rows["payment"].status) == ("success", "refunded")
+
+
+async def test_what_was_never_charged_is_not_given_back() -> None:
+    gateway = FakeGateway()
+    cancelled = await refund(None, None, gateway)
+    assert gateway.done == {}
+    assert (reply_of(cancelled).outcome, cancelled.rows["payment"].status) == ("success", "cancelled")
+
+
+async def test_a_refused_payment_is_not_asked_about() -> None:
+    declined = await capture(order("o-1", card=DECLINED), FakeGateway())
+    undone = await refund(declined.rows["participation"], declined.rows["payment"], NoGateway())
+    assert reply_of(undone).outcome == "success"
+
+
+def test_a_shipment_is_scheduled_refused_and_cancelled() -> None:
+    scheduled = shipping.schedule(ask(ScheduleShipment, "schedule_shipping"), None, None, clock=CLOCK)
+    assert scheduled.rows["shipment"] == Shipment(status="scheduled", country="US")
+    far = ask(ScheduleShipment, "schedule_shipping", of=order("o-1", country="AQ"))
+    assert reply_of(shipping.schedule(far, None, None, clock=CLOCK)).reason == "unsupported_destination"
+    cancelled = shipping.cancel(
+        ask(CancelShipment, "schedule_shipping"),
+        scheduled.rows["participation"],
+        scheduled.rows["shipment"],
+        clock=CLOCK,
+    )
+    assert cancelled.rows["shipment"] is None
+    assert reply_of(cancelled).outcome == "success"
+
+
+def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
+    envelope: Any = NOON
+    opened: Any = orders.follow(OrderSubmitted(order=ORDER), None, envelope=envelope).rows["tracked"]
+    assert (opened.status, [entry.type for entry in opened.history]) == ("pending", [OrderSubmitted.TOPIC])
+    assert orders.follow(OrderSubmitted(order=ORDER), opened, envelope=envelope).rows == {}
+    good: Any = orders.settle(OrderConfirmed(order=ORDER), opened, envelope=envelope).rows["tracked"]
+    assert (good.status, len(good.history)) == ("confirmed", 2)
+    bad: Any = orders.settle(OrderCancelled(order=ORDER, reason="no"), opened, envelope=envelope).rows["tracked"]
+    assert (bad.status, bad.reason) == ("cancelled", "no")
