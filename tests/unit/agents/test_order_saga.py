@@ -40,9 +40,7 @@ from tables.reservations import Reservation
 from tables.shipments import Shipment
 
 ORDER = order("o-1", ("apple", 2), ("pear", 1))
-EMPTY = Order(
-    order_id="o-1", customer="c-1", lines=(), total_cents=1, card=ACCEPTED, country="US"
-)
+EMPTY = Order(order_id="o-1", customer="c-1", lines=(), total_cents=1, card=ACCEPTED, country="US")
 CLOCK = ManualClock(1000.0)
 
 
@@ -51,7 +49,13 @@ def submitted() -> SagaUnderTest:
 
 
 def paid() -> SagaUnderTest:
-    return submitted().reply(success).expect_command(CapturePayment).reply(success).expect_command(ScheduleShipment)
+    return (
+        submitted()
+        .reply(success)
+        .expect_command(CapturePayment)
+        .reply(success)
+        .expect_command(ScheduleShipment)
+    )
 
 
 def test_an_order_is_reserved_paid_for_shipped_and_confirmed() -> None:
@@ -127,11 +131,17 @@ def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: A
 def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_nobodys() -> None:
     asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, clock=CLOCK)
     released = stock.release(
-        ask(ReleaseStock, "reserve_inventory"), asked.rows["participation"], asked.rows["reservation"], clock=CLOCK
+        ask(ReleaseStock, "reserve_inventory"),
+        asked.rows["participation"],
+        asked.rows["reservation"],
+        clock=CLOCK,
     )
     assert [line.sku for line in released.send] == ["apple", "pear"]
     assert stock.reserved(StockReserved(order=ORDER), released.rows["participation"]).send == ()
-    assert reply_of(stock.released(StockReleased(order=ORDER), released.rows["participation"])).outcome == "success"
+    assert (
+        reply_of(stock.released(StockReleased(order=ORDER), released.rows["participation"])).outcome
+        == "success"
+    )
 
 
 def test_an_order_without_lines_has_all_of_its_stock_at_once() -> None:
@@ -139,14 +149,19 @@ def test_an_order_without_lines_has_all_of_its_stock_at_once() -> None:
     asked = stock.reserve(nothing, None, None, clock=CLOCK)
     assert reply_of(asked).outcome == "success"
     released = stock.release(
-        ask(ReleaseStock, "reserve_inventory", of=EMPTY), asked.rows["participation"], asked.rows["reservation"], clock=CLOCK
+        ask(ReleaseStock, "reserve_inventory", of=EMPTY),
+        asked.rows["participation"],
+        asked.rows["reservation"],
+        clock=CLOCK,
     )
     assert reply_of(released).outcome == "success"
     assert isinstance(released.rows["reservation"], Reservation)
 
 
 async def capture(of: Any, gateway: Any) -> Any:
-    return await payments.capture(ask(CapturePayment, "process_payment", of=of), None, None, clock=CLOCK, gateway=gateway)
+    return await payments.capture(
+        ask(CapturePayment, "process_payment", of=of), None, None, clock=CLOCK, gateway=gateway
+    )
 
 
 async def refund(participation: Participation | None, payment: Payment | None, gateway: Any) -> Any:
@@ -211,5 +226,7 @@ def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
     assert orders.follow(OrderSubmitted(order=ORDER), opened, envelope=envelope).rows == {}
     good: Any = orders.settle(OrderConfirmed(order=ORDER), opened, envelope=envelope).rows["tracked"]
     assert (good.status, len(good.history)) == ("confirmed", 2)
-    bad: Any = orders.settle(OrderCancelled(order=ORDER, reason="no"), opened, envelope=envelope).rows["tracked"]
+    bad: Any = orders.settle(OrderCancelled(order=ORDER, reason="no"), opened, envelope=envelope).rows[
+        "tracked"
+    ]
     assert (bad.status, bad.reason) == ("cancelled", "no")
