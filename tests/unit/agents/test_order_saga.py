@@ -75,9 +75,10 @@ def test_a_payment_that_is_not_heard_of_is_given_back_before_the_stock() -> None
 
 
 def test_a_shipment_that_is_not_heard_of_is_cancelled_and_everything_given_back() -> None:
-    saga = paid().time_passes(31).expect_compensation(CancelShipment).reply(success)
-    saga.reply(success, to=ScheduleShipment).expect_compensation(RefundPayment)  # too late
-    saga.reply(success, to=RefundPayment).expect_compensation(ReleaseStock).reply(success)
+    saga = paid().time_passes(31).expect_compensation(CancelShipment)
+    saga.reply(success, to=ScheduleShipment)  # too late
+    saga.reply(success, to=CancelShipment).expect_compensation(RefundPayment)
+    saga.reply(success).expect_compensation(ReleaseStock).reply(success)
     saga.expect_event(OrderCancelled).expect_status("compensated")
 
 
