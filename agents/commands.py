@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.messages import OrderEvent
+from agents.messages import Attachment, FailedOrderEvent, OrderEvent
 from streams.saga.messages import Command, Reply, SagaTransition
 from tables.values import Order
 
@@ -11,6 +11,8 @@ class OrderSubmitted(OrderEvent, frozen=True, kw_only=True):
     """A customer asked for something, and a saga is to see to it: the beginning of an orchestrated order."""
 
     TOPIC = "orders.order.submitted.v1"
+
+    attachments: tuple[Attachment, ...] = ()
 
 
 class OrderSagaReply(Reply, frozen=True, kw_only=True):
@@ -67,3 +69,15 @@ class CancelShipment(OrderCommand, frozen=True, kw_only=True):
     """It is not to leave."""
 
     TOPIC = "shipping.commands.cancel"
+
+
+class ConfirmOrder(OrderEvent, frozen=True, kw_only=True):
+    """The order's saga is complete: settle it so, and let its stock go."""
+
+    TOPIC = "orders.commands.confirm"
+
+
+class CancelOrder(FailedOrderEvent, frozen=True, kw_only=True):
+    """All of the order's saga is undone: settle it so."""
+
+    TOPIC = "orders.commands.cancel"

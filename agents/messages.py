@@ -5,7 +5,7 @@ An event about an order carries the order, so that a handler needs to know nothi
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from streams.message import Message
 from tables.values import Attachment, Cents, Key, Order, OrderLine, Units
@@ -26,6 +26,7 @@ __all__ = [
     "PaymentFailed",
     "PaymentRefunded",
     "ReleaseLine",
+    "ReservationSettled",
     "ReserveLine",
     "ShipLine",
     "ShipmentFailed",
@@ -197,6 +198,17 @@ class StockReleased(OrderEvent, frozen=True, kw_only=True):
     """All that was set aside for the order is free again."""
 
     TOPIC = "inventory.stock.released.v1"
+
+
+class ReservationSettled(OrderEvent, frozen=True, kw_only=True):
+    """All of the stock has answered, for an order whose stock was commanded: whoever commanded it is told.
+    `reason` is a word for programs when it is refused.
+    """
+
+    TOPIC = "inventory.reservation.settled.v1"
+
+    status: Literal["reserved", "refused", "released"]
+    reason: str = ""
 
 
 class PaymentCaptured(OrderEvent, frozen=True, kw_only=True):

@@ -7,10 +7,11 @@ keeps failing leaves the saga `failed`, for an operator. When the shipment is sc
 
 from __future__ import annotations
 
-from agents.choreographies import stock_keeping
 from agents.commands import (
+    CancelOrder,
     CancelShipment,
     CapturePayment,
+    ConfirmOrder,
     OrderSagaReply,
     OrderSagaTransition,
     OrderSubmitted,
@@ -21,17 +22,11 @@ from agents.commands import (
 )
 from agents.inventory import handlers as inventory
 from agents.inventory import steps as stock_steps
-from agents.messages import (
-    OrderCancelled,
-    OrderConfirmed,
-    StockReleased,
-    StockReservationFailed,
-    StockReserved,
-)
+from agents.messages import ReservationSettled
 from agents.orders import handlers as orders
 from agents.payments import steps as payment_steps
 from agents.shipping import steps as shipping_steps
-from streams.choreography import choreography, on
+from streams.choreography import on
 from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from tables.sagas import ORDER_SAGAS
@@ -41,31 +36,28 @@ OrderSaga = (
     .step("reserve_inventory", ReserveStock, compensate=ReleaseStock, timeout=30)
     .step("process_payment", CapturePayment, compensate=RefundPayment, timeout=30)
     .pivot("schedule_shipping", ScheduleShipment, compensate=CancelShipment, timeout=30)
-    .ends(completed=OrderConfirmed, compensated=OrderCancelled)
+    .ends(completed=ConfirmOrder, compensated=CancelOrder)
 )
 
 order_saga = orchestrate(OrderSaga, service=orders.service, table=ORDER_SAGAS, log=OrderSagaTransition)
 
 # fmt: off
 
-#: Who does what when. Inventory splits an order by SKU and gathers the answers, as in the choreographies.
-orchestrated = choreography(
-    on(OrderSubmitted,         orders.follow, order_saga),
-    on(OrderSagaReply,         order_saga),
+#: Who does what when, beside the choreography in the same workers, whose handlers keep the stock by SKU.
+orchestrated = (
+    on(OrderSubmitted,     orders.open, order_saga),
+    on(OrderSagaReply,     order_saga),
 
-    on(ReserveStock,           stock_steps.reserve),
-    on(StockReserved,          stock_steps.reserved),
-    on(StockReservationFailed, stock_steps.reserved),
-    on(ReleaseStock,           stock_steps.release),
-    on(StockReleased,          stock_steps.released),
+    on(ReserveStock,       stock_steps.reserve),
+    on(ReleaseStock,       stock_steps.release),
+    on(ReservationSettled, stock_steps.answer),
 
-    on(CapturePayment,         payment_steps.capture),
-    on(RefundPayment,          payment_steps.refund),
+    on(CapturePayment,     payment_steps.capture),
+    on(RefundPayment,      payment_steps.refund),
 
-    on(ScheduleShipment,       shipping_steps.schedule),
-    on(CancelShipment,         shipping_steps.cancel),
+    on(ScheduleShipment,   shipping_steps.schedule),
+    on(CancelShipment,     shipping_steps.cancel),
 
-    on(OrderConfirmed,         orders.settle, inventory.ship),
-    on(OrderCancelled,         orders.settle),
-    *stock_keeping,
+    on(ConfirmOrder,       orders.settle, inventory.ship),
+    on(CancelOrder,        orders.settle),
 )

@@ -11,29 +11,37 @@ from typing import Any
 from agents.choreographies import payment_first, stock_first
 from agents.gateway.client import HttpGateway
 from agents.gateway.retries import Retries
+from agents.order_saga import orchestrated
 from agents.settings import OrderSettings, Way
 from schemas import latest
 from streams.application import Application
+from streams.choreography import choreography
 from streams.codecs import Schemas, avro
 from streams.logs import configure_logs
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
 from streams.s3 import claim_checks
+from streams.system import SystemClock
 
 CLAIMS = "claims"
-CHOREOGRAPHIES = {Way.STOCK_FIRST: stock_first, Way.PAYMENT_FIRST: payment_first}
+#: What workers do, by the way that placed orders take; submitted ones have their saga in each.
+CHOREOGRAPHIES = {
+    way: choreography(*chosen.routes.values(), *orchestrated)
+    for way, chosen in ((Way.STOCK_FIRST, stock_first), (Way.PAYMENT_FIRST, payment_first))
+}
 
 
 def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp:
     """A worker of the order application; tests give it faults."""
 
     def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
+        own = {name: each for name, each in resources.items() if name != CLAIMS}
         return Application(
             settings.layout(),
             CHOREOGRAPHIES[settings.choreography],
             avro(latest, schemas),
-            resources={name: each for name, each in resources.items() if name != CLAIMS},
+            resources={**own, "clock": SystemClock()},
             delivery=settings.delivery(),
             claims=resources[CLAIMS],
         )

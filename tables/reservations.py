@@ -29,18 +29,26 @@ class ReservationLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservation(Row, frozen=True, kw_only=True):
-    """The stock of one order, SKU by SKU."""
+    """The stock of one order, SKU by SKU.
+
+    Attributes:
+        order: the order.
+        lines: its SKUs, each once.
+        commanded: a command has asked for it, so that it is answered by a reply; else events tell of it.
+    """
 
     order: Order
     lines: tuple[ReservationLine, ...]
+    commanded: bool = False
 
     @classmethod
-    def of(cls, order: Order) -> Reservation:
+    def of(cls, order: Order, *, commanded: bool = False) -> Reservation:
         """All of the order's SKUs, asked for."""
         units: Counter[str] = Counter()
         for line in order.lines:
             units[line.sku] += line.units
-        return cls(order=order, lines=tuple(ReservationLine(sku=sku, units=n) for sku, n in units.items()))
+        lines = tuple(ReservationLine(sku=sku, units=n) for sku, n in units.items())
+        return cls(order=order, lines=lines, commanded=commanded)
 
     def lines_in(self, *statuses: LineStatus) -> list[ReservationLine]:
         """The lines that are in one of these states."""

@@ -4,16 +4,17 @@ each SKU, and the stock's answers are gathered again by order.
 
 from __future__ import annotations
 
-from agents.inventory.model import OUT_OF_STOCK, answer, commands
+from agents.commands import ConfirmOrder
+from agents.inventory.model import answer, commands, failed, released, reserved
 from agents.messages import (
     LineRefused,
     LineReleased,
     LineReserved,
-    OrderConfirmed,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
     ReleaseLine,
+    ReservationSettled,
     ReserveLine,
     ShipLine,
     ShipmentFailed,
@@ -45,7 +46,9 @@ def split_order(event: OrderPlaced | PaymentCaptured, reservation: Reservation |
     return outcome(reservation=reservation, send=asks or [StockReserved(order=event.order)])
 
 
-@service.handler(sends=[StockReserved, StockReservationFailed, ReleaseLine], reservation=RESERVATIONS)
+@service.handler(
+    sends=[StockReserved, StockReservationFailed, ReservationSettled, ReleaseLine], reservation=RESERVATIONS
+)
 def gather(line: LineReserved | LineRefused, reservation: Reservation | None) -> Outcome:
     """Collect the stock's answers. The last one decides: the order has all of its stock, or gives it back."""
     status: LineStatus = "reserved" if isinstance(line, LineReserved) else "refused"
@@ -54,15 +57,12 @@ def gather(line: LineReserved | LineRefused, reservation: Reservation | None) ->
         return nothing(f"no answer is awaited for {line.sku}")
     if gathered.lines_in("asked"):
         return outcome(reservation=gathered)
-    order, reserved = gathered.order, gathered.lines_in("reserved")
     if not gathered.lines_in("refused"):
-        return outcome(reservation=gathered, send=[StockReserved(order=order)])
+        return outcome(reservation=gathered, send=[reserved(gathered)])
+    had = gathered.lines_in("reserved")
     return outcome(
-        reservation=gathered.moved(reserved, "releasing"),
-        send=[
-            StockReservationFailed(order=order, reason=OUT_OF_STOCK),
-            *commands(ReleaseLine, order, reserved),
-        ],
+        reservation=gathered.moved(had, "releasing"),
+        send=[failed(gathered), *commands(ReleaseLine, gathered.order, had)],
     )
 
 
@@ -76,18 +76,18 @@ def release(event: PaymentFailed | ShipmentFailed, reservation: Reservation | No
     )
 
 
-@service.handler(sends=[StockReleased], reservation=RESERVATIONS)
+@service.handler(sends=[StockReleased, ReservationSettled], reservation=RESERVATIONS)
 def gather_released(line: LineReleased, reservation: Reservation | None) -> Outcome:
     """Collect what was given back; with the last of it, all of the order's stock is free."""
     gathered = reservation and reservation.answered(line.sku, "released", waiting="releasing")
     if gathered is None:
         return nothing(f"{line.sku} was not being released")
     done = not gathered.lines_in("releasing")
-    return outcome(reservation=gathered, send=[StockReleased(order=gathered.order)] if done else [])
+    return outcome(reservation=gathered, send=[released(gathered)] if done else [])
 
 
 @service.handler(sends=[ShipLine], reservation=RESERVATIONS)
-def ship(event: ShipmentScheduled | OrderConfirmed, reservation: Reservation | None) -> Outcome:
+def ship(event: ShipmentScheduled | ConfirmOrder, reservation: Reservation | None) -> Outcome:
     """Let the order's stock go: it leaves with the shipment."""
     lines = reservation.lines_in("reserved") if reservation else []
     if reservation is None or not lines:
@@ -112,24 +112,24 @@ def reserve_line(command: ReserveLine, stock: StockLevel | None, hold: Hold | No
     if hold is not None:
         return outcome(send=[answer(command, hold)], note=f"already {hold.status}")
     if stock is None or stock.on_hand < command.units:
-        refused = Hold(units=command.units, status="refused")
-        return outcome(hold=refused, send=[answer(command, refused)])
-    reserved = Hold(units=command.units, status="reserved")
-    return outcome(stock=stock.reserve(command.units), hold=reserved, send=[answer(command, reserved)])
+        hold = Hold(units=command.units, status="refused")
+        return outcome(hold=hold, send=[answer(command, hold)])
+    hold = Hold(units=command.units, status="reserved")
+    return outcome(stock=stock.reserve(command.units), hold=hold, send=[answer(command, hold)])
 
 
 @service.handler(sends=[LineReleased], stock=STOCK, hold=HOLD)
 def release_line(command: ReleaseLine, stock: StockLevel | None, hold: Hold | None) -> Outcome:
     """Give the pieces back. If it comes before they are asked for, its mark has them refused later."""
-    released = LineReleased.to(command)
+    told = LineReleased.to(command)
     match hold:
         case None | Hold(status="refused"):
-            return outcome(hold=Hold(units=command.units, status="released"), send=[released])
+            return outcome(hold=Hold(units=command.units, status="released"), send=[told])
         case Hold(status="reserved"):
             stock = (stock or StockLevel()).release(hold.units)
-            return outcome(stock=stock, hold=hold.now("released"), send=[released])
+            return outcome(stock=stock, hold=hold.now("released"), send=[told])
         case Hold(status="released"):
-            return outcome(send=[released], note="already released")
+            return outcome(send=[told], note="already released")
     raise StockContradiction(
         f"{command.sku} of order {command.order_id} cannot be released: it is {hold.status}"
     )

@@ -1,13 +1,13 @@
 """Inventory's part in the order saga: the same reservations, asked for by command and answered by reply.
 
-The answer comes later: the stock answers by SKU, and what the choreographies gather of it is the reply.
+The answer comes later: the stock answers by SKU, and what is gathered of it is the reply.
 """
 
 from __future__ import annotations
 
 from agents.commands import OrderSagaReply, ReleaseStock, ReserveStock
 from agents.inventory.model import commands
-from agents.messages import ReleaseLine, ReserveLine, StockReleased, StockReservationFailed, StockReserved
+from agents.messages import ReleaseLine, ReservationSettled, ReserveLine
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
 from streams.saga.participant import Answer, Participant, done, later
@@ -23,27 +23,15 @@ STEP = participant.row_of("order", "reserve_inventory")
 @participant.command(sends=[ReserveLine], reservation=RESERVATIONS)
 def reserve(command: ReserveStock, reservation: Reservation | None) -> Answer:
     """Ask for the order's stock, SKU by SKU."""
-    reservation = Reservation.of(command.order)
+    reservation = Reservation.of(command.order, commanded=True)
     asks = commands(ReserveLine, command.order, reservation.lines)
     return later(reservation=reservation, send=asks) if asks else done(reservation=reservation)
-
-
-@service.handler(sends=[OrderSagaReply], participation=STEP)
-def reserved(event: StockReserved | StockReservationFailed, participation: Participation | None) -> Outcome:
-    """All of the stock has answered."""
-    if participation is None or participation.status != "working":
-        return nothing("nobody waits for it any more")
-    if isinstance(event, StockReserved):
-        participation = participation.answered("done")
-    else:
-        participation = participation.answered("refused", event.reason)
-    return outcome(participation=participation, send=[participation.reply(OrderSagaReply)])
 
 
 @participant.compensation(sends=[ReleaseLine], reservation=RESERVATIONS)
 def release(command: ReleaseStock, reservation: Reservation | None) -> Answer:
     """Give back what the order has, and what it has asked for."""
-    reservation = reservation or Reservation.of(command.order)
+    reservation = reservation or Reservation.of(command.order, commanded=True)
     lines = reservation.lines_in("asked", "reserved")
     reservation = reservation.moved(lines, "releasing")
     if not lines:
@@ -52,9 +40,16 @@ def release(command: ReleaseStock, reservation: Reservation | None) -> Answer:
 
 
 @service.handler(sends=[OrderSagaReply], participation=STEP)
-def released(event: StockReleased, participation: Participation | None) -> Outcome:
-    """All that was set aside is free again."""
-    if participation is None or participation.status != "undoing":
-        return nothing(f"nobody waits for {event.key} to be released")
-    participation = participation.answered("undone")
+def answer(event: ReservationSettled, participation: Participation | None) -> Outcome:
+    """All of the stock has answered: so has inventory."""
+    waits_for = "undoing" if event.status == "released" else "working"
+    if participation is None or participation.status != waits_for:
+        return nothing("nobody waits for it any more")
+    match event.status:
+        case "reserved":
+            participation = participation.answered("done")
+        case "refused":
+            participation = participation.answered("refused", event.reason)
+        case "released":
+            participation = participation.answered("undone")
     return outcome(participation=participation, send=[participation.reply(OrderSagaReply)])

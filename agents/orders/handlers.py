@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.commands import OrderSubmitted
+from agents.commands import CancelOrder, ConfirmOrder, OrderSubmitted
 from agents.messages import (
     OrderCancelled,
     OrderConfirmed,
@@ -28,7 +28,7 @@ service = Service("orders")
 
 @service.handler(sends=[OrderDocumented], tracked=ORDERS)
 def open(  # noqa: A001 - read as orders.open
-    event: OrderPlaced, tracked: TrackedOrder | None, *, envelope: Envelope
+    event: OrderPlaced | OrderSubmitted, tracked: TrackedOrder | None, *, envelope: Envelope
 ) -> Outcome:
     """Begin an order; placed again, it stays what it was. Its files go to shipping."""
     if tracked is not None:
@@ -81,20 +81,15 @@ def cancel(
     )
 
 
-@service.handler(tracked=ORDERS)
-def follow(event: OrderSubmitted, tracked: TrackedOrder | None, *, envelope: Envelope) -> Outcome:
-    """Begin an order that a saga sees to."""
-    if tracked is not None:
-        return nothing("it was submitted before")
-    return outcome(tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)))
-
-
-@service.handler(tracked=ORDERS)
+@service.handler(sends=[OrderConfirmed, OrderCancelled], tracked=ORDERS)
 def settle(
-    event: OrderConfirmed | OrderCancelled, tracked: TrackedOrder | None, *, envelope: Envelope
+    command: ConfirmOrder | CancelOrder, tracked: TrackedOrder | None, *, envelope: Envelope
 ) -> Outcome:
     """Settle an order as its saga has ended."""
-    tracked = (tracked or TrackedOrder(order=event.order)).noted(entry(event, envelope.time))
-    if isinstance(event, OrderCancelled):
-        return outcome(tracked=tracked.cancelled(event.reason))
-    return outcome(tracked=tracked.confirmed())
+    tracked = (tracked or TrackedOrder(order=command.order)).noted(entry(command, envelope.time))
+    if isinstance(command, CancelOrder):
+        return outcome(
+            tracked=tracked.cancelled(command.reason),
+            send=[OrderCancelled(order=command.order, reason=command.reason)],
+        )
+    return outcome(tracked=tracked.confirmed(), send=[OrderConfirmed(order=command.order)])

@@ -17,8 +17,9 @@ asked again is answered again; a compensation that comes first leaves a mark, an
 cancelled.
 
 A compensation that is a plain function runs only for a step that was begun. An async one runs in any case
-but after a refusal, since a try of which nothing is known may have reached the outside: it asks there what
-was done, under the command's `operation`, and undoes that. It never runs beside a try: both have one key.
+but right after a refusal, since a try of which nothing is known may have reached the outside: it asks there
+what was done, under the command's `operation`, and undoes that. It never runs beside a try, for both have one
+key.
 """
 
 from __future__ import annotations
@@ -202,7 +203,16 @@ def _before(command: Command, row: Participation | None, now: float) -> Outcome 
 
 def _before_undoing(command: Command, row: Participation | None, *, asks_outside: bool) -> Outcome | None:
     """What a compensation is told without being run; None: run it."""
-    if (row is None and asks_outside) or (row is not None and row.status in ("working", "done")):
+    if row is None:
+        known = False
+    elif row.status == "refused":
+        # A try after the refusal may have reached the outside, and left nothing here.
+        known = command.attempt == row.attempt + 1
+    elif row.status in ("working", "done"):
+        return None
+    else:
+        known = True
+    if asks_outside and not known:
         return None
     if row is not None and row.status == "undoing":
         return outcome(participation=row.asked_by(command), note="it is being undone")

@@ -9,12 +9,14 @@ import pytest
 from lane_checker import check_positions, check_store, latest
 from lane_worlds import FakeWorld, Post, World
 
+from agents.choreographies import stock_keeping
 from agents.commands import OrderSagaTransition, OrderSubmitted
 from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.gateway.testing import FakeGateway
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, StockReceived
 from agents.order_saga import orchestrated
 from agents.payments.gateway import Charge
+from streams.choreography import choreography
 from streams.envelope import new_headers
 from streams.message import Message, Row
 from streams.table import Table, split_row_key
@@ -67,7 +69,9 @@ async def table(world: World, of: Table[Any]) -> dict[str, Row]:
 
 async def begin(world: World) -> FakeGateway:
     gateway = FakeGateway()
-    await world.start(Workload(orchestrated, {"gateway": gateway, "clock": world.clock}))
+    await world.start(
+        Workload(choreography(*orchestrated, *stock_keeping), {"gateway": gateway, "clock": world.clock})
+    )
     stock = [StockReceived(sku=sku, units=5) for sku in ("apple", "pear")]
     await world.post(*(post(world, message) for message in stock))
     lane = await world.open()

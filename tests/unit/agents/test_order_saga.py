@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from shop import NOON, FakeGateway, NoGateway, order
 
-from agents.choreographies import payment_first, stock_first
+from agents.choreographies import documents, payment_first, stock_first, stock_keeping
 from agents.commands import (
+    CancelOrder,
     CancelShipment,
     CapturePayment,
+    ConfirmOrder,
     OrderSagaReply,
     OrderSubmitted,
     RefundPayment,
@@ -22,22 +24,24 @@ from agents.messages import (
     Order,
     OrderCancelled,
     OrderConfirmed,
+    OrderPlaced,
+    ReservationSettled,
     StockReceived,
-    StockReleased,
-    StockReservationFailed,
-    StockReserved,
 )
 from agents.order_saga import OrderSaga, orchestrated
 from agents.orders import handlers as orders
 from agents.payments import steps as payments
 from agents.shipping import steps as shipping
+from streams.choreography import choreography
 from streams.saga.messages import Command
 from streams.saga.participation import Participation
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import SagaUnderTest, error, given_saga, refused, success
-from tables.payments import Payment
-from tables.reservations import Reservation
-from tables.shipments import Shipment
+from tables.orders import ORDERS
+from tables.payments import PAYMENTS, Payment
+from tables.reservations import RESERVATIONS, Reservation
+from tables.shipments import SHIPMENTS, Shipment
+from tables.stock import STOCK
 
 ORDER = order("o-1", ("apple", 2), ("pear", 1))
 EMPTY = Order(order_id="o-1", customer="c-1", lines=(), total_cents=1, card=ACCEPTED, country="US")
@@ -59,19 +63,19 @@ def paid() -> SagaUnderTest:
 
 
 def test_an_order_is_reserved_paid_for_shipped_and_confirmed() -> None:
-    paid().reply(success).expect_event(OrderConfirmed, order=ORDER).expect_status("completed")
+    paid().reply(success).expect_event(ConfirmOrder, order=ORDER).expect_status("completed")
 
 
 def test_a_declined_card_gives_the_stock_back() -> None:
     saga = submitted().reply(success).expect_command(CapturePayment).reply(refused, reason="card_declined")
     saga.expect_compensation(ReleaseStock).reply(success)
-    saga.expect_event(OrderCancelled, reason="card_declined").expect_status("compensated")
+    saga.expect_event(CancelOrder, reason="card_declined").expect_status("compensated")
 
 
 def test_a_payment_that_is_not_heard_of_is_given_back_before_the_stock() -> None:
     saga = submitted().reply(success).expect_command(CapturePayment).time_passes(31)
     saga.expect_compensation(RefundPayment).reply(success).expect_compensation(ReleaseStock).reply(success)
-    saga.expect_event(OrderCancelled, reason="timed_out").expect_status("compensated")
+    saga.expect_event(CancelOrder, reason="timed_out").expect_status("compensated")
 
 
 def test_a_shipment_that_is_not_heard_of_is_cancelled_and_everything_given_back() -> None:
@@ -79,7 +83,7 @@ def test_a_shipment_that_is_not_heard_of_is_cancelled_and_everything_given_back(
     saga.reply(success, to=ScheduleShipment)  # too late
     saga.reply(success, to=CancelShipment).expect_compensation(RefundPayment)
     saga.reply(success).expect_compensation(ReleaseStock).reply(success)
-    saga.expect_event(OrderCancelled).expect_status("compensated")
+    saga.expect_event(CancelOrder).expect_status("compensated")
 
 
 def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays() -> None:
@@ -91,16 +95,33 @@ def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays()
 
 
 def test_only_orders_and_deliveries_come_from_outside() -> None:
-    outside = orchestrated.routes.keys() - orchestrated.sent.keys()
-    assert outside == {OrderSubmitted.TOPIC, StockReceived.TOPIC}
-    assert {name for handler in orchestrated.handlers() for name in handler.resources} == {"gateway", "clock"}
+    for way in (stock_first, payment_first):
+        wiring = choreography(*way.routes.values(), *orchestrated)
+        assert wiring.routes.keys() - wiring.sent.keys() == {
+            OrderPlaced.TOPIC,
+            OrderSubmitted.TOPIC,
+            StockReceived.TOPIC,
+        }
+        assert {name for handler in wiring.handlers() for name in handler.resources} == {"gateway", "clock"}
 
 
 def test_it_shares_tables_and_what_inventory_does_with_the_choreographies() -> None:
+    tables = choreography(*orchestrated, *stock_keeping).tables()
+    assert {STOCK.name, RESERVATIONS.name, PAYMENTS.name, SHIPMENTS.name, ORDERS.name} <= tables.keys()
     for wiring in (stock_first, payment_first):
-        shared = {handler.name for handler in wiring.handlers()} & {h.name for h in orchestrated.handlers()}
-        assert {"inventory.reserve_line", "inventory.gather", "inventory.ship"} < shared
-        assert wiring.tables().items() <= orchestrated.tables().items()
+        assert wiring.tables().items() <= tables.items()
+
+
+def test_nothing_that_a_saga_sends_leads_a_placed_order_on() -> None:
+    """Both ways are in the same workers: none of a saga's messages is one that a choreography reacts to, but
+    for the stock of a SKU, which answers everybody alike.
+    """
+    kept = {route.message.TOPIC for route in (*stock_keeping, *documents)}
+    for wiring in (stock_first, payment_first):
+        for route in orchestrated:
+            for handler in route.handlers:
+                reactions = {kind.TOPIC for kind in handler.sends} & wiring.routes.keys()
+                assert reactions <= kept, handler.name
 
 
 def ask(kind: type[Command], step: str, *, of: Any = ORDER) -> Any:
@@ -116,16 +137,16 @@ def reply_of(outcome: Any) -> OrderSagaReply:
 @pytest.mark.parametrize(
     ("event", "outcome"),
     [
-        (StockReserved(order=ORDER), "success"),
-        (StockReservationFailed(order=ORDER, reason="out_of_stock"), "refused"),
+        (ReservationSettled(order=ORDER, status="reserved"), "success"),
+        (ReservationSettled(order=ORDER, status="refused", reason="out_of_stock"), "refused"),
     ],
 )
 def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: Any, outcome: str) -> None:
     asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, clock=CLOCK)
     assert [line.sku for line in asked.send] == ["apple", "pear"]
-    answered = stock.reserved(event, asked.rows["participation"])
+    answered = stock.answer(event, asked.rows["participation"])
     assert reply_of(answered).outcome == outcome
-    again = stock.reserved(event, answered.rows["participation"])
+    again = stock.answer(event, answered.rows["participation"])
     assert again.send == ()
 
 
@@ -138,11 +159,10 @@ def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_nobodys()
         clock=CLOCK,
     )
     assert [line.sku for line in released.send] == ["apple", "pear"]
-    assert stock.reserved(StockReserved(order=ORDER), released.rows["participation"]).send == ()
-    assert (
-        reply_of(stock.released(StockReleased(order=ORDER), released.rows["participation"])).outcome
-        == "success"
-    )
+    late = ReservationSettled(order=ORDER, status="reserved")
+    assert stock.answer(late, released.rows["participation"]).send == ()
+    free = ReservationSettled(order=ORDER, status="released")
+    assert reply_of(stock.answer(free, released.rows["participation"])).outcome == "success"
 
 
 def test_an_order_without_lines_has_all_of_its_stock_at_once() -> None:
@@ -222,12 +242,12 @@ def test_a_shipment_is_scheduled_refused_and_cancelled() -> None:
 
 def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
     envelope: Any = NOON
-    opened: Any = orders.follow(OrderSubmitted(order=ORDER), None, envelope=envelope).rows["tracked"]
+    opened: Any = orders.open(OrderSubmitted(order=ORDER), None, envelope=envelope).rows["tracked"]
     assert (opened.status, [entry.type for entry in opened.history]) == ("pending", [OrderSubmitted.TOPIC])
-    assert orders.follow(OrderSubmitted(order=ORDER), opened, envelope=envelope).rows == {}
-    good: Any = orders.settle(OrderConfirmed(order=ORDER), opened, envelope=envelope).rows["tracked"]
-    assert (good.status, len(good.history)) == ("confirmed", 2)
-    bad: Any = orders.settle(OrderCancelled(order=ORDER, reason="no"), opened, envelope=envelope).rows[
-        "tracked"
-    ]
-    assert (bad.status, bad.reason) == ("cancelled", "no")
+    assert orders.open(OrderSubmitted(order=ORDER), opened, envelope=envelope).rows == {}
+    good: Any = orders.settle(ConfirmOrder(order=ORDER), opened, envelope=envelope)
+    assert (good.rows["tracked"].status, len(good.rows["tracked"].history)) == ("confirmed", 2)
+    assert good.send == [OrderConfirmed(order=ORDER)]
+    bad: Any = orders.settle(CancelOrder(order=ORDER, reason="no"), opened, envelope=envelope)
+    assert (bad.rows["tracked"].status, bad.rows["tracked"].reason) == ("cancelled", "no")
+    assert bad.send == [OrderCancelled(order=ORDER, reason="no")]

@@ -19,11 +19,12 @@ from values_of import values_of
 import schemas
 from agents.choreographies import payment_first, stock_first
 from agents.order_saga import orchestrated
+from streams.choreography import choreography
 
 FOLDER = Path(schemas.__file__).parent
 FILES = sorted(FOLDER.glob("*/*/*.avsc"))
 SUBJECTS = sorted({file.parent.name for file in FILES})
-WIRINGS = (stock_first, payment_first, orchestrated)
+WIRINGS = (stock_first, payment_first, choreography(*stock_first.routes.values(), *orchestrated))
 CLASSES: dict[str, type[Any]] = {
     **{topic: kind for wiring in WIRINGS for topic, kind in wiring.messages().items()},
     **{name: table.row for wiring in WIRINGS for name, table in wiring.tables().items()},

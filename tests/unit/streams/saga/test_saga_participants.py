@@ -200,6 +200,27 @@ async def test_what_a_failed_try_did_outside_is_undone_although_nobody_knows_of_
     assert till.taken == {}
 
 
+async def test_what_a_try_after_a_refusal_did_outside_is_undone_although_only_the_refusal_is_known() -> None:
+    till = Till()
+    refusal = Participation.of(PAY, "refused", "card_declined")
+    till.breaks = TransientError("no answer")
+    with pytest.raises(TransientError):
+        await paying(till, of(Pay, 2, cents=900), refusal)
+    assert till.taken == {PAY.operation: 900}
+    await paying(till, of(CancelInsurance, 3, expires=0.0), refusal)
+    assert till.taken == {}
+
+
+async def test_the_outside_is_not_asked_about_what_was_refused_last() -> None:
+    till = Till()
+    till.taken["journey:j-1:hotel"] = 1
+    undone = await paying(till, GIVE_BACK, Participation.of(PAY, "refused", "card_declined"))
+    assert till.taken == {"journey:j-1:hotel": 1}
+    (reply,) = undone.send
+    assert isinstance(reply, JourneyReply)
+    assert reply.outcome == "success"
+
+
 async def test_what_is_undone_outside_is_not_asked_for_again() -> None:
     till = Till()
     paid = await paying(till, PAY)
