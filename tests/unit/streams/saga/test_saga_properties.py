@@ -120,7 +120,7 @@ def undo_here(command: UndoHere, worked: Worked | None, *, effects: Effects) -> 
 @outside.command()
 async def do_outside(command: DoOutside, *, effects: Effects) -> Answer:
     _fail(effects.how)
-    if not effects.standing(command.step):
+    if ("do", command.step) not in effects.log:  # an operation is done once under its name, undone or not
         if effects.how == "refuse":
             return refused("no")
         effects.log.append(("do", command.step))
