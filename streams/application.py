@@ -19,6 +19,7 @@ from streams.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.errors import WiringError
 from streams.layout import Layout, dead_letter_topic, retry_topic
 from streams.message import Message
+from streams.outcome import Outcome
 from streams.ports import TP
 from streams.retry import MAX_TIERS, RetryPolicy
 
@@ -96,7 +97,7 @@ class BoundTable:
 @dataclass(frozen=True, slots=True)
 class BoundMessage:
     """A message that a service sends: its codec and the headers that never change. `binary` says that its
-    payload goes to the object store whatever its size.
+    payload goes to the object store whatever its size, `expires` which field has its deadline, if any.
     """
 
     topic: str
@@ -105,6 +106,7 @@ class BoundMessage:
     #: Where it goes, by partition number.
     partitions: tuple[TP, ...]
     binary: bool
+    expires: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class BoundHandler:
     retry: RetryPolicy
     breaker: BreakerPolicy
     order_by: Callable[[Any], str] | None
+    on_give_up: Callable[[Any, Exception], Outcome] | None
 
     def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None]:
         """The table behind a row parameter. Raises WiringError for a name that was not declared."""
@@ -223,10 +226,11 @@ class Application:
             handler.retry or self.delivery.retry,
             handler.breaker or self.delivery.breaker,
             handler.order_by,
+            handler.on_give_up,
         )
 
     def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:
         codec = self.message_codecs[message.TOPIC]
         headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
         partitions = tuple(TP(message.TOPIC, number) for number in range(self.layout.partitions))
-        return BoundMessage(message.TOPIC, codec, headers, partitions, message.BINARY)
+        return BoundMessage(message.TOPIC, codec, headers, partitions, message.BINARY, message.EXPIRES)

@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin
 from streams.breaker import BreakerPolicy
 from streams.errors import WiringError
 from streams.message import Message
+from streams.outcome import Outcome
 from streams.retry import RetryPolicy
 from streams.table import RowOf, Table
 
@@ -38,6 +39,8 @@ class Handler(Generic[P, T]):
         breaker: when it is left alone for a while; None: what the application says.
         order_by: what it orders by within a message's key: while a message of that waits, later ones wait
             behind it. None: by the key.
+        on_give_up: what it tells whoever asked when a message is given up, or expires as it waits, for this
+            error; then there is no dead letter. It has no rows, and may only send.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Handler(Generic[P, T]):
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
         order_by: Callable[[Any], str] | None = None,
+        on_give_up: Callable[[Any, Exception], Outcome] | None = None,
     ) -> None:
         self.name = f"{service}.{function.__name__}"
         self.service = service
@@ -59,6 +63,7 @@ class Handler(Generic[P, T]):
         self.retry = retry
         self.breaker = breaker
         self.order_by = order_by
+        self.on_give_up = on_give_up
         self.is_async = inspect.iscoroutinefunction(function)
         self.accepts, self.resources, self.wants_envelope = self._read_signature(function)
         self.__doc__ = function.__doc__

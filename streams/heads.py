@@ -147,13 +147,13 @@ class Heads:
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)
         try:
-            deadline = arrival.envelope.deadline  # whoever replays a letter wants it done all the same
-            if deadline is not None and deadline < now and not waiting.letter:
-                raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
             if refers(waiting):
                 require_reference(route, arrival.envelope)
             else:
                 arrival.message = route.codec.decode(waiting.value, arrival.envelope.fingerprint)
+            deadline = arrival.envelope.deadline  # whoever replays a letter wants it done all the same
+            if deadline is not None and deadline < now and not waiting.letter:
+                raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
         except UnknownSchema as error:
             self._tell(error)
             return None

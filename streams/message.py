@@ -16,6 +16,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     #: A picture, a document: its payload goes to the object store whatever its size.
     BINARY: ClassVar[bool] = False
 
+    #: Which of its fields says, in epoch seconds, until when it is of use (`ce_expirytime`); 0 there: always.
+    EXPIRES: ClassVar[str] = ""
+
     @property
     def key(self) -> str:
         """What it is about: decides its partition, its lane and the rows its handlers may touch."""

@@ -300,10 +300,15 @@ class Retries:
         attempts: int,
         now: float,
     ) -> None:
-        """The message becomes a dead letter of the handler; the next of its ordering key has its turn, or
-        waits on where the policy says so, until an operator has settled the letter.
+        """The handler tells whoever asked, or the message becomes a dead letter of it. The next of its
+        ordering key has its turn, or waits on where the policy says so, until an operator has settled the
+        letter.
         """
         gate = self.gates[handler.name]
+        if handler.on_give_up is not None and self._tells(arrival, handler, inbox_key, error):
+            if arrival.queue:
+                self._leave(arrival, gate, now)
+            return
         local = b""
         changes: list[Change] = []
         if handler.retry.hold_while_dead:
@@ -315,6 +320,23 @@ class Retries:
             gate.running.discard(local)
         elif arrival.queue:
             self._leave(arrival, gate, now)
+
+    def _tells(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, error: Exception
+    ) -> bool:
+        """Whether whoever asked is told. Not of a replay, which an operator has asked for, nor of a message
+        whose payload is elsewhere.
+        """
+        assert handler.on_give_up is not None
+        if arrival.message is None or _is_replay(arrival):
+            return False
+        try:
+            told = handler.on_give_up(arrival.message, error)
+            self._stager.stage(arrival, handler, told, inbox_key)
+        except Exception:
+            log.exception("give_up_not_told", handler=handler.name, action="it is a dead letter")
+            return False
+        return True
 
     def _hold(self, arrival: Arrival, handler: BoundHandler, attempts: int) -> tuple[bytes, list[Change]]:
         """The queue that is to wait behind a dead letter, by its local key, and the changes that let it wait;

@@ -11,7 +11,7 @@ from streams.changes import CLAIMS, Change
 from streams.claim_check import VALUE, with_claim
 from streams.codecs import encode_row
 from streams.dead_letters import dead_letter
-from streams.envelope import ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
+from streams.envelope import EXPIRY, ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
 from streams.errors import TooLarge, WiringError
 from streams.inbox import Inbox
 from streams.letters import Letters
@@ -152,6 +152,8 @@ class Stager:
         value = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
         headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
+        if bound.expires and (until := getattr(message, bound.expires)):
+            headers.append((EXPIRY, rfc3339(until).encode()))
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
         size = len(key) + len(value)

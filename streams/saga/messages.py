@@ -68,6 +68,7 @@ class Command(Message, frozen=True, kw_only=True):
     """
 
     REPLY: ClassVar[type[Reply]]
+    EXPIRES = "expires"
 
     saga_id: str
     step: str

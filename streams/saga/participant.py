@@ -14,7 +14,8 @@
 
 Command and compensation of a step meet in one row, under the key of both (design rule 15). The one that is
 asked again is answered again; a compensation that comes first leaves a mark, and the command after it is
-cancelled.
+cancelled. One that fails is retried like any message, but not past its command's expiry; one that is given up
+is no dead letter: the saga is told, and decides.
 
 A compensation that is a plain function runs only for a step that was begun. An async one runs in any case
 but right after a refusal, since a try of which nothing is known may have reached the outside: it asks there
@@ -30,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from streams.errors import PermanentError, WiringError
+from streams.errors import MessageExpired, PermanentError, WiringError, text_of
 from streams.handlers import ENVELOPE, Handler, Service
 from streams.message import Message
 from streams.outcome import Outcome, Timer, nothing, outcome
@@ -39,9 +40,6 @@ from streams.retry import RetryPolicy
 from streams.saga.messages import Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
 from streams.table import RowOf, Table
-
-#: All of one length, so that it is known when a command is tried next (design rule 17).
-RETRY = RetryPolicy(immediate=2, delays=(10.0, 10.0, 10.0))
 
 
 class Answer(NamedTuple):
@@ -107,13 +105,13 @@ class Participant:
         taking: _Taking,
         *,
         sends: Sequence[type[Message]] = (),
-        retry: RetryPolicy = RETRY,
+        retry: RetryPolicy | None = None,
         **rows: Table[Any] | RowOf[Any],
     ) -> Handler[Any, Any]:
         inner: Handler[Any, Any] = Handler(self._service.name, function, sends, rows)
         if not all(issubclass(kind, Command) for kind in inner.accepts):
             raise WiringError(f"{inner.name}: annotate its first parameter with a command of a saga")
-        wrapped = taking.wrap(inner, retry)
+        wrapped = taking.wrap(inner)
         replies = dict.fromkeys(kind.REPLY for kind in inner.accepts if issubclass(kind, Command))
         return Handler(
             self._service.name,
@@ -121,6 +119,7 @@ class Participant:
             [*sends, *replies],
             {"participation": self.steps, **rows},
             retry=retry,
+            on_give_up=_given_up,
         )
 
 
@@ -129,7 +128,7 @@ class _Taking(NamedTuple):
 
     undoing: bool
 
-    def wrap(self, inner: Handler[Any, Any], retry: RetryPolicy) -> Any:
+    def wrap(self, inner: Handler[Any, Any]) -> Any:
         """The function around the service's own, with the signature that the lane goes by."""
         passes_clock = "clock" in inner.resources
 
@@ -143,20 +142,14 @@ class _Taking(NamedTuple):
         def take(command: Command, row: Participation | None, *rows: Any, clock: Clock, **named: Any) -> Any:
             if (answered := early(command, row, clock, named)) is not None:
                 return answered
-            try:
-                return self.after(command, inner(command, *rows, **named))
-            except Exception as error:  # noqa: BLE001 - told to the saga, or raised again
-                return _failed(command, error, retry, clock.now())
+            return self.after(command, inner(command, *rows, **named))
 
         async def take_async(
             command: Command, row: Participation | None, *rows: Any, clock: Clock, **named: Any
         ) -> Any:
             if (answered := early(command, row, clock, named)) is not None:
                 return answered
-            try:
-                return self.after(command, await inner(command, *rows, **named))
-            except Exception as error:  # noqa: BLE001 - told to the saga, or raised again
-                return _failed(command, error, retry, clock.now())
+            return self.after(command, await inner(command, *rows, **named))
 
         function: Any = take_async if inner.is_async else take
         function.__name__ = inner.function.__name__
@@ -220,13 +213,11 @@ def _before_undoing(command: Command, row: Participation | None, *, asks_outside
     return outcome(participation=mark, send=[mark.reply(command.REPLY)], note="there is nothing to undo")
 
 
-def _failed(command: Command, error: Exception, retry: RetryPolicy, now: float) -> Outcome:
-    """Tell the saga at once of what is not tried again in time; the rest is the lane's (design rule 17)."""
-    wait = min(retry.delays, default=0.0)
-    in_vain = 0 < command.expires < now + wait
-    if not (in_vain or isinstance(error, PermanentError)):
-        raise error
-    return _told(command, "error", f"{type(error).__name__}: {error}")
+def _given_up(command: Command, error: Exception) -> Outcome:
+    """Tell the saga of what is not tried any more, as soon as that is known (design rule 17)."""
+    if isinstance(error, MessageExpired):
+        return _told(command, "expired", text_of(error))
+    return _told(command, "error", f"{type(error).__name__}: {text_of(error)}")
 
 
 def _told(command: Command, how: ReplyOutcome, reason: str) -> Outcome:

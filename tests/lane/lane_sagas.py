@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streams.choreography import Choreography, choreography, on
+from streams.errors import TransientError
 from streams.handlers import Service
 from streams.message import Message, Row
 from streams.saga.definition import saga
@@ -84,11 +85,13 @@ tickets = Participant(Service("tickets"), Table("ticket-steps", Participation))
 
 
 class Till:
-    """Money outside: what it did, by operation; it does each once."""
+    """Money outside: what it did, by operation; it does each once. While it is `closed` it takes none."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
         self.given_back: set[str] = set()
+        self.closed = False
+        self.asked = 0
 
 
 @seats.command(seat=SEATS)
@@ -106,6 +109,9 @@ def leave_seat(command: LeaveSeat, seat: Seat | None) -> Answer:
 
 @money.command()
 async def take_money(command: TakeMoney, *, till: Till) -> Answer:
+    till.asked += 1
+    if till.closed:
+        raise TransientError("closed")
     assert command.operation not in till.given_back
     till.taken.add(command.operation)
     return done()

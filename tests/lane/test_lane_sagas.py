@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 from lane_checker import check_positions, check_store, latest
-from lane_sagas import TakeSeat, TripReply, Trips, TripTransition, TripWanted, trips
+from lane_sagas import TakeMoney, TakeSeat, TripReply, Trips, TripTransition, TripWanted, trips
 from lane_worlds import FakeWorld, Post, World
 
 from streams.envelope import new_headers
+from streams.layout import dead_letter_topic
 from streams.message import Message
+from streams.retry import RetryPolicy
 from streams.saga.state import SagaRow
 from streams.table import split_row_key
 from streams.testing.broker import Fault
@@ -38,11 +40,11 @@ async def rows(world: World) -> dict[str, SagaRow]:
     }
 
 
-async def ended(world: World, lane: Any) -> None:
+async def ended(world: World, lane: Any, ends: dict[str, str] = ENDS) -> None:
     """Wait until every topic has been handled to its end and every saga has ended."""
 
     async def over() -> bool:
-        return {key: row.status for key, row in (await rows(world)).items()} == ENDS
+        return {key: row.status for key, row in (await rows(world)).items()} == ends
 
     done: list[bool] = []
 
@@ -154,3 +156,38 @@ async def test_a_deadline_without_a_reply_turns_the_saga_back_and_the_late_reply
     await lane.stop()
     assert await step_status(fake) == "compensating"
     assert (await rows(fake))["a"].log[-1].detail.startswith("not awaited: success")
+
+
+async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_no_dead_letter(
+    fake: FakeWorld,
+) -> None:
+    work = trips(fake.clock)
+    work.till.closed = True
+    await fake.start(work, retry=RetryPolicy(immediate=2, delays=(10.0, 60.0)))
+    await fake.post(post(fake, TripWanted(k="a", to="home")))
+    began = fake.clock.now()
+    lane = await fake.open()
+    await ended(fake, lane, {"a": "compensated"})
+    assert work.till.asked == 4  # at once, twice again, and after 10 s; the next would be 40 s too late
+    row = (await rows(fake))["a"]
+    assert row.step("money").error == "error: TransientError: closed"
+    assert 10 <= row.log[-1].time - began < 30
+    assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
+
+
+async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_letter(fake: FakeWorld) -> None:
+    work = trips(fake.clock)
+    work.till.closed = True
+    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(10.0, 10.0, 10.0)))
+    await fake.post(post(fake, TripWanted(k="a", to="home")))
+    lane = await fake.open()
+    await fake.until(lambda: work.till.asked == 1)
+    await fake.settled(TakeMoney.TOPIC)
+    await lane.stop()
+    fake.clock.set(fake.clock.now() + 60)
+    lane = await fake.open()
+    await ended(fake, lane, {"a": "compensated"})
+    assert work.till.asked == 1
+    outcomes = [json.loads(r.value or b"")["outcome"] for r in await fake.records(TripReply.TOPIC)]
+    assert sorted(outcomes) == ["expired", "success", "success", "success", "timed_out"]
+    assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []

@@ -124,8 +124,8 @@ def test_nothing_that_a_saga_sends_leads_a_placed_order_on() -> None:
                 assert reactions <= kept, handler.name
 
 
-def ask(kind: type[Command], step: str, *, of: Any = ORDER) -> Any:
-    own = {"saga_id": "order:o-1", "step": step, "command_id": "c", "attempt": 1, "expires": 0.0}
+def ask(kind: type[Command], step: str, *, of: Any = ORDER, attempt: int = 1) -> Any:
+    own = {"saga_id": "order:o-1", "step": step, "command_id": "c", "attempt": attempt, "expires": 0.0}
     return kind(**own, order=of)  # type: ignore[call-arg]
 
 
@@ -186,7 +186,7 @@ async def capture(of: Any, gateway: Any) -> Any:
 
 
 async def refund(participation: Participation | None, payment: Payment | None, gateway: Any) -> Any:
-    command = ask(RefundPayment, "process_payment")
+    command = ask(RefundPayment, "process_payment", attempt=2)
     return await payments.refund(command, participation, payment, clock=CLOCK, gateway=gateway)
 
 

@@ -16,7 +16,7 @@ from travel import (
     SendTickets,
 )
 
-from streams.errors import TransientError, WiringError
+from streams.errors import MessageExpired, PermanentError, TransientError, WiringError
 from streams.outcome import Outcome
 from streams.saga.messages import Command
 from streams.saga.participant import Answer, done, later, refused
@@ -166,24 +166,29 @@ PAY = of(Pay, cents=900)
 GIVE_BACK = of(CancelInsurance, 2, expires=0.0)
 
 
-async def test_an_error_that_cannot_be_tried_again_in_time_is_told_at_once_and_another_is_raised() -> None:
+async def test_an_error_is_raised_so_that_the_lane_decides() -> None:
     till = Till()
     till.breaks = TransientError("no answer")
-    with pytest.raises(TransientError):
+    with pytest.raises(TransientError, match="no answer"):
         await paying(till, PAY)
-    with pytest.raises(TransientError):
-        await paying(till, of(Pay, cents=900, expires=0.0))
-    told = await paying(till, of(Pay, cents=900, expires=NOW + 9.9))
-    assert told.rows == {}
-    (reply,) = told.send
-    assert isinstance(reply, JourneyReply)
-    assert (reply.outcome, reply.reason) == ("error", "TransientError: no answer")
+    with pytest.raises(PermanentError):
+        await paying(till, of(Pay, cents=-1))
 
 
-async def test_a_permanent_error_is_told_at_once() -> None:
-    (reply,) = (await paying(Till(), of(Pay, cents=-1))).send
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TransientError("no answer"), ("error", "TransientError: no answer")),
+        (MessageExpired("its deadline was 3 s ago"), ("expired", "its deadline was 3 s ago")),
+    ],
+)
+def test_a_command_that_is_given_up_is_told_to_the_saga(error: Exception, told: tuple[str, str]) -> None:
+    assert pay.on_give_up is not None
+    answer = pay.on_give_up(PAY, error)
+    assert answer.rows == {}
+    (reply,) = answer.send
     assert isinstance(reply, JourneyReply)
-    assert (reply.outcome, reply.reason) == ("error", "PermanentError: less than nothing")
+    assert (reply.command_id, (reply.outcome, reply.reason)) == ("c-1", told)
 
 
 async def test_what_a_failed_try_did_outside_is_undone_although_nobody_knows_of_it() -> None:
@@ -310,8 +315,5 @@ def test_a_compensation_cannot_refuse() -> None:
         return refused("no")
 
     row = row_of(print_them(of(SendTickets), None, clock=CLOCK))
-    (reply,) = refusing(CANCEL, row, clock=CLOCK).send
-    assert (reply.outcome, reply.reason) == (
-        "error",
-        "PermanentError: a compensation cannot be refused: no",
-    )
+    with pytest.raises(PermanentError, match="a compensation cannot be refused: no"):
+        refusing(CANCEL, row, clock=CLOCK)

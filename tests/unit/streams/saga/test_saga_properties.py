@@ -379,6 +379,10 @@ class World(RuleBasedStateMachine):
         except TransientError:
             self.faults[how] += 1
             return None
+        except PermanentError as error:
+            self.faults[how] += 1
+            given_up: Outcome = handler.on_give_up(message, error)
+            return given_up
         return outcome
 
     def _commit(self, handler: Any, outcome: Outcome, message: Any) -> None:
