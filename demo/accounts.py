@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from demo.failures import TIERS, WITH_FILES, DeadLetter, Reference, Retry, Source
+from demo.failures import TIERS, DeadLetter, Reference, Retry, Source, with_files
 from demo.findings import Finding, finding
-from demo.purchases import Purchase, attached_bytes
+from demo.purchases import Outcome, Purchase, attached_bytes, orchestrated, outcome
 from demo.trouble import Poison, outages, poison, tiers
+from streams.saga.state import SagaRow
 
 #: No record is larger, by what topics take: a file over it cannot be in one.
 _TOO_LARGE = 1_000_000
@@ -74,16 +75,44 @@ def judge_retries(purchases: Sequence[Purchase], retries: Sequence[Retry], settl
 def judge_references(purchases: Sequence[Purchase], found: Sequence[Reference], attached: float) -> Finding:
     """Every payload by reference is there, whole; those that no record could hold are among them."""
     there = {(each.topic, each.key) for each in found}
-    large = [purchase.order_id for purchase in purchases if attached_bytes(purchase, attached) > _TOO_LARGE]
+    large = [purchase for purchase in purchases if attached_bytes(purchase, attached) > _TOO_LARGE]
     wrong = {
         "missing or altered": [each.fault for each in found if each.fault],
         "not by reference": [
-            f"{order_id} in {topic}"
-            for order_id in large
-            for topic in WITH_FILES
-            if (topic, order_id) not in there
+            f"{purchase.order_id} in {topic}"
+            for purchase in large
+            for topic in with_files(purchase)
+            if (topic, purchase.order_id) not in there
         ],
     }
     size = sum(each.size for each in found)
     says = f"{len(found):,} payloads by reference, {size:,} bytes, each fetched and verified by SHA-256"
     return finding("every claim check was honoured", wrong, says)
+
+
+def judge_sagas(purchases: Sequence[Purchase], sagas: Mapping[str, SagaRow]) -> Finding:
+    """Every submitted order has one saga, which ended as its data calls for, with no work left standing of
+    one that was undone; placed orders have none.
+    """
+    owed = {purchase.order_id: outcome(purchase) for purchase in purchases if orchestrated(purchase)}
+    ends = {name: "completed" if end is Outcome.CONFIRMED else "compensated" for name, end in owed.items()}
+    wrong = {
+        "without a saga": sorted(owed.keys() - sagas.keys()),
+        "with a saga that nobody asked for": sorted(sagas.keys() - owed.keys()),
+        "ended otherwise": [
+            f"{name} is {sagas[name].status}, not {end}"
+            for name, end in ends.items()
+            if name in sagas and sagas[name].status != end
+        ],
+        "with work left standing": [
+            f"{name}: {step.name}"
+            for name, end in ends.items()
+            if end == "compensated" and name in sagas
+            for step in sagas[name].steps
+            if step.status not in ("pending", "failed", "compensated")
+        ],
+    }
+    statuses = Counter(row.status for row in sagas.values())
+    by_status = ", ".join(f"{count:,} {status}" for status, count in sorted(statuses.items()))
+    says = f"{len(owed):,} of {len(purchases):,} orders were orchestrated: {by_status or 'no saga'}"
+    return finding("every saga ended once, as its order's data calls for", wrong, says)

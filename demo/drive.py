@@ -15,7 +15,7 @@ from demo.errors import DemoFailed
 from demo.evidence import settlements
 from demo.load import place_orders, receive_stock
 from demo.progress import Tally, View, watch
-from demo.purchases import purchases
+from demo.purchases import orchestrated, purchases
 from demo.workers import Workers
 from streams.local import Stack
 from streams.s3 import claim_checks
@@ -23,6 +23,8 @@ from streams.s3 import claim_checks
 _LANES_OPEN_WITHIN = 90.0
 _STALLED_AFTER = 60.0
 _LOOK_EVERY = 0.1
+#: No more are placed while so many are under way: a saga whose step waits its turn for 30 s goes back.
+_MOST_OPEN = 1000
 
 Say = Callable[[str], None]
 
@@ -53,6 +55,7 @@ class Drive:
         self._stack = stack
         self._workers = workers
         self._say = say
+        self._room = asyncio.Event()
 
     async def run(self, console: Console) -> None:
         """Until every order is settled. Raises DemoFailed, or StackError when the stack goes down."""
@@ -90,6 +93,7 @@ class Drive:
                 for task in (placing, watching):
                     if task.done():
                         task.result()  # an error of either ends the demo
+                self._make_room()
                 self._kill_when_due()
                 self._watch_over()
                 self._show(view)
@@ -109,7 +113,15 @@ class Drive:
                 claims=claims,
                 attached=self.plan.attached,
                 trouble=True,
+                submitted=orchestrated,
+                room=self._room.wait,
             )
+
+    def _make_room(self) -> None:
+        if self.tally.open < _MOST_OPEN:
+            self._room.set()
+        else:
+            self._room.clear()
 
     def _show(self, view: View, *, last: bool = False) -> None:
         view.update([worker.process.pid for worker in self._workers.alive], last=last)

@@ -7,10 +7,23 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import TypeVar
 
 import aiohttp
 import msgspec
 
+from agents.commands import (
+    CancelOrder,
+    CancelShipment,
+    CapturePayment,
+    ConfirmOrder,
+    OrderSagaReply,
+    OrderSubmitted,
+    RefundPayment,
+    ReleaseStock,
+    ReserveStock,
+    ScheduleShipment,
+)
 from agents.gateway.wire import Charged, LedgerPage, Refunded
 from agents.messages import (
     DocumentsPacked,
@@ -26,6 +39,7 @@ from agents.messages import (
     PaymentFailed,
     PaymentRefunded,
     ReleaseLine,
+    ReservationSettled,
     ReserveLine,
     ShipLine,
     ShipmentFailed,
@@ -42,24 +56,39 @@ from streams.claim_check import claim_in
 from streams.claims import ClaimChecks
 from streams.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.envelope import ID, SOURCE
-from streams.message import Message
+from streams.message import Message, Row
 from streams.ports import Record
 from streams.runtime.client import TopicReader, unhandled, waiting
+from streams.saga.state import SagaRow
 from streams.table import split_row_key
+from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK, StockLevel
+
+R = TypeVar("R", bound=Row)
 
 #: Every message that some service handles.
 HANDLED: tuple[type[Message], ...] = (
+    CancelOrder,
+    CancelShipment,
+    CapturePayment,
+    ConfirmOrder,
     LineRefused,
     LineReleased,
     LineReserved,
     OrderDocumented,
     OrderPlaced,
+    OrderSagaReply,
+    OrderSubmitted,
     PaymentCaptured,
     PaymentFailed,
     PaymentRefunded,
+    RefundPayment,
     ReleaseLine,
+    ReleaseStock,
+    ReservationSettled,
     ReserveLine,
+    ReserveStock,
+    ScheduleShipment,
     ShipLine,
     ShipmentFailed,
     ShipmentScheduled,
@@ -77,6 +106,7 @@ _cancelled = AvroCodec(OrderCancelled, latest(OrderCancelled.TOPIC), _schemas)
 _receipt = AvroCodec(StockReceived, latest(StockReceived.TOPIC), _schemas)
 _leaving = AvroCodec(ShipLine, latest(ShipLine.TOPIC), _schemas)
 _level = AvroCodec(StockLevel, latest(STOCK.name), _schemas)
+_saga = AvroCodec(SagaRow, latest(ORDER_SAGAS.name), _schemas)
 _packed = AvroCodec(DocumentsPacked, latest(DocumentsPacked.TOPIC), _schemas)
 _PAGE = 10_000
 _LOOK_EVERY = 0.2
@@ -100,6 +130,7 @@ class Evidence:
         received: pieces by SKU, from the receipts that came in; one that was sent twice counts once.
         shipped: pieces by SKU, from the commands that let them leave.
         stock: the stock table, from its changelog.
+        sagas: the sagas by order id, from their table's changelog.
         unhandled: messages not handled yet, by topic or by the handler for which they wait.
         dead_letters: every one.
         poison: how often each poisonous record was sent, by key.
@@ -113,6 +144,7 @@ class Evidence:
     received: Counter[str] = field(default_factory=Counter)
     shipped: Counter[str] = field(default_factory=Counter)
     stock: dict[str, StockLevel] = field(default_factory=dict)
+    sagas: dict[str, SagaRow] = field(default_factory=dict)
     unhandled: dict[str, int] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     poison: Counter[str] = field(default_factory=Counter)
@@ -129,7 +161,8 @@ async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) ->
         ledger=await _ledger(gateway),
         received=await _received(bootstrap),
         shipped=await _shipped(bootstrap),
-        stock=await _stock(bootstrap, f"{app_id}-{STOCK.name}-changelog"),
+        stock=await _table(bootstrap, f"{app_id}-{STOCK.name}-changelog", _level),
+        sagas=await _table(bootstrap, f"{app_id}-{ORDER_SAGAS.name}-changelog", _saga),
         unhandled=left,
         dead_letters=await dead_letters(bootstrap, SOURCES),
         poison=await poison_sent(bootstrap),
@@ -216,15 +249,16 @@ async def _shipped(bootstrap: str) -> Counter[str]:
     return units
 
 
-async def _stock(bootstrap: str, changelog: str) -> dict[str, StockLevel]:
-    rows: dict[str, StockLevel] = {}
+async def _table(bootstrap: str, changelog: str, codec: AvroCodec[R]) -> dict[str, R]:
+    """The rows of a table, by key."""
+    rows: dict[str, R] = {}
     async with TopicReader(bootstrap, [changelog]) as reader:
         async for record in reader.to_end():
-            sku = split_row_key(record.key or b"")[0].decode()
+            key = split_row_key(record.key or b"")[0].decode()
             if record.value is None:
-                rows.pop(sku, None)
+                rows.pop(key, None)
             else:
-                rows[sku] = decode_row(_level, record.value)
+                rows[key] = decode_row(codec, record.value)
     return rows
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import NamedTuple
 
+from agents.commands import OrderSubmitted
 from agents.messages import DocumentsPacked, OrderDocumented, OrderPlaced
+from demo.purchases import Purchase, orchestrated
 from demo.trouble import POISON_SOURCE
 from streams.claim_check import DATAREF
 from streams.claims import ClaimChecks
@@ -17,8 +19,8 @@ from streams.layout import dead_letter_topic, retry_topic
 from streams.runtime.client import TopicReader
 
 TIERS = (1, 2, 3)
-#: What carries the files of an order on their way.
-WITH_FILES = (OrderPlaced.TOPIC, OrderDocumented.TOPIC, DocumentsPacked.TOPIC)
+#: What carries the files of orders on their way.
+WITH_FILES = (OrderPlaced.TOPIC, OrderSubmitted.TOPIC, OrderDocumented.TOPIC, DocumentsPacked.TOPIC)
 
 
 class Source(NamedTuple):
@@ -56,6 +58,12 @@ class Reference(NamedTuple):
     key: str
     size: int
     fault: str = ""
+
+
+def with_files(purchase: Purchase) -> tuple[str, ...]:
+    """Where the files of an order go by."""
+    begins = OrderSubmitted if orchestrated(purchase) else OrderPlaced
+    return begins.TOPIC, OrderDocumented.TOPIC, DocumentsPacked.TOPIC
 
 
 async def dead_letters(bootstrap: str, topics: Iterable[str]) -> list[DeadLetter]:

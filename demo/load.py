@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from demo.errors import DemoFailed
 from demo.evidence import make_codec, quiet
@@ -36,18 +37,24 @@ async def place_orders(
     purchases: Sequence[Purchase],
     placed: Callable[[], None],
     *,
+    submitted: Callable[[Purchase], bool] = lambda _: False,
+    room: Callable[[], Awaitable[object]] | None = None,
     claims: ClaimChecks | None = None,
     attached: float = 0.0,
     trouble: bool = False,
 ) -> None:
     """Place an order for each purchase, a share of them with files attached, which needs `claims`. Ids are
     fixed, so that placing one again does nothing. With `trouble`, some cards meet an unavailable gateway,
-    and poison is sent in between.
+    and poison is sent in between. Those that are `submitted` have a saga that sees to them. Before each,
+    `room` is awaited.
     """
     place = troubled_order if trouble else order
     async with Producer(bootstrap, make_codec, source=SOURCE, claims=claims) as producer:
         for purchase in purchases:
-            message = OrderPlaced(order=place(purchase), attachments=attachments(purchase, attached))
+            if room is not None:
+                await room()
+            begins = OrderSubmitted if submitted(purchase) else OrderPlaced
+            message = begins(order=place(purchase), attachments=attachments(purchase, attached))
             await producer.send(message, message_id=f"placed-{purchase.order_id}")
             placed()
             if trouble and (bad := poison(purchase)) is not None:

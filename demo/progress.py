@@ -66,6 +66,11 @@ class Tally:
         return len(self._settled)
 
     @property
+    def open(self) -> int:
+        """Orders that are placed and have not come to an end; those of a run before count for nothing."""
+        return self.placed - (self.settled - self.earlier)
+
+    @property
     def done(self) -> bool:
         """Whether all are placed and have come to an end."""
         return self.placed >= self.orders and self.settled >= self.orders

@@ -88,6 +88,11 @@ def outcome(purchase: Purchase) -> Outcome:
             return Outcome.CONFIRMED
 
 
+def orchestrated(purchase: Purchase) -> bool:
+    """Whether a saga sees to the order, every second one; the choreography sees to the others."""
+    return purchase.row % 2 == 0
+
+
 def order(purchase: Purchase) -> Order:
     """What the customer asks for."""
     wanted = outcome(purchase)

@@ -65,6 +65,7 @@ def _rows(report: Report, verdict: Verdict) -> list[tuple[str, str]]:
     return [
         ("placed", f"{report.placed:,}"),
         ("confirmed", f"{found.confirmed:,}"),
+        *((f"sagas {status}", f"{count:,}") for status, count in sorted(found.sagas.items())),
         *((f"cancelled, {reason}", f"{count:,}") for reason, count in sorted(found.cancelled.items())),
         ("value of confirmed orders", _money(found.confirmed_cents)),
         ("captured", _money(found.captured_cents)),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
 
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import Order
-from demo.accounts import judge_dead_letters, judge_references, judge_retries, poison_of
+from demo.accounts import judge_dead_letters, judge_references, judge_retries, judge_sagas, poison_of
 from demo.evidence import Evidence
 from demo.failures import TIERS
 from demo.findings import Finding, finding
@@ -19,6 +19,7 @@ from demo.purchases import (
     Outcome,
     Purchase,
     attachments,
+    orchestrated,
     order,
     outcome,
     receipts,
@@ -28,7 +29,9 @@ from demo.trouble import troubled_order
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What was found, in numbers. Money in cents, stock in pieces; retries by tier, dead letters by error."""
+    """What was found, in numbers. Money in cents, stock in pieces; retries by tier, dead letters by error,
+    sagas by status.
+    """
 
     settled: int
     confirmed: int
@@ -44,6 +47,7 @@ class Figures(msgspec.Struct, frozen=True):
     dead_letters: dict[str, int] = {}
     by_reference: int = 0
     by_reference_bytes: int = 0
+    sagas: dict[str, int] = {}
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -72,6 +76,7 @@ def judge(
         _charged_once(purchases, evidence),
         _money(purchases, evidence),
         _stock(purchases, evidence),
+        judge_sagas(purchases, evidence.sagas),
         _handled(evidence),
         judge_dead_letters(evidence.dead_letters, poison_of(purchases) if trouble else [], evidence.poison),
     ]
@@ -147,16 +152,40 @@ def _order_of(operation: str) -> str:
 def _money(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
     found = _figures(evidence)
     kept = found.captured_cents - found.refunded_cents
-    due = sum(p.cents for p in purchases if outcome(p) is Outcome.CONFIRMED)
+    by_saga = {p.order_id for p in purchases if orchestrated(p)}
+    halves = {}
+    for name, half in (("orchestrated", True), ("choreographed", False)):
+        due = sum(p.cents for p in purchases if outcome(p) is Outcome.CONFIRMED and orchestrated(p) is half)
+        halves[name] = due, _kept(evidence, by_saga, inside=half)
     wrong = {
         "difference from the confirmed orders": _difference(kept, found.confirmed_cents),
-        "difference from the file": _difference(kept, due),
+        **{
+            f"difference of the {name} half from the file": _difference(has, due)
+            for name, (due, has) in halves.items()
+        },
     }
+    split = ", ".join(f"{has:,} {name}" for name, (_, has) in halves.items())
     says = (
-        f"{found.captured_cents:,} - {found.refunded_cents:,} = {kept:,} cents,"
+        f"{found.captured_cents:,} - {found.refunded_cents:,} = {kept:,} cents ({split}),"
         f" confirmed orders are worth {found.confirmed_cents:,}"
     )
     return finding("captured - refunded = value of confirmed orders", wrong, says)
+
+
+def _kept(evidence: Evidence, some: Collection[str], *, inside: bool) -> int:
+    """Cents that were captured and not given back, of some orders or of all others."""
+
+    def of(operation: str) -> bool:
+        return (_order_of(operation) in some) is inside
+
+    cents = 0
+    for row in evidence.ledger:
+        match row:
+            case Charged(status="captured") if of(row.operation):
+                cents += row.cents
+            case Refunded() if of(row.charge_operation):
+                cents -= row.cents
+    return cents
 
 
 def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
@@ -231,6 +260,7 @@ def _figures(evidence: Evidence) -> Figures:
         dead_letters=dict(Counter(letter.error for letter in evidence.dead_letters)),
         by_reference=len(evidence.references),
         by_reference_bytes=sum(each.size for each in evidence.references),
+        sagas=dict(Counter(row.status for row in evidence.sagas.values())),
     )
 
 

@@ -13,13 +13,15 @@ import pytest
 from agents.gateway.cards import ACCEPTED
 from agents.gateway.wire import Charged, Refunded
 from demo.evidence import Evidence, Settlement
-from demo.failures import TIERS, WITH_FILES, DeadLetter, Reference, Retry, Source
+from demo.failures import TIERS, DeadLetter, Reference, Retry, Source, with_files
 from demo.purchases import (
     ORDINARY,
     SHORT,
     Outcome,
+    Purchase,
     attached_bytes,
     attachments,
+    orchestrated,
     order,
     outcome,
     purchases,
@@ -28,6 +30,7 @@ from demo.purchases import (
 )
 from demo.trouble import poison, tiers, troubled_order
 from demo.verdict import Verdict, judge
+from streams.saga.state import SagaRow, StepState
 from tables.stock import StockLevel
 
 BOUGHT = purchases(400)
@@ -40,6 +43,7 @@ UNHANDLED = "no message left unhandled"
 DEAD = "every dead letter is accounted for"
 RETRIED = "every retry took its turn and came to an end"
 CLAIMS = "every claim check was honoured"
+SAGAS = "every saga ended once, as its order's data calls for"
 FILES = "every file came out as it was put in"
 
 
@@ -49,6 +53,31 @@ def charge(order_id: str, cents: int) -> Charged:
 
 def refund(order_id: str, cents: int) -> Refunded:
     return Refunded(f"re-{order_id}", f"refund:{order_id}", f"capture:{order_id}", "refunded", cents, "")
+
+
+STEPS = ("reserve_inventory", "process_payment", "schedule_shipping")
+FAILS_AT = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2}
+
+
+def saga(purchase: Purchase) -> SagaRow:
+    """How an order's saga stands when all went well."""
+    what = outcome(purchase)
+    status = "completed" if what is Outcome.CONFIRMED else "compensated"
+    fails = FAILS_AT.get(what, len(STEPS))
+    stands = [status] * fails + ["failed"] + ["pending"] * len(STEPS)
+    steps = tuple(
+        StepState(name=name, action="", compensation="", status=stand)  # type: ignore[arg-type]
+        for name, stand in zip(STEPS, stands, strict=False)
+    )
+    return SagaRow(
+        saga_id=f"order:{purchase.order_id}",
+        version=1,
+        status=status,  # type: ignore[arg-type]
+        current_step=STEPS[0],
+        steps=steps,
+        created_at=1.0,
+        start=b"{}",
+    )
 
 
 def good() -> Evidence:
@@ -68,6 +97,7 @@ def good() -> Evidence:
             evidence.ledger.append(charge(purchase.order_id, purchase.cents))
             if what is not Outcome.CONFIRMED:
                 evidence.ledger.append(refund(purchase.order_id, purchase.cents))
+    evidence.sagas = {p.order_id: saga(p) for p in BOUGHT if orchestrated(p)}
     evidence.shipped = units_by_sku(order(p) for p in BOUGHT if outcome(p) is Outcome.CONFIRMED)
     for receipt in receipts():
         evidence.received[receipt.sku] = receipt.units
@@ -92,7 +122,7 @@ def references() -> list[Reference]:
     return [
         Reference(topic, purchase.order_id, size)
         for purchase in BOUGHT
-        for topic in WITH_FILES
+        for topic in with_files(purchase)
         if (size := attached_bytes(purchase, ATTACHED)) > 900 * 1024
     ]
 
@@ -196,7 +226,9 @@ def a_cent_off(evidence: Evidence) -> None:
 
 def a_cent_moved(evidence: Evidence) -> None:
     """The sums agree, but one customer has paid for another."""
-    one, other = [row for row in evidence.ledger if isinstance(row, Charged)][:2]
+    halves = {f"capture:{purchase.order_id}" for purchase in BOUGHT if orchestrated(purchase)}
+    charges = [row for row in evidence.ledger if isinstance(row, Charged)]
+    one, other = [row for row in charges if row.operation in halves][:2]
     charge_at(evidence, one, 1)
     charge_at(evidence, other, -1)
 
@@ -307,6 +339,40 @@ def by_no_reference(evidence: Evidence) -> None:
     evidence.references.remove(largest)
 
 
+def change_saga(evidence: Evidence, what: Outcome, **changes: object) -> None:
+    name = next(p.order_id for p in BOUGHT if orchestrated(p) and outcome(p) is what)
+    evidence.sagas[name] = msgspec.structs.replace(evidence.sagas[name], **changes)
+
+
+def a_saga_missing(evidence: Evidence) -> None:
+    evidence.sagas.popitem()
+
+
+def a_saga_of_a_placed_order(evidence: Evidence) -> None:
+    placed = next(purchase for purchase in BOUGHT if not orchestrated(purchase))
+    evidence.sagas[placed.order_id] = saga(placed)
+
+
+def a_saga_still_going_back(evidence: Evidence) -> None:
+    change_saga(evidence, Outcome.DECLINED, status="compensating")
+
+
+def a_saga_whose_step_stands(evidence: Evidence) -> None:
+    name, steps = next(
+        (name, row.steps) for name, row in evidence.sagas.items() if row.steps[0].status == "compensated"
+    )
+    standing = (msgspec.structs.replace(steps[0], status="completed"), *steps[1:])
+    evidence.sagas[name] = msgspec.structs.replace(evidence.sagas[name], steps=standing)
+
+
+def a_cent_moved_between_the_halves(evidence: Evidence) -> None:
+    """The sums agree; what the sagas took too much, the choreography took too little."""
+    by_saga = {f"capture:{purchase.order_id}" for purchase in BOUGHT if orchestrated(purchase)}
+    charges = [row for row in evidence.ledger if isinstance(row, Charged)]
+    charge_at(evidence, next(row for row in charges if row.operation in by_saga), 1)
+    charge_at(evidence, next(row for row in charges if row.operation not in by_saga), -1)
+
+
 def test_it_passes_when_all_adds_up() -> None:
     verdict = judged(good())
     assert verdict.passed
@@ -350,6 +416,11 @@ def test_it_passes_when_all_adds_up() -> None:
         (retried_and_lost, {ONCE, MONEY, RETRIED}),
         (an_object_lost, {CLAIMS}),
         (by_no_reference, {CLAIMS}),
+        (a_cent_moved_between_the_halves, {CHARGED, MONEY}),
+        (a_saga_missing, {SAGAS}),
+        (a_saga_of_a_placed_order, {SAGAS}),
+        (a_saga_still_going_back, {SAGAS}),
+        (a_saga_whose_step_stands, {SAGAS}),
     ],
 )
 def test_it_goes_red(spoil: Callable[[Evidence], None], red: set[str]) -> None:
@@ -369,7 +440,17 @@ def test_it_names_what_is_wrong() -> None:
 
 
 def test_nothing_found_at_all_is_red() -> None:
-    assert failed(judged(Evidence())) == {ONCE, CHARGED, MONEY, STOCK, DEAD, RETRIED, CLAIMS, FILES}
+    assert failed(judged(Evidence())) == {
+        ONCE,
+        CHARGED,
+        MONEY,
+        STOCK,
+        SAGAS,
+        DEAD,
+        RETRIED,
+        CLAIMS,
+        FILES,
+    }
 
 
 def test_without_trouble_every_dead_letter_is_one_too_many() -> None:
