@@ -7,9 +7,9 @@ heard of it for `timeout` seconds; but it may have been done all the same, so it
 others, and a success that is told later changes nothing.
 
 Once the shipment is known to be scheduled, the pivot, there is no way back; `CancelShipment` is for one that
-was not heard of. A compensation is tried again, ten times over half an hour. One that keeps failing leaves the
-saga `failed`: the order is not settled, and what was to be undone after it still stands, until an operator has
-it retried, skipped or marked as done (`steadfaust saga`).
+was not heard of. A compensation is tried again, ten times over half an hour. One that keeps failing leaves
+the saga `failed`: the order is not settled, and what was to be undone after it still stands, until an
+operator has it retried, skipped or marked as done (`steadfaust saga`).
 """
 
 from __future__ import annotations
