@@ -14,12 +14,11 @@ import pytest
 from streams.compiling import HOT, CannotCompile, compile_into
 
 PROJECT = Path(__file__).parents[2]
-#: Deliveries, duplicates, dead letters, retries, timers, claim checks, operators; and their properties under
+#: Deliveries, duplicates, dead letters, retries, timers, claim checks, operators, sagas; and what holds under
 #: crashes and fences.
 TESTS = (
     "claims",
     "claims_waiting",
-    "claim_properties",
     "delivery",
     "dead_letters",
     "desk",
@@ -31,7 +30,7 @@ TESTS = (
     "properties",
     "references",
     "retries",
-    "retry_properties",
+    "sagas",
     "timers",
 )
 

@@ -49,7 +49,6 @@ def processes_of(var: Path) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param([], id="stock-first"),
         pytest.param(["--choreography", "payment-first", "--attached", "0.2"], id="payment-first-with-files"),
         pytest.param(["--kill-worker-after", "50"], id="killed"),
         pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
