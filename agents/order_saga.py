@@ -39,7 +39,7 @@ from streams.saga.engine import orchestrate
 from tables.sagas import ORDER_SAGAS
 
 OrderSaga = (
-    saga("order", started_by=OrderSubmitted)
+    saga("order", started_by=OrderSubmitted, forgets=["attachments"])
     .step("reserve_inventory", ReserveStock, compensate=ReleaseStock, timeout=30)
     .step("process_payment", CapturePayment, compensate=RefundPayment, timeout=30)
     .pivot("schedule_shipping", ScheduleShipment, compensate=CancelShipment, timeout=30)

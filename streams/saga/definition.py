@@ -17,9 +17,9 @@ and those of the replies to earlier steps. What is not there by name, `fields` m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -39,6 +39,7 @@ class Saga:
     """A definition; begin one with `saga(...)`. Each method returns a longer one.
 
     Attributes:
+        forgets: fields of the message that started it that its row does not keep, and no step may use.
         stages: the steps in order; those of a group are one stage.
         replies: the class of all replies to it, once it has a step.
         completed: what is sent when all of it is done.
@@ -48,6 +49,7 @@ class Saga:
     name: str
     started_by: type[Message]
     version: int = 1
+    forgets: tuple[str, ...] = ()
     stages: tuple[tuple[Step, ...], ...] = ()
     replies: type[Reply] | None = None
     completed: type[Message] | None = None
@@ -109,6 +111,21 @@ class Saga:
         """The step of a name."""
         return next((each for each in self.steps() if each.name == name), None)
 
+    def kept(self, start: Message) -> bytes:
+        """What its row keeps of the message that started it, as JSON."""
+        forgotten = {
+            each.name: each.default_factory() if each.default is msgspec.NODEFAULT else each.default
+            for each in msgspec.structs.fields(self.started_by)
+            if each.name in self.forgets
+        }
+        return msgspec.json.encode(msgspec.structs.replace(start, **forgotten) if forgotten else start)
+
+    def known(self, start: bytes) -> dict[str, Any]:
+        """The facts that it began with, from what `kept` returned."""
+        message = msgspec.json.decode(start, type=self.started_by)
+        names = self.started_by.__struct_fields__
+        return {name: getattr(message, name) for name in names if name not in self.forgets}
+
     @staticmethod
     def end(kind: type[Message], facts: Facts) -> Message:
         """The message at the end."""
@@ -163,7 +180,7 @@ class Saga:
 
     def _facts(self, stages: tuple[tuple[Step, ...], ...] | None = None) -> set[str]:
         """The names of the facts that are known for sure after these stages, all of them unless said."""
-        known = set(self.started_by.__struct_fields__)
+        known = {*self.started_by.__struct_fields__} - {*self.forgets}
         for stage in self.stages if stages is None else stages:
             for each in stage:
                 if each.reply is not None and each.when is None:
@@ -174,10 +191,16 @@ class Saga:
         return WiringError(f"saga {self.name}, step {name!r}: {what}")
 
 
-def saga(name: str, *, started_by: type[Message], version: int = 1) -> Saga:
+def saga(name: str, *, started_by: type[Message], version: int = 1, forgets: Collection[str] = ()) -> Saga:
     """Begin a definition. Raise `version` with every change of the steps, and keep the older definition until
-    the sagas that began with it have ended.
+    the sagas that began with it have ended. What is large in the message that starts it, and no step needs,
+    it `forgets`: fields that have a default.
     """
+    optional = {each.name for each in msgspec.structs.fields(started_by) if not each.required}
+    if strange := sorted({*forgets} - optional):
+        raise WiringError(
+            f"saga {name} forgets {listed(strange)}: name fields of {started_by.__name__} that have a default"
+        )
     if not _NAME.fullmatch(name):
         raise WiringError(f"saga {name!r}: a name has small letters, digits, - and _")
-    return Saga(name, started_by, version)
+    return Saga(name, started_by, version, tuple(forgets))

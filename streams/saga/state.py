@@ -73,7 +73,7 @@ class SagaRow(Row, frozen=True, kw_only=True):
         current_step: the step that something has happened to last.
         steps: how each of them stands.
         created_at: when it began, epoch seconds.
-        start: the message that started it, as JSON.
+        start: the message that started it, as JSON, without what the definition forgets.
         reason: why it does not complete; empty otherwise.
         entries: how many entries its log had ever.
         log: the last of them.

@@ -8,8 +8,6 @@ compensation that does not.
 
 from __future__ import annotations
 
-import msgspec
-
 from streams.message import Message
 from streams.saga.definition import Saga
 from streams.saga.messages import Reply, saga_id
@@ -34,7 +32,7 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
         current_step="",
         steps=steps,
         created_at=now,
-        start=msgspec.json.encode(message),
+        start=definition.kept(message),
     )
     turn = Turn(definition, row, now)
     turn.note("", "", "started", f"by {type(message).__name__}")

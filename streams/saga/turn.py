@@ -232,8 +232,7 @@ class Turn:
     # -- changes --------------------------------------------------------------------------------------
 
     def _facts(self) -> Facts:
-        start = msgspec.json.decode(self.row.start, type=self._definition.started_by)
-        facts = _fields(start)
+        facts = self._definition.known(self.row.start)
         for step in self._definition.steps():
             if data := self.state(step).data:
                 facts |= _fields(_decoded(step, data))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from shop import NOON, FakeGateway, NoGateway, order
 
@@ -21,6 +22,7 @@ from agents.commands import (
 from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.inventory import steps as stock
 from agents.messages import (
+    Attachment,
     Order,
     OrderCancelled,
     OrderConfirmed,
@@ -64,6 +66,13 @@ def paid() -> SagaUnderTest:
 
 def test_an_order_is_reserved_paid_for_shipped_and_confirmed() -> None:
     paid().reply(success).expect_event(ConfirmOrder, order=ORDER).expect_status("completed")
+
+
+def test_the_files_of_an_order_are_not_in_its_sagas_row() -> None:
+    gift = Attachment(name="gift.png", content_type="image/png", data=b"p" * 2_000_000)
+    saga = given_saga(OrderSaga).start(OrderSubmitted(order=ORDER, attachments=(gift,)))
+    saga.expect_command(ReserveStock, order=ORDER)
+    assert len(msgspec.json.encode(saga.row)) < 3000
 
 
 def test_a_declined_card_gives_the_stock_back() -> None:

@@ -36,6 +36,12 @@ class Elsewhere(Command, frozen=True, kw_only=True):
     REPLY = OtherReply
 
 
+class Insured(Command, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "other.commands.insure"
+    REPLY = OtherReply
+    insured: bool
+
+
 class Nowhere(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "nowhere.commands.do"
 
@@ -97,6 +103,16 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
             step("hotel", BookHotel, compensate=CancelHotel),
         ),
         "step 'hotel': BookHotel needs `seat`",
+    ),
+    "a field that it forgets": (
+        lambda: saga("journey", started_by=JourneyWanted, forgets=["insured"]).step(
+            "train", Insured, changes_nothing=True
+        ),
+        "step 'train': Insured needs `insured`",
+    ),
+    "a field that it cannot forget": (
+        lambda: saga("journey", started_by=JourneyWanted, forgets=["cents", "insured"]),
+        "saga journey forgets `cents`: name fields of JourneyWanted that have a default",
     ),
     "no time": (lambda: with_train(timeout=0), "step 'train': a timeout of 0 s"),
     "a name for nobody": (
