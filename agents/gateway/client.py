@@ -15,7 +15,7 @@ import stamina
 
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
 from agents.gateway.retries import Retries
-from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded
+from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, VoidAsk
 from agents.payments.gateway import Charge, Refund
 
 T = TypeVar("T")
@@ -67,6 +67,16 @@ class HttpGateway:
         body = _encode(ChargeAsk(operation, cents, card))
         done = await self._ask(
             operation, lambda: self._once(operation, "POST", "/charges", body, _read_charged)
+        )
+        return _charge(done)
+
+    async def void(self, *, operation: str, cents: int, card: str) -> Charge:
+        """See to it that a charge is not made under `operation` any more; answers the one that was, or one
+        that is declined.
+        """
+        body = _encode(VoidAsk(operation, cents, card))
+        done = await self._ask(
+            operation, lambda: self._once(operation, "POST", "/voids", body, _read_charged)
         )
         return _charge(done)
 

@@ -9,10 +9,22 @@ from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from agents.gateway.cards import behaviour
-from agents.gateway.wire import ChargeAsk, Charged, LedgerPage, RefundAsk, Refunded, Refusal, Totals
+from agents.gateway.wire import (
+    ChargeAsk,
+    Charged,
+    LedgerPage,
+    RefundAsk,
+    Refunded,
+    Refusal,
+    Totals,
+    VoidAsk,
+)
 
-Ask: TypeAlias = ChargeAsk | RefundAsk
+Ask: TypeAlias = ChargeAsk | VoidAsk | RefundAsk
 Row: TypeAlias = Charged | Refunded
+
+#: Why a charge is declined that was voided before it was made.
+VOIDED = "voided"
 
 _COLUMNS = "position, operation, kind, status, reason, cents, card, charge_operation, done_at"
 _FIND = f"SELECT {_COLUMNS} FROM operations WHERE operation = ?"
@@ -71,7 +83,7 @@ class Ledger:
         """Do all of `asks` in order, in one durable transaction, and answer each. An error means none was."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            answers = [self._charge(ask) if isinstance(ask, ChargeAsk) else self._refund(ask) for ask in asks]
+            answers = [self._do(ask) for ask in asks]
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:  # SQLite ends it by itself on some errors, such as a full disk
@@ -99,11 +111,32 @@ class Ledger:
             next=found[limit - 1][0] if len(found) > limit else None,
         )
 
+    def _do(self, ask: Ask) -> Answer:
+        match ask:
+            case RefundAsk():
+                return self._refund(ask)
+            case VoidAsk():
+                return self._void(ask)
+            case ChargeAsk():
+                return self._charge(ask)
+
+    def _charged_before(self, ask: ChargeAsk | VoidAsk) -> Answer | None:
+        done = self.find(ask.operation)
+        if done is None:
+            return None
+        if isinstance(done, Charged) and (done.cents, done.card) == (ask.cents, ask.card):
+            return Answer(done)
+        return Answer(_conflict(ask.operation, done, f"charge {ask.cents} cents to {ask.card}"))
+
+    def _void(self, ask: VoidAsk) -> Answer:
+        if (answer := self._charged_before(ask)) is not None:
+            return answer
+        [row] = self._db.execute(_CHARGE, (ask.operation, "declined", VOIDED, ask.cents, ask.card))
+        return Answer(_row(row), first=True)
+
     def _charge(self, ask: ChargeAsk) -> Answer:
-        if (done := self.find(ask.operation)) is not None:
-            if isinstance(done, Charged) and (done.cents, done.card) == (ask.cents, ask.card):
-                return Answer(done)
-            return Answer(_conflict(ask.operation, done, f"charge {ask.cents} cents to {ask.card}"))
+        if (answer := self._charged_before(ask)) is not None:
+            return answer
         card = behaviour(ask.card)
         if card.outages and self._turned_away(ask.operation) < card.outages:
             self._db.execute(_COUNT_OUTAGE, (ask.operation,))

@@ -17,7 +17,7 @@ from aiohttp import web
 from agents.gateway.cards import behaviour
 from agents.gateway.group_commit import GroupCommit
 from agents.gateway.ledger import Ledger
-from agents.gateway.wire import ChargeAsk, RefundAsk, Refusal
+from agents.gateway.wire import ChargeAsk, RefundAsk, Refusal, VoidAsk
 
 if TYPE_CHECKING:
     from agents.gateway.ledger import Answer
@@ -42,6 +42,7 @@ _STATUS = {
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _read_charge = msgspec.json.Decoder(ChargeAsk).decode
+_read_void = msgspec.json.Decoder(VoidAsk).decode
 _read_refund = msgspec.json.Decoder(RefundAsk).decode
 
 
@@ -59,6 +60,7 @@ class GatewayServer:
         """The aiohttp application; its cleanup finishes what was asked for and closes the ledger."""
         app = web.Application(middlewares=[_errors_are_json], client_max_size=16 * 1024)
         app.router.add_post("/charges", self._charge)
+        app.router.add_post("/voids", self._void)
         app.router.add_post("/refunds", self._refund)
         app.router.add_get("/operations/{operation:.+}", self._find)
         app.router.add_get("/ledger", self._ledger)
@@ -73,6 +75,9 @@ class GatewayServer:
         if answer.first and behaviour(ask.card).answer_lost:
             await self._lose(request)
         return _answer(answer)
+
+    async def _void(self, request: web.Request) -> web.Response:
+        return _answer(await self._writer.do(_read_void(await request.read())))
 
     async def _refund(self, request: web.Request) -> web.Response:
         return _answer(await self._writer.do(_read_refund(await request.read())))

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 from agents.gateway.cards import behaviour
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
+from agents.gateway.ledger import VOIDED
 from agents.payments.gateway import Charge, Refund
 
 _CONFLICT, _NOT_FOUND = 409, 404
@@ -38,16 +39,31 @@ class FakeGateway:
     async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
         """Charge `cents` to `card` under `operation`, once."""
         self._heard(operation)
-        if (done := self.done.get(operation)) is not None:
-            if isinstance(done, Charge) and (done.cents, self._cards[operation]) == (cents, card):
-                return done
-            raise GatewayRefused(operation, _CONFLICT, "operation_conflict")
+        if (done := self._charged_before(operation, cents, card)) is not None:
+            return done
         self._wait_out(operation, behaviour(card).outages)
         reason = behaviour(card).decline
         status: Literal["captured", "declined"] = "declined" if reason else "captured"
         charge = Charge(f"ch_{len(self.done) + 1}", operation, status, reason, cents)
         self.done[operation], self._cards[operation] = charge, card
         return charge
+
+    async def void(self, *, operation: str, cents: int, card: str) -> Charge:
+        """See to it that it is not charged any more."""
+        self._heard(operation)
+        if (done := self._charged_before(operation, cents, card)) is not None:
+            return done
+        charge = Charge(f"ch_{len(self.done) + 1}", operation, "declined", VOIDED, cents)
+        self.done[operation], self._cards[operation] = charge, card
+        return charge
+
+    def _charged_before(self, operation: str, cents: int, card: str) -> Charge | None:
+        done = self.done.get(operation)
+        if done is None:
+            return None
+        if isinstance(done, Charge) and (done.cents, self._cards[operation]) == (cents, card):
+            return done
+        raise GatewayRefused(operation, _CONFLICT, "operation_conflict")
 
     async def refund(self, *, operation: str, charge_operation: str) -> Refund:
         """Give back the charge made under `charge_operation`, once."""

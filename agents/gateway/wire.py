@@ -20,6 +20,14 @@ class ChargeAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     card: Card
 
 
+class VoidAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Never charge `cents` to `card` for `operation`, unless that is done already."""
+
+    operation: Operation
+    cents: Cents
+    card: Card
+
+
 class RefundAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Give back the charge made under `charge_operation`, once for `operation`."""
 

@@ -18,7 +18,7 @@ class Charge(msgspec.Struct, frozen=True):
         charge_id: the gateway's own name for it.
         operation: the business operation it was asked under.
         status: `captured` or `declined`. Either is final.
-        reason: why it was declined (`card_declined`, `unknown_card`); empty when captured.
+        reason: why it was declined (`card_declined`, `unknown_card`, `voided`); empty when captured.
         cents: the amount asked for; it moved only if captured.
     """
 
@@ -62,6 +62,12 @@ class Gateway(Protocol):
 
     async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
         """Charge `cents` (one or more) to `card` under `operation`. A declined card is an answer."""
+        ...
+
+    async def void(self, *, operation: str, cents: int, card: str) -> Charge:
+        """See to it that this charge is not made any more, also by an ask that is still on its way. Answers
+        the charge that was made, or one that is declined as `voided`.
+        """
         ...
 
     async def refund(self, *, operation: str, charge_operation: str) -> Refund:

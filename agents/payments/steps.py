@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.commands import CapturePayment, RefundPayment
-from agents.payments.gateway import Charge, Gateway
+from agents.payments.gateway import Gateway
 from agents.payments.handlers import charge
 from agents.payments.model import capture_operation, refund_operation
 from streams.handlers import Service
@@ -25,10 +25,14 @@ async def capture(command: CapturePayment, payment: Payment | None, *, gateway: 
 
 @participant.compensation(payment=PAYMENTS)
 async def refund(command: RefundPayment, payment: Payment | None, *, gateway: Gateway) -> Answer:
-    """Give back what was captured, also by a try that failed afterwards: the gateway knows."""
-    order = command.order
-    found = await gateway.find(capture_operation(order))
-    if not isinstance(found, Charge) or found.declined:
+    """Give back what was captured, also by a try of which nobody has heard; one that is still on its way to
+    the gateway is declined there.
+    """
+    order, operation = command.order, capture_operation(command.order)
+    if order.total_cents == 0:
         return done(payment=payment or Payment(status="cancelled"))
-    await gateway.refund(operation=refund_operation(order), charge_operation=capture_operation(order))
-    return done(payment=Payment(status="refunded", cents=found.cents, charge_id=found.charge_id))
+    charge = await gateway.void(operation=operation, cents=order.total_cents, card=order.card)
+    if charge.declined:
+        return done(payment=payment or Payment(status="cancelled"))
+    await gateway.refund(operation=refund_operation(order), charge_operation=operation)
+    return done(payment=Payment(status="refunded", cents=charge.cents, charge_id=charge.charge_id))

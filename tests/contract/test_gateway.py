@@ -110,6 +110,37 @@ async def test_a_charge_whose_answer_was_lost_is_not_charged_again(gateway):
     assert await gateway.charge(operation=operation, cents=4200, card=CHARGED_BUT_TIMED_OUT) == charge
 
 
+async def test_a_voided_charge_is_declined_when_it_comes(gateway):
+    operation = new()
+    void = await gateway.void(operation=operation, cents=700, card=ACCEPTED)
+    assert (void.status, void.reason, void.cents) == ("declined", "voided", 700)
+    assert await gateway.charge(operation=operation, cents=700, card=ACCEPTED) == void
+    assert await gateway.void(operation=operation, cents=700, card=ACCEPTED) == void
+
+
+async def test_to_void_a_charge_that_was_made_answers_it_and_changes_nothing(gateway):
+    operation = new()
+    charge = await gateway.charge(operation=operation, cents=700, card=ACCEPTED)
+    assert await gateway.void(operation=operation, cents=700, card=ACCEPTED) == charge
+    assert await gateway.find(operation) == charge
+
+
+async def test_charge_and_void_at_once_are_one_of_the_two_for_everybody(gateway):
+    operation = new()
+    asks = (
+        (gateway.charge if number % 2 else gateway.void)(operation=operation, cents=700, card=ACCEPTED)
+        for number in range(50)
+    )
+    assert len({charge.status for charge in await asyncio.gather(*asks)}) == 1
+
+
+async def test_another_charge_cannot_be_voided_under_the_same_name(gateway):
+    operation = new()
+    await gateway.charge(operation=operation, cents=700, card=ACCEPTED)
+    with pytest.raises(GatewayRefused, match="operation_conflict"):
+        await gateway.void(operation=operation, cents=701, card=ACCEPTED)
+
+
 async def test_an_outage_shorter_than_the_callers_patience_is_not_noticed(gateway):
     charge = await gateway.charge(operation=new(), cents=1, card=unavailable(3))
     assert charge.status == "captured"

@@ -52,8 +52,12 @@ class FakeGateway:
         )
         return self.done.setdefault(operation, refund)
 
-    async def find(self, operation: str) -> Charge | Refund | None:
-        return self.done.get(operation)
+    async def void(self, *, operation: str, cents: int, card: str) -> Charge:
+        del card
+        void = Charge(
+            charge_id=f"ch-{operation}", operation=operation, status="declined", reason="voided", cents=cents
+        )
+        return self.done.setdefault(operation, void)
 
     def total(self, status: str) -> int:
         """Cents of all operations that ended so."""

@@ -221,10 +221,12 @@ async def test_a_charge_that_nobody_knows_of_is_given_back() -> None:
     assert (reply_of(refunded).outcome, refunded.rows["payment"].status) == ("success", "refunded")
 
 
-async def test_what_was_never_charged_is_not_given_back() -> None:
+async def test_what_was_never_charged_is_not_given_back_and_not_charged_later() -> None:
     gateway = FakeGateway()
     cancelled = await refund(None, None, gateway)
-    assert gateway.done == {}
+    assert list(gateway.done) == ["capture:o-1"]
+    on_its_way = await gateway.charge(operation="capture:o-1", cents=ORDER.total_cents, card=ORDER.card)
+    assert on_its_way.declined
     assert (reply_of(cancelled).outcome, cancelled.rows["payment"].status) == ("success", "cancelled")
 
 
