@@ -35,7 +35,7 @@ async def check(
             evidence.packed = await packed(settings.brokers(), claims)
             if claims is not None:
                 evidence.references = await references(settings.brokers(), claims)
-    return judge(purchases(orders), evidence, attached=attached, trouble=True)
+    return judge(purchases(orders), evidence, attached=attached, trouble=True, sagas=True)
 
 
 def command(

@@ -63,10 +63,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(
-    purchases: Sequence[Purchase], evidence: Evidence, *, attached: float = 0.0, trouble: bool = False
+    purchases: Sequence[Purchase],
+    evidence: Evidence,
+    *,
+    attached: float = 0.0,
+    trouble: bool = False,
+    sagas: bool = False,
 ) -> Verdict:
     """Hold the evidence against what the purchases call for; `attached` is the share that came with files.
-    With `trouble` some cards met an unavailable gateway, and poison was sent (`demo.trouble`).
+    With `trouble` some cards met an unavailable gateway, and poison was sent (`demo.trouble`); with `sagas`
+    half of the orders were submitted.
     """
     place = troubled_order if trouble else order
     settled = {each.order.order_id for each in evidence.settlements}
@@ -76,10 +82,11 @@ def judge(
         _charged_once(purchases, evidence),
         _money(purchases, evidence),
         _stock(purchases, evidence),
-        judge_sagas(purchases, evidence.sagas),
         _handled(evidence),
         judge_dead_letters(evidence.dead_letters, poison_of(purchases) if trouble else [], evidence.poison),
     ]
+    if sagas:
+        findings.append(judge_sagas(purchases, evidence.sagas))
     if trouble:
         findings.append(judge_retries(purchases, evidence.retries, settled))
     if attached:

@@ -114,7 +114,7 @@ ATTACHED = 0.05
 
 
 def judged(evidence: Evidence) -> Verdict:
-    return judge(BOUGHT, evidence, attached=ATTACHED, trouble=True)
+    return judge(BOUGHT, evidence, attached=ATTACHED, trouble=True, sagas=True)
 
 
 def references() -> list[Reference]:
