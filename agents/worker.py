@@ -12,6 +12,7 @@ from agents.choreographies import payment_first, stock_first
 from agents.gateway.client import HttpGateway
 from agents.gateway.retries import Retries
 from agents.order_saga import orchestrated
+from agents.order_views import PAYMENT_FIRST, STOCK_FIRST, orders_as_sagas
 from agents.settings import OrderSettings, Way
 from schemas import latest
 from streams.application import Application
@@ -30,6 +31,7 @@ CHOREOGRAPHIES = {
     way: choreography(*chosen.routes.values(), *orchestrated)
     for way, chosen in ((Way.STOCK_FIRST, stock_first), (Way.PAYMENT_FIRST, payment_first))
 }
+COURSES = {Way.STOCK_FIRST: STOCK_FIRST, Way.PAYMENT_FIRST: PAYMENT_FIRST}
 
 
 def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp:
@@ -44,6 +46,7 @@ def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp
             resources={**own, "clock": SystemClock()},
             delivery=settings.delivery(),
             claims=resources[CLAIMS],
+            choreographed=[orders_as_sagas(COURSES[settings.choreography])],
         )
 
     retries = Retries(total=settings.gateway_patience, most=settings.gateway_attempts)

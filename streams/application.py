@@ -5,7 +5,7 @@ Made once at start from the choreography; everything that the hot path can have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from streams.message import Message
 from streams.outcome import Outcome
 from streams.ports import TP
 from streams.retry import MAX_TIERS, RetryPolicy
+from streams.saga.views import ChoreographedSaga
 
 #: Tables of the lane itself.
 _TAKEN = (*BUILT_IN, CLAIMS)
@@ -55,6 +56,7 @@ class Delivery:
         max_waiting_bytes: bytes of those.
         max_replays: replays in vain after which a dead letter is parked.
         edit_dead_letters: whether operators may give a dead letter another content and replay that.
+        saga_limit: how long a saga may take until it is shown as stalled.
     """
 
     max_batch: int = 4000
@@ -78,6 +80,7 @@ class Delivery:
     max_waiting_bytes: int = 16 << 20
     max_replays: int = 3
     edit_dead_letters: bool = False
+    saga_limit: float = 60.0
 
     @property
     def claim_retention(self) -> float:
@@ -153,6 +156,7 @@ class Application:
     """All that lanes need to know. Raises WiringError when a resource that a handler names is missing.
 
     Without `claims` no payload is checked in, and one that comes by reference cannot be had.
+    `choreographed` are sagas without an orchestrator, as operators see them.
     """
 
     def __init__(
@@ -164,10 +168,12 @@ class Application:
         resources: Mapping[str, Any] | None = None,
         delivery: Delivery | None = None,
         claims: ClaimChecks | None = None,
+        choreographed: Sequence[ChoreographedSaga] = (),
     ) -> None:
         self.layout = layout
         self.wiring = wiring
         self.claims = claims
+        self.choreographed = tuple(choreographed)
         self.delivery = delivery or Delivery()
         resources = resources or {}
         self.tables = {
@@ -176,6 +182,8 @@ class Application:
         }
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
+        if lost := [each.table.name for each in self.choreographed if each.table.name not in self.tables]:
+            raise WiringError(f"choreographed sagas are read from {lost}, which no handler has")
         #: Changelog topic -> the table it belongs to, built-in ones too.
         built_in = BUILT_IN if claims is None else _TAKEN
         self.changelogs = {layout.changelog(table): table for table in [*self.tables, *built_in]}

@@ -98,12 +98,7 @@ class Envelope:
     def deadline(self) -> float | None:
         """When it is of no use any more, epoch seconds; None: never, or it was not said readably."""
         text = self._text(EXPIRY)
-        if not text:
-            return None
-        try:
-            return datetime.fromisoformat(text).timestamp()
-        except ValueError:
-            return None
+        return epoch_seconds(text) if text else None
 
     def caused(self) -> list[tuple[str, bytes]]:
         """The headers that every message sent in answer to this one shares."""
@@ -144,6 +139,14 @@ def new_headers(
 def rfc3339(seconds: float) -> str:
     """Epoch seconds as RFC 3339 in UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def epoch_seconds(text: str) -> float | None:
+    """What `rfc3339` was given; None for what is no time."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def headers_size(headers: Headers) -> int:

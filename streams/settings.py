@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     edit_dead_letters: bool = Field(
         default=False, description="whether operators may edit a dead letter and replay that"
     )
+    saga_limit: float = Field(
+        default=60.0, gt=0, description="how long a saga may take until it is shown as stalled"
+    )
     inbox_retention_days: float = Field(default=15.0, gt=0)
     dead_letter_retention_days: float = Field(default=14.0, gt=0)
     message_retention_days: float = Field(
@@ -133,6 +136,7 @@ class Settings(BaseSettings):
             retry=retry,
             max_replays=self.max_replays,
             edit_dead_letters=self.edit_dead_letters,
+            saga_limit=self.saga_limit,
         )
 
     def _delays(self) -> tuple[float, ...]:
