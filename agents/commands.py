@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.messages import Attachment, FailedOrderEvent, OrderEvent
-from streams.saga.messages import Command, Reply, SagaTransition
+from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from tables.values import Order
 
 
@@ -25,6 +25,12 @@ class OrderSagaTransition(SagaTransition, frozen=True, kw_only=True):
     """Something that happened to an order's saga."""
 
     TOPIC = "orders.saga.transitions.v1"
+
+
+class OrderSagaRepair(Repair, frozen=True, kw_only=True):
+    """What an operator asks of an order's saga."""
+
+    TOPIC = "orders.saga.repairs"
 
 
 class OrderCommand(Command, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from agents.commands import (
     CancelShipment,
     CapturePayment,
     ConfirmOrder,
+    OrderSagaRepair,
     OrderSagaReply,
     OrderSagaTransition,
     OrderSubmitted,
@@ -46,7 +47,13 @@ OrderSaga = (
     .ends(completed=ConfirmOrder, compensated=CancelOrder)
 )
 
-order_saga = orchestrate(OrderSaga, service=orders.service, table=ORDER_SAGAS, log=OrderSagaTransition)
+order_saga = orchestrate(
+    OrderSaga,
+    service=orders.service,
+    table=ORDER_SAGAS,
+    log=OrderSagaTransition,
+    repairs=OrderSagaRepair,
+)
 
 # fmt: off
 
@@ -55,6 +62,7 @@ order_saga = orchestrate(OrderSaga, service=orders.service, table=ORDER_SAGAS, l
 orchestrated = (
     on(OrderSubmitted,     orders.open, order_saga),
     on(OrderSagaReply,     order_saga),
+    on(OrderSagaRepair,    order_saga),
 
     on(ReserveStock,       stock_steps.reserve),
     on(ReleaseStock,       stock_steps.release),

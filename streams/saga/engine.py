@@ -1,15 +1,20 @@
-"""The handler that runs a saga on the lane: it takes the message that starts one, and the replies.
+"""The handler that runs a saga on the lane: it takes the message that starts one, the replies, and what
+operators ask.
 
-    order_saga = orchestrate(OrderSaga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition)
+    order_saga = orchestrate(
+        OrderSaga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition, repairs=OrderSagaRepair
+    )
 
-    on(OrderSubmitted,  order_saga),
-    on(OrderSagaReply,  order_saga),
+    on(OrderSubmitted,   order_saga),
+    on(OrderSagaReply,   order_saga),
+    on(OrderSagaRepair,  order_saga),
 
 Its commands, deadlines and transitions are an outcome like any other, committed with the saga's row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -22,20 +27,50 @@ from streams.message import Message
 from streams.outcome import Outcome, nothing, outcome
 from streams.ports import Clock
 from streams.saga.definition import Saga
-from streams.saga.messages import Reply, SagaTransition, saga_id
+from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
+from streams.saga.repairs import settle
 from streams.saga.state import SagaRow
 from streams.saga.transition import begin, receive
 from streams.saga.turn import Transition
 from streams.table import Table
 
 
+class SagaHandler(Handler[Any, Outcome]):
+    """The handler of a saga.
+
+    Attributes:
+        saga: the saga's name.
+        repairs: the class of what operators ask of it; None: they cannot.
+    """
+
+    def __init__(
+        self,
+        versions: tuple[Saga, ...],
+        service: Service,
+        function: Callable[..., Outcome],
+        table: Table[SagaRow],
+        log: type[SagaTransition],
+        repairs: type[Repair] | None,
+    ) -> None:
+        replies = versions[0].replies
+        assert replies is not None
+        super().__init__(service.name, function, [*_sent(versions), replies, log], {"saga": table})
+        self.saga = versions[0].name
+        self.repairs = repairs
+
+
 def orchestrate(
-    *versions: Saga, service: Service, table: Table[SagaRow], log: type[SagaTransition]
-) -> Handler[Any, Outcome]:
+    *versions: Saga,
+    service: Service,
+    table: Table[SagaRow],
+    log: type[SagaTransition],
+    repairs: type[Repair] | None = None,
+) -> SagaHandler:
     """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`.
 
     New sagas begin with the highest version; one that has begun ends with its own. `log` is what its
-    transitions are told in. Raises WiringError for versions that do not go together.
+    transitions are told in, `repairs` what operators ask of it in. Raises WiringError for versions that do
+    not go together.
     """
     definitions = {each.version: each for each in versions}
     newest = _newest(versions)
@@ -44,7 +79,7 @@ def orchestrate(
     assert newest.replies is not None
 
     def run(message: Any, saga: SagaRow | None, *, clock: Clock) -> Outcome:
-        if not isinstance(message, Reply):
+        if not isinstance(message, Reply | Repair):
             if saga is not None:
                 return nothing(f"saga {saga.saga_id} was started before")
             return outcome_of(begin(newest, message, clock.now()), log)
@@ -52,13 +87,17 @@ def orchestrate(
             return nothing(f"for another saga: {message.saga_id}")
         if saga is None:
             return nothing(f"there is no saga {message.saga_id}")
-        return outcome_of(receive(_began_with(definitions, saga), saga, message, clock.now()), log)
+        definition = _began_with(definitions, saga)
+        if isinstance(message, Repair):
+            return outcome_of(settle(definition, saga, message, clock.now()), log)
+        return outcome_of(receive(definition, saga, message, clock.now()), log)
 
     run.__name__ = f"{newest.name}_saga"
     run.__doc__ = f"Conduct the saga {newest.name}."
     kinds: list[type[Message]] = [*(each.started_by for each in versions), newest.replies]
+    kinds += [] if repairs is None else [repairs]
     run.__annotations__["message"] = reduce(or_, dict.fromkeys(kinds))
-    return Handler(service.name, run, [*_sent(versions), newest.replies, log], {"saga": table})
+    return SagaHandler(versions, service, run, table, log, repairs)
 
 
 def outcome_of(transition: Transition, log: type[SagaTransition]) -> Outcome:

@@ -16,6 +16,9 @@ from streams.message import Message
 #: timed_out: nothing was heard in time. due: it is time to send it (again).
 ReplyOutcome = Literal["success", "refused", "error", "expired", "cancelled", "timed_out", "due"]
 
+#: What an operator may ask of a saga; all but `cancel` of a step that waits for one.
+RepairOperation = Literal["retry", "skip", "done", "cancel"]
+
 
 def saga_id(name: str, key: str) -> str:
     """The id of the saga of a definition for a key: an order has one of each definition."""
@@ -107,6 +110,29 @@ class SagaTransition(Message, frozen=True, kw_only=True):
     before: str
     after: str
     detail: str
+
+    @property
+    def key(self) -> str:
+        """The saga's key."""
+        return saga_key(self.saga_id)
+
+
+class Repair(Message, frozen=True, kw_only=True):
+    """What an operator asks of a saga. An application derives one for the topic of them; like all that a saga
+    hears it comes under its key, and the inbox knows it by its id, so that it is done once.
+
+    Attributes:
+        saga_id: which saga.
+        operation: what is asked for; see `streams.saga.repairs`.
+        step: of which of its steps; empty to cancel.
+        who, why: by whom and for what reason.
+    """
+
+    saga_id: str
+    operation: RepairOperation
+    step: str
+    who: str
+    why: str
 
     @property
     def key(self) -> str:

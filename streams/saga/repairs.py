@@ -1,15 +1,52 @@
-"""What an operator may do about a saga that is `failed`, and waits for it: functions of its row.
+"""What an operator may do about a saga: functions of its row.
 
-They raise RepairRefused when the saga does not wait for an operator, or not at this step. `now` is in epoch
-seconds.
+`retry`, `skip` and `mark_done` are for one that is `failed`, and waits for an operator; `cancel` is for one
+that has not passed its pivot. They raise RepairRefused when that is not so. `now` is in epoch seconds.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from streams.errors import RepairRefused
 from streams.saga.definition import Saga, Step
+from streams.saga.messages import Repair
 from streams.saga.state import SagaRow, StepState
 from streams.saga.turn import Transition, Turn
+
+#: Why a saga that an operator has cancelled does not complete: a word for programs, as a refusal's is.
+CANCELLED = "cancelled"
+#: Characters that are kept of who asks, and of why.
+MAX_SAID = 512
+
+
+def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
+    """What an operator's message makes of a saga. What is refused changes nothing, but is told."""
+    name, why = repair.step, said(repair)
+    try:
+        match repair.operation:
+            case "retry":
+                return retry(definition, row, name, why, now)
+            case "skip":
+                return skip(definition, row, name, why, now)
+            case "done":
+                return mark_done(definition, row, name, why, now)
+            case "cancel":
+                return cancel(definition, row, why, now)
+    except RepairRefused as refused:
+        turn = Turn(definition, row, now)
+        turn.note("", row.status, row.status, f"{refusal(repair.operation)}{refused}; it was asked: {why}")
+        return turn.ended()
+
+
+def said(repair: Repair) -> str:
+    """Why and by whom, as the saga's log has it."""
+    return f"{repair.why[:MAX_SAID]} ({repair.who[:MAX_SAID]})"
+
+
+def refusal(operation: str) -> str:
+    """What the log's entry of an operation that was refused begins with."""
+    return f"{operation} refused: "
 
 
 def waiting(row: SagaRow) -> list[StepState]:
@@ -20,9 +57,9 @@ def waiting(row: SagaRow) -> list[StepState]:
     return [each for each in failed if each.undoing] or failed
 
 
-def retry(definition: Saga, row: SagaRow, name: str, now: float) -> Transition:
+def retry(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> Transition:
     """Ask for the failed step, or for its compensation, once more, with as many tries as the first time."""
-    turn, step = _taken_up(definition, row, name, now, "retried")
+    turn, step = _taken_up(definition, row, name, now, f"retried: {reason}")
     turn.ask_again(step)
     return turn.ended()
 
@@ -46,6 +83,35 @@ def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float
         turn.settle(step, "completed", completed_at=now, error=reason)
     turn.advance()
     return turn.ended()
+
+
+def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transition:
+    """Turn back, as if what is in progress had been refused. Nobody knows whether it was done, so that is
+    undone first; a reply that comes later changes nothing.
+    """
+    if why_not := _why_not_cancelled(definition, row):
+        raise RepairRefused(f"{row.saga_id} {why_not}")
+    turn = Turn(definition, row, now)
+    turn.become("compensating", f"{CANCELLED}: {reason}")
+    turn.row = msgspec.structs.replace(turn.row, reason=row.reason or CANCELLED)
+    for step in definition.steps():
+        if turn.state(step).status == "in_progress":
+            turn.settle(step, "failed", uncertain=True, error=CANCELLED)
+    turn.advance()
+    return turn.ended()
+
+
+def _why_not_cancelled(definition: Saga, row: SagaRow) -> str:
+    """Why a saga cannot go back, or not any more; empty when it can."""
+    stuck = [each for each in waiting(row) if not each.undoing]
+    if row.ended:
+        return f"is {row.status}"
+    if row.status == "compensating" or (row.status == "failed" and not stuck):
+        return "goes back already"
+    for step in definition.steps():
+        if step.pivot and step.compensate is None and row.step(step.name).status in ("in_progress", "failed"):
+            return f"cannot go back: {step.name} may have been done, and nothing undoes it"
+    return "" if row.status == "started" else "is past its pivot: it only goes forward"
 
 
 def _can_do_without_reply(turn: Turn, step: Step) -> None:

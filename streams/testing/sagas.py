@@ -101,9 +101,9 @@ class SagaUnderTest:
         self.now = end
         return self
 
-    def retry(self, step: str) -> Self:
+    def retry(self, step: str, reason: str = "") -> Self:
         """An operator has a failed step made again."""
-        return self._take(repairs.retry(self._definition, self.row, step, self.now))
+        return self._take(repairs.retry(self._definition, self.row, step, reason, self.now))
 
     def skip(self, step: str, reason: str) -> Self:
         """An operator goes on without a failed step."""
@@ -112,6 +112,10 @@ class SagaUnderTest:
     def mark_done(self, step: str, reason: str) -> Self:
         """An operator has done a failed step by hand."""
         return self._take(repairs.mark_done(self._definition, self.row, step, reason, self.now))
+
+    def cancel(self, reason: str) -> Self:
+        """An operator calls it off."""
+        return self._take(repairs.cancel(self._definition, self.row, reason, self.now))
 
     # -- what is expected of it -----------------------------------------------------------------------
 

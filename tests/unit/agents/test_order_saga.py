@@ -12,6 +12,7 @@ from agents.commands import (
     CancelShipment,
     CapturePayment,
     ConfirmOrder,
+    OrderSagaRepair,
     OrderSagaReply,
     OrderSubmitted,
     RefundPayment,
@@ -103,11 +104,12 @@ def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays()
     saga.mark_done("process_payment", "by bank transfer").expect_compensation(ReleaseStock)
 
 
-def test_only_orders_and_deliveries_come_from_outside() -> None:
+def test_only_orders_deliveries_and_operators_come_from_outside() -> None:
     for way in (stock_first, payment_first):
         wiring = choreography(*way.routes.values(), *orchestrated)
         assert wiring.routes.keys() - wiring.sent.keys() == {
             OrderPlaced.TOPIC,
+            OrderSagaRepair.TOPIC,
             OrderSubmitted.TOPIC,
             StockReceived.TOPIC,
         }

@@ -2,7 +2,8 @@
 
 Random definitions run over participants whose work is in rows or outside. Messages come in any order,
 again, never, or by an owner that crashes before its commit; participants refuse, fail before and after their
-work, and answer late. The model is what was really done and undone.
+work, and answer late; operators have steps made again, and call sagas off. The model is what was really done
+and undone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from travel import JourneyReply, JourneyTransition, JourneyWanted
+from travel import JourneyRepair, JourneyReply, JourneyTransition, JourneyWanted
 
 from streams.errors import PermanentError, TransientError
 from streams.handlers import Service
@@ -29,8 +30,8 @@ from streams.message import Message, Row
 from streams.outcome import Outcome, Timer
 from streams.saga import repairs
 from streams.saga.definition import Backoff, Refusal, Saga, Step, saga, step
-from streams.saga.engine import orchestrate, outcome_of
-from streams.saga.messages import Command
+from streams.saga.engine import orchestrate
+from streams.saga.messages import Command, RepairOperation
 from streams.saga.participant import Answer, Participant, done, refused
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
@@ -231,12 +232,15 @@ class World(RuleBasedStateMachine):
         self.clock = ManualClock(1000.0)
         self.effects = Effects()
         self.definition = definition
-        self.handler = orchestrate(definition, service=SERVICE, table=SAGAS, log=JourneyTransition)
+        self.handler = orchestrate(
+            definition, service=SERVICE, table=SAGAS, log=JourneyTransition, repairs=JourneyRepair
+        )
         self.rows: dict[tuple[str, str], Row] = {}
         self.flight: list[Message] = []
         self.timers: dict[str, Timer] = {}
         self.sent: list[Message] = []
         self.faults: Counter[str] = Counter()
+        self.called_off = False
         self.flight.append(JourneyWanted(journey="j-1", cents=1))
         self._deliver(0)
 
@@ -288,14 +292,27 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.row.status == "failed")
     @rule(data=st.data())
     def is_retried(self, data: st.DataObject) -> None:
-        """An operator has a failed step made again."""
+        """An operator asks for a failed step to be made again."""
         name = data.draw(st.sampled_from([each.name for each in repairs.waiting(self.row)]))
-        self._commit(
-            self.handler,
-            outcome_of(repairs.retry(self.definition, self.row, name, self.clock.now()), JourneyTransition),
-            "",
+        self._ask("retry", name)
+
+    @precondition(lambda self: not self.row.ended)
+    @rule()
+    def is_called_off(self) -> None:
+        """An operator asks for it to be called off."""
+        self._ask("cancel", "")
+
+    def _ask(self, operation: RepairOperation, step: str) -> None:
+        asked = JourneyRepair(
+            saga_id=self.row.saga_id, operation=operation, step=step, who="ann", why="she rang"
         )
-        self.faults["retried"] += 1
+        self.flight.append(asked)
+
+    def _may_be_called_off(self) -> bool:
+        """Nothing has been done that nobody can undo, or may have been."""
+        final = [one for one in self.definition.steps() if one.pivot and one.compensate is None]
+        statuses = {self.row.step(one.name).status for one in final}
+        return self.row.status == "started" and "in_progress" not in statuses
 
     def _stuck(self, name: str) -> bool:
         state = self.row.step(name)
@@ -329,6 +346,8 @@ class World(RuleBasedStateMachine):
         standing = {each.name for each in self.definition.steps() if self.effects.standing(each.name)}
         if self.row.status == "compensated":
             assert not standing
+        if self.called_off:
+            assert self.row.status in ("compensating", "compensated", "failed")
         if self.row.status == "completed":
             assert standing == {
                 each.name
@@ -361,11 +380,21 @@ class World(RuleBasedStateMachine):
 
     def _deliver(self, number: int, how: str = "done") -> None:
         message = self.flight.pop(number)
+        may_go_back = bool(self.sent) and self._may_be_called_off()
         made = self._run(message, how)
         if made is None:
             self.flight.append(message)  # the lane tries it again
             return
         self._commit(HANDLERS.get(type(message), self.handler), made, message)
+        if isinstance(message, JourneyRepair):
+            self._check_repaired(message, may_go_back)
+
+    def _check_repaired(self, repair: JourneyRepair, may_go_back: bool) -> None:
+        refused = self.row.log[-1].detail.startswith(repairs.refusal(repair.operation))
+        self.faults[f"{repair.operation}{' refused' if refused else ''}"] += 1
+        if repair.operation == "cancel":
+            assert refused is not may_go_back
+            self.called_off |= not refused
 
     def _run(self, message: Message, how: str) -> Outcome | None:
         handler = HANDLERS.get(type(message), self.handler)

@@ -6,7 +6,7 @@ import msgspec
 
 from streams.message import Message
 from streams.saga.definition import Saga, saga
-from streams.saga.messages import Command, Reply, SagaTransition
+from streams.saga.messages import Command, Repair, Reply, SagaTransition
 
 
 class JourneyReply(Reply, frozen=True, kw_only=True):
@@ -15,6 +15,10 @@ class JourneyReply(Reply, frozen=True, kw_only=True):
 
 class JourneyTransition(SagaTransition, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "travel.saga.transitions.v1"
+
+
+class JourneyRepair(Repair, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.saga.repairs"
 
 
 class JourneyWanted(Message, frozen=True, kw_only=True):
