@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from streams.cli import claims, compiling, dlq, handler, stack
+from streams.cli import claims, compiling, dlq, handler, saga, stack
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command()(stack.status)
 app.command("compile")(compiling.compile_hot_path)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(handler.app, name="handler")
+app.add_typer(saga.app, name="saga")
 app.add_typer(claims.app, name="claims")
 
 

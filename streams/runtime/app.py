@@ -162,7 +162,7 @@ class LaneApp(faust.App):
         }
         app = self._lane_application = self._make_application(opened, self.schemas)
         self.cluster = KafkaCluster(bootstrap, options)
-        self.operators = OperationsProducer(bootstrap, app.layout.operations, options)
+        self.operators = OperationsProducer(bootstrap, options)
         announcements = Announcements(
             app, self.schemas, cluster=self.cluster, bootstrap=bootstrap, options=options
         )

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.errors import ClusterUnavailable
-from streams.ports import Outgoing
+from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, deliver_within
 
 #: How long a message may wait for its broker, in seconds; whoever asks waits as long.
@@ -20,26 +20,25 @@ _DELIVERY_TIMEOUT = 20.0
 class OperationsProducer:
     """Of one worker. A message that is sent again after an error has the same id, so lanes take it once."""
 
-    def __init__(self, bootstrap: str, topic: str, options: KafkaOptions) -> None:
+    def __init__(self, bootstrap: str, options: KafkaOptions) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic
         self._options = options
         self._producer: Any = None
         self._starting = asyncio.Lock()
 
-    async def send(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
-        """Send each to its partition; returns when the cluster has all. Raises ClusterUnavailable."""
+    async def send(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
+        """Send each where it goes; returns when the cluster has all. Raises ClusterUnavailable."""
         try:
             producer = await self._started()
             sent = [
                 await producer.send(
-                    self._topic,
+                    to.topic,
                     post.value,
                     key=post.key,
-                    partition=partition,
+                    partition=to.partition,
                     headers=list(post.headers),
                 )
-                for partition, post in posts
+                for to, post in posts
             ]
             await asyncio.gather(*sent)
         except (KafkaError, TimeoutError, OSError) as error:

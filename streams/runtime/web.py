@@ -13,7 +13,7 @@ from streams.application import Application
 from streams.assignment import Assignment
 from streams.errors import ClusterUnavailable
 from streams.lane import Lane
-from streams.ports import Outgoing
+from streams.ports import TP, Outgoing
 from streams.standby import Standby
 from streams.web.routes import application
 
@@ -71,7 +71,7 @@ class _Worker:
     def now(self) -> float:
         return time.time()
 
-    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
+    async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         if self._app.operators is None:
             raise ClusterUnavailable("the worker is starting: ask again")
         await self._app.operators.send(posts)

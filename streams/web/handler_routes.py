@@ -11,7 +11,7 @@ from aiohttp import web
 from streams.web.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers import HANDLERS_PATH, ask_handler, list_handlers
 from streams.web.letter_routes import AsJson, Session, View, check_origin
-from streams.web.owner import ASKED_BY, ask_json
+from streams.web.owner import asker
 from streams.web.view import Problem
 
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
@@ -20,17 +20,15 @@ _decode_ask = msgspec.json.Decoder(AskHandler).decode
 def handler_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
     """Every address of handlers. That which changes something takes JSON only, as the desk's do."""
 
-    def asker(request: web.Request) -> dict[str, Any]:
-        session, view = request.app[session_key], request.app[view_key]
-        ask = partial(ask_json, session, kind=HandlersAnswer, asked_by=view.url)
-        return {"asked_by": request.headers.get(ASKED_BY), "ask": ask}
+    def asking(request: web.Request) -> dict[str, Any]:
+        return asker(request, request.app[view_key], request.app[session_key], HandlersAnswer)
 
     async def handlers(request: web.Request) -> msgspec.Struct:
-        return await list_handlers(request.app[view_key], request.query, **asker(request))
+        return await list_handlers(request.app[view_key], request.query, **asking(request))
 
     async def handler(request: web.Request) -> msgspec.Struct:
         view, name = request.app[view_key], request.match_info["handler"]
-        return await list_handlers(view, request.query, handler=name, **asker(request))
+        return await list_handlers(view, request.query, handler=name, **asking(request))
 
     async def operate(request: web.Request) -> msgspec.Struct:
         check_origin(request)

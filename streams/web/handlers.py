@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import uuid_utils
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from streams.pausing import (
     encode_handler_operation,
     read_pause,
 )
-from streams.ports import Outgoing, Store
+from streams.ports import TP, Outgoing
 from streams.waiting import read_queue
 from streams.web.handler_answers import (
     RUNNING,
@@ -32,17 +32,16 @@ from streams.web.handler_answers import (
     HandlersAnswer,
     merged,
 )
+from streams.web.lane_rows import AT_ONCE, Query, check_still_here
 from streams.web.paging import after
 from streams.web.view import Problem, WorkerView, readable_store
 
-Query = Mapping[str, str]
 #: Asks a lane's owner the same question: (owner, path, query).
 AskOwner = Callable[[str, str, Query], Awaitable[HandlersAnswer]]
 
 HANDLERS_PATH = "/api/handlers"
-#: Keys of which waiting messages are counted, in each lane, and between two turns of the event loop.
+#: Keys of which waiting messages are counted, in each lane.
 MOST_COUNTED = 20_000
-AT_ONCE = 100
 
 
 async def list_handlers(
@@ -94,7 +93,7 @@ async def ask_handler(view: WorkerView, handler: str, asked: AskHandler) -> Aske
         HANDLER_OPERATION, handler, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
     )
     post = Outgoing(handler.encode(), encode_handler_operation(operation), headers)
-    await view.operate([(partition, post) for partition in range(app.layout.partitions)])
+    await view.operate([(TP(app.layout.operations, n), post) for n in range(app.layout.partitions)])
     return AskedHandler(
         operation=str(asked.operation), handler=handler, id=own_id, partitions=app.layout.partitions
     )
@@ -190,13 +189,8 @@ async def _waiting(view: WorkerView, lane: int, name: str) -> tuple[dict[str, in
             looked += 1
             if looked % AT_ONCE == 0:
                 await asyncio.sleep(0)
-                _check_still_here(view, lane, store)
+                check_still_here(view, lane, store)
     return dict(counts), True
-
-
-def _check_still_here(view: WorkerView, lane: int, store: Store) -> None:
-    if lane not in view.lanes or readable_store(view, lane) is not store:
-        raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
 
 
 def _lanes(view: WorkerView, query: Query) -> list[int]:

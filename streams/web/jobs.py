@@ -20,7 +20,8 @@ from streams.envelope import derived_id, new_headers
 from streams.errors import Unencodable
 from streams.letter_rows import topic_of
 from streams.operations import Kind, Operation, encode_operation
-from streams.ports import Outgoing
+from streams.ports import TP, Outgoing
+from streams.web.lane_rows import Query, lane_of_cursor
 from streams.web.letter_answers import (
     Ask,
     GroupAnswer,
@@ -29,7 +30,7 @@ from streams.web.letter_answers import (
     LettersAnswer,
     merged,
 )
-from streams.web.letters import FILTERS, Query, lane_of_cursor, partition_and_key
+from streams.web.letters import FILTERS, partition_and_key
 from streams.web.paging import MOST_ROWS
 from streams.web.view import Problem, WorkerView
 
@@ -178,8 +179,8 @@ class Jobs:
         await self._view.operate(posts)
 
 
-def message_of(app: Application, asked: Ask, letter: str, now: float) -> tuple[int, Outgoing]:
-    """The message that asks a letter's lane for an operation, and its partition."""
+def message_of(app: Application, asked: Ask, letter: str, now: float) -> tuple[TP, Outgoing]:
+    """The message that asks a letter's lane for an operation, and where it goes."""
     partition, key = partition_and_key(app, letter)
     operation = Operation(
         kind=asked.operation,
@@ -202,7 +203,7 @@ def message_of(app: Application, asked: Ask, letter: str, now: float) -> tuple[i
         time=now,
         message_id=own_id.decode(),
     )
-    return partition, Outgoing(key, encode_operation(operation), headers)
+    return TP(app.layout.operations, partition), Outgoing(key, encode_operation(operation), headers)
 
 
 def _encoded(app: Application, topic: str, operation: Operation, message: dict[str, Any]) -> Operation:

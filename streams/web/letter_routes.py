@@ -10,10 +10,11 @@ import msgspec
 from aiohttp import ClientSession, web
 
 from streams.web.jobs import Jobs
+from streams.web.lane_rows import Query
 from streams.web.letter_answers import Ask, GroupsAnswer, JobsAnswer, LettersAnswer, LetterShown
-from streams.web.letters import Query, group_letters, list_letters, show_letter
+from streams.web.letters import group_letters, list_letters, show_letter
 from streams.web.loopback import loopback_origin
-from streams.web.owner import ASKED_BY, ask_json
+from streams.web.owner import ask_json, asker
 from streams.web.view import Problem, WorkerView
 
 View = web.AppKey[WorkerView]
@@ -31,20 +32,18 @@ def letter_routes(view_key: View, session_key: Session, as_json: AsJson) -> list
     open in a browser here cannot send.
     """
 
-    def asker(request: web.Request, kind: type[Any]) -> dict[str, Any]:
-        session, view = request.app[session_key], request.app[view_key]
-        ask = partial(ask_json, session, kind=kind, asked_by=view.url)
-        return {"asked_by": request.headers.get(ASKED_BY), "ask": ask}
+    def asking(request: web.Request, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        return asker(request, request.app[view_key], request.app[session_key], kind)
 
     async def letters(request: web.Request) -> msgspec.Struct:
-        return await list_letters(request.app[view_key], request.query, **asker(request, LettersAnswer))
+        return await list_letters(request.app[view_key], request.query, **asking(request, LettersAnswer))
 
     async def groups(request: web.Request) -> msgspec.Struct:
-        return await group_letters(request.app[view_key], request.query, **asker(request, GroupsAnswer))
+        return await group_letters(request.app[view_key], request.query, **asking(request, GroupsAnswer))
 
     async def letter(request: web.Request) -> msgspec.Struct:
         ident = request.match_info["letter"]
-        return await show_letter(request.app[view_key], ident, **asker(request, LetterShown))
+        return await show_letter(request.app[view_key], ident, **asking(request, LetterShown))
 
     async def operate(request: web.Request) -> msgspec.Struct:
         return await request.app[_JOBS].ask(await _asked(request))

@@ -1,13 +1,7 @@
-"""Dead letters of all lanes, straight from the stores, a bounded part at a time: there may be a million.
-
-A cursor says in which lane and where in it the next part begins. Who owns that lane answers; every worker
-knows who that is, so any of them can be asked.
-"""
+"""Dead letters of all lanes, a bounded part at a time."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from streams.application import Application
@@ -17,7 +11,7 @@ from streams.codecs import describe
 from streams.envelope import FINGERPRINT, rfc3339
 from streams.errors import PermanentError, UnknownSchema
 from streams.letter_rows import Letter, Summary, decode_letter, decode_summary, letter_id, parse_id
-from streams.ports import Store
+from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
 from streams.web.letter_answers import (
     GroupAnswer,
     GroupsAnswer,
@@ -27,17 +21,12 @@ from streams.web.letter_answers import (
     event_answer,
     letter_answer,
 )
-from streams.web.paging import after, decode_cursor, decode_limit, encode_cursor
+from streams.web.paging import decode_limit
 from streams.web.shown import text_of
 from streams.web.view import Problem, WorkerView, readable_store
 
-Query = Mapping[str, str]
-#: Asks a lane's owner the same question: (owner, path, query).
-AskOwner = Callable[[str, str, Query], Awaitable[Any]]
-
-#: Rows looked at for one answer at most, and between two turns of the event loop, which lanes share.
+#: Rows looked at for one answer at most.
 MOST_LOOKED_AT = 5_000
-AT_ONCE = 100
 #: Of bytes that will not decode, so many are shown.
 MOST_HEX = 65_536
 _EXACT = ("handler", "service", "error_type", "place", "message_type", "topic", "state")
@@ -68,16 +57,9 @@ def filter_of(query: Query, now: float) -> Filter:
     """The filter that a query names: older and newer are ages in seconds. Raises Problem 400."""
     exact = tuple((name, query[name]) for name in _EXACT if name in query)
     key = query["key"].encode("utf-8", "surrogateescape") if "key" in query else None
-    until = (now - _seconds(query, "older")) * 1000 if "older" in query else float("inf")
-    since = (now - _seconds(query, "newer")) * 1000 if "newer" in query else float("-inf")
+    until = (now - age_of(query, "older")) * 1000 if "older" in query else float("inf")
+    since = (now - age_of(query, "newer")) * 1000 if "newer" in query else float("-inf")
     return Filter(exact, key, query.get("text", "").lower(), since, until)
-
-
-def _seconds(query: Query, name: str) -> float:
-    try:
-        return float(query[name])
-    except ValueError:
-        raise Problem(400, f"bad_{name}", f"{name} is {query[name]!r}: give an age in seconds") from None
 
 
 # -- questions --------------------------------------------------------------------------------------------
@@ -88,13 +70,13 @@ async def list_letters(
 ) -> LettersAnswer:
     """A page of letters, in order of lane, partition and key; each key's in order of their source."""
     limit, meant = decode_limit(query.get("limit", "")), filter_of(query, view.now())
-    lane, begin = _cursor(view.application, query)
+    lane, begin = place_of(view.application, query)
     if lane not in view.lanes:
-        found: LettersAnswer = await _elsewhere(view, lane, "/api/dead-letters", query, asked_by, ask)
+        found: LettersAnswer = await elsewhere(view, lane, "/api/dead-letters", query, asked_by, ask)
         return found
     letters: list[LetterAnswer] = []
     looked, at = 0, b""
-    async for local, data in _rows(view, lane, begin):
+    async for local, data in rows_of(view, DEAD_LETTERS, lane, begin):
         if looked == MOST_LOOKED_AT or len(letters) == limit:
             at = local
             break
@@ -102,7 +84,7 @@ async def list_letters(
         letter = decode_summary(data)
         if meant.matches(letter):
             letters.append(letter_answer(letter_id(local), letter))
-    return LettersAnswer(letters=letters, looked=looked, next=_next(view.application, lane, at))
+    return LettersAnswer(letters=letters, looked=looked, next=cursor_of(view.application, lane, at))
 
 
 async def group_letters(
@@ -110,13 +92,13 @@ async def group_letters(
 ) -> GroupsAnswer:
     """Groups of a part of the letters."""
     meant = filter_of(query, view.now())
-    lane, begin = _cursor(view.application, query)
+    lane, begin = place_of(view.application, query)
     if lane not in view.lanes:
-        found: GroupsAnswer = await _elsewhere(view, lane, "/api/dead-letters/groups", query, asked_by, ask)
+        found: GroupsAnswer = await elsewhere(view, lane, "/api/dead-letters/groups", query, asked_by, ask)
         return found
     groups: dict[tuple[str, str, str, str], list[Any]] = {}
     looked, at = 0, b""
-    async for local, data in _rows(view, lane, begin):
+    async for local, data in rows_of(view, DEAD_LETTERS, lane, begin):
         if looked == MOST_LOOKED_AT:
             at = local
             break
@@ -129,7 +111,7 @@ async def group_letters(
             group[1] = min(group[1], letter.failed_at_ms)
             group[2] = max(group[2], letter.failed_at_ms)
     answers = [_group(alike, *group) for alike, group in groups.items()]
-    return GroupsAnswer(groups=answers, looked=looked, next=_next(view.application, lane, at))
+    return GroupsAnswer(groups=answers, looked=looked, next=cursor_of(view.application, lane, at))
 
 
 async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
@@ -138,7 +120,7 @@ async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask
     partition, key = partition_and_key(app, ident)
     lane = app.layout.lane_of(partition)
     if lane not in view.lanes:
-        found: LetterShown = await _elsewhere(view, lane, f"/api/dead-letters/{ident}", {}, asked_by, ask)
+        found: LetterShown = await elsewhere(view, lane, f"/api/dead-letters/{ident}", {}, asked_by, ask)
         return found
     data = readable_store(view, lane).get(DEAD_LETTERS, store_key(partition, key))
     if data is None:
@@ -160,62 +142,6 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 
 
 # -- how --------------------------------------------------------------------------------------------------
-
-
-async def _rows(view: WorkerView, lane: int, begin: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
-    """A lane's rows from a local key on. Others have their turn meanwhile, so the lane may go."""
-    store = readable_store(view, lane)
-    looked = 0
-    for partition in view.application.layout.partitions_of(lane):
-        first = store_key(partition, b"")
-        stop = after(first)
-        if stop is not None and stop <= begin:
-            continue
-        for row in store.scan(DEAD_LETTERS, start=max(first, begin), stop=stop):
-            yield row
-            looked += 1
-            if looked % AT_ONCE == 0:
-                await asyncio.sleep(0)
-                _check_still_here(view, lane, store)
-
-
-def _check_still_here(view: WorkerView, lane: int, store: Store) -> None:
-    if lane not in view.lanes or readable_store(view, lane) is not store:
-        raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
-
-
-def _cursor(app: Application, query: Query) -> tuple[int, bytes]:
-    """The lane and the local key that a part begins at."""
-    place = decode_cursor(query.get("cursor", ""))
-    lane = int.from_bytes(place[:2], "big")
-    if lane >= app.layout.lanes:
-        raise Problem(400, "bad_cursor", f"there is no lane {lane}")
-    return lane, place[2:]
-
-
-def _next(app: Application, lane: int, at: bytes) -> str:
-    """The cursor of what follows; empty after the last lane."""
-    if not at:
-        lane += 1
-    return encode_cursor(lane.to_bytes(2, "big") + at) if lane < app.layout.lanes else ""
-
-
-def lane_of_cursor(cursor: str) -> int:
-    """The lane that a cursor is in."""
-    return int.from_bytes(decode_cursor(cursor)[:2], "big")
-
-
-async def _elsewhere(
-    view: WorkerView, lane: int, path: str, query: Query, asked_by: str | None, ask: AskOwner
-) -> Any:
-    owner = view.assignment.owners.get(lane)
-    if owner is None or owner == view.url:
-        raise Problem(503, "lane_not_open", f"lane {lane} is not open on any worker that this one knows of")
-    if asked_by is not None:
-        raise Problem(
-            503, "owner_moving", f"{asked_by} takes {view.url} for the owner of lane {lane}: try again"
-        )
-    return await ask(owner, path, query)
 
 
 def _group(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from streams.web.answers import FoundAnswer
 from streams.web.loopback import loopback_origin
-from streams.web.view import Problem
+from streams.web.view import Problem, WorkerView
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -66,6 +67,14 @@ async def ask_json(
         detail = f"{owner} owns the key and cannot be asked: {error or type(error).__name__}"
         raise Problem(502, "owner_unreachable", detail) from error
     return _read(owner, response.status, body, kind)
+
+
+def asker(
+    request: web.Request, view: WorkerView, session: ClientSession, kind: type[msgspec.Struct]
+) -> dict[str, Any]:
+    """Which worker asks, if one does, and how to ask the owner of something for an answer of a class."""
+    ask = partial(ask_json, session, kind=kind, asked_by=view.url)
+    return {"asked_by": request.headers.get(ASKED_BY), "ask": ask}
 
 
 def _read(owner: str, status: int, body: bytes, kind: type[A]) -> A:

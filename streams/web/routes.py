@@ -19,6 +19,7 @@ from streams.web.lookup import browse, look_up, tables
 from streams.web.loopback import names_loopback
 from streams.web.overview import overview, readiness
 from streams.web.owner import ASKED_BY, Refusal, ask_owner
+from streams.web.saga_routes import list_answer, saga_routes, shown_answer
 from streams.web.view import Problem, WorkerView
 
 log = structlog.get_logger(__name__)
@@ -87,12 +88,14 @@ PAGES = (
     Page("/tables", _tables, "tables.html", "/api/tables"),
     Page("/tables/{table}", _table, "table.html", "/api/tables/{table}"),
     Page("/tables/{table}/rows", _rows, "rows.html", "/api/tables/{table}/rows"),
+    Page("/sagas", list_answer(_VIEW, _SESSION), "sagas.html", "/api/sagas"),
+    Page("/sagas/{saga}", shown_answer(_VIEW, _SESSION), "saga.html", "/api/sagas/{saga}"),
 )
 
 
 def routes() -> list[web.RouteDef]:
-    """Every address that is served. All are only read, except for operations on dead letters and
-    handlers.
+    """Every address that is served. All are only read, except for operations on dead letters,
+    handlers and sagas.
     """
     defined = [web.get("/health/live", _live), web.get("/health/ready", _ready)]
     for page in PAGES:
@@ -102,6 +105,7 @@ def routes() -> list[web.RouteDef]:
         *defined,
         *letter_routes(_VIEW, _SESSION, _as_json),
         *handler_routes(_VIEW, _SESSION, _as_json),
+        *saga_routes(_VIEW, _SESSION, _as_json),
     ]
 
 

@@ -10,7 +10,7 @@ from streams.arrival import Counters
 from streams.assignment import Assignment
 from streams.gate import Gate
 from streams.lane import LaneState
-from streams.ports import Outgoing, Store
+from streams.ports import TP, Outgoing, Store
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -120,8 +120,8 @@ class WorkerView(Protocol):
     def now(self) -> float:
         """Seconds since the epoch."""
 
-    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
-        """Send operators' messages, each to its partition; returns when Kafka has them.
+    async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
+        """Send operators' messages, each to its topic and partition; returns when Kafka has them.
         Raises ClusterUnavailable.
         """
 

@@ -22,7 +22,7 @@ from streams.assignment import Assignment
 from streams.cli.main import app
 from streams.errors import PermanentError
 from streams.letter_rows import State
-from streams.ports import Outgoing
+from streams.ports import TP, Outgoing
 from streams.web.routes import application
 
 NOTHING, REFUSED = 3, 1
@@ -47,9 +47,8 @@ class Pages:
     def stuck(self) -> list[Any]:
         return []
 
-    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
-        topic = self.application.layout.operations
-        made = [Post(topic, to, post.key, post.value, list(post.headers)) for to, post in posts]
+    async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
+        made = [Post(*to, post.key, post.value, list(post.headers)) for to, post in posts]
         await self._world.post(*made)
 
 

@@ -114,7 +114,7 @@ async def test_a_wish_goes_to_every_partition_under_one_id(two):
     first, _, one = two
     status, answer = await one.ask(f"{HANDLERS}/{NOTE}/operations", ASK)
     assert (status, answer["partitions"], answer["operation"]) == (200, 8, "pause")
-    assert [partition for partition, _ in first.asked] == list(range(8))
+    assert [to.partition for to, _ in first.asked] == list(range(8))
     for _, post in first.asked:
         headers = dict(post.headers)
         assert headers["ce_id"] == answer["id"].encode()

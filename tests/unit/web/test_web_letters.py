@@ -161,7 +161,7 @@ async def test_letters_that_are_named_are_asked_for_at_once_each_in_its_partitio
     first, _, one, ids = two
     status, job = await one.ask(f"{LETTERS}/operations", {**REPLAY, "letters": [ids["k1"], ids["k2"]]})
     assert (status, job["state"], job["asked"]) == (200, "done", 2)
-    assert [partition for partition, _ in first.asked] == [first.partition("k1"), first.partition("k2")]
+    assert [to.partition for to, _ in first.asked] == [first.partition("k1"), first.partition("k2")]
     asked = asked_of(first)
     assert [operation.letter for operation in asked] == [ids["k1"], ids["k2"]]
     assert {(operation.kind, operation.who, operation.why) for operation in asked} == {

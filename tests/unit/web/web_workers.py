@@ -22,7 +22,7 @@ from streams.layout import Layout
 from streams.letter_rows import encode_letter, key_of, letter_id, local_key, new_letter
 from streams.message import Message, Row
 from streams.outcome import nothing
-from streams.ports import Outgoing, Store, Write
+from streams.ports import TP, Outgoing, Store, Write
 from streams.table import Table, row_key
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
@@ -94,7 +94,7 @@ class FakeWorker:
     assignment: Assignment = field(default_factory=Assignment)
     standbys: dict[int, FakeStandby] = field(default_factory=dict)
     stuck_lanes: list[int] = field(default_factory=list)
-    asked: list[tuple[int, Outgoing]] = field(default_factory=list)
+    asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
 
     @classmethod
     def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:
@@ -113,7 +113,7 @@ class FakeWorker:
     def stuck(self) -> list[FakeLane]:
         return [self.lanes[number] for number in self.stuck_lanes]
 
-    async def operate(self, posts: Sequence[tuple[int, Outgoing]]) -> None:
+    async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         self.asked.extend(posts)
 
     def put_letter(self, key: str, i: int = 0, *, why: str = "no", **changes: Any) -> str:

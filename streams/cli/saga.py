@@ -1,0 +1,221 @@
+"""`steadfaust saga`: look at sagas, and settle those that wait for an operator.
+
+Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 it was asked and is not settled yet.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
+from streams.saga.repairs import refusal
+
+app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel.", no_args_is_help=True)
+
+SAGAS = "/api/sagas"
+REFUSED = 1
+NOTHING = 3
+UNFINISHED = 4
+#: Between looks at whether an operation is settled, in seconds.
+PAUSE = 0.2
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+Ident = Annotated[str, typer.Argument(metavar="SAGA", help="Its id, as `list` shows it: NAME:KEY.")]
+StepName = Annotated[
+    str, typer.Argument(metavar="[STEP]", help="Which step; the only one that waits, unless given.")
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is settled.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+
+
+@app.command("list")
+def list_(
+    worker: At = "",
+    status: Annotated[str, typer.Option(help="Only those with this status, such as failed.")] = "",
+    older_than: Annotated[
+        str, typer.Option(help="Only those that began so long ago: 90s, 10m, 2h, 1d.")
+    ] = "",
+    *,
+    stalled: Annotated[bool, typer.Option("--stalled", help="Only those that take too long.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List sagas, those of choreographies too."""
+    query = {"status": status, "older": _seconds(older_than), "stalled": "1" if stalled else ""}
+    query = {name: value for name, value in query.items() if value}
+    printed = 0
+    left_out: dict[str, str] = {}
+    for page in find_worker(worker).pages(SAGAS, {**query, "limit": str(min(limit, 500))}):
+        left_out |= page["left_out"]
+        for saga in page["sagas"][: limit - printed]:
+            printed += 1
+            typer.echo(json_line(saga) if as_json else _line(saga))
+        if printed >= limit:
+            break
+    for lane, why in left_out.items():
+        typer.echo(f"lane {lane} has not answered: {why}", err=True)
+    raise typer.Exit(0 if printed else NOTHING)
+
+
+@app.command()
+def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
+    """Show a saga's timeline: how each step stands, then what has happened."""
+    shown = _ask(find_worker(worker), saga)
+    if as_json:
+        typer.echo(json_line(shown))
+        return
+    typer.echo(_line(shown["saga"]))
+    typer.echo(f"began {shown['saga']['created_at']}, last change {shown['saga']['changed_at']}")
+    for step in shown["steps"]:
+        typer.echo(_step_line(step))
+    for entry in shown["log"]:
+        typer.echo(_entry_line(entry))
+    if shown["entries"] > len(shown["log"]):
+        typer.echo(
+            f"the last {len(shown['log'])} of {shown['entries']} entries: the topic of transitions has all"
+        )
+
+
+@app.command()
+def retry(
+    saga: Ident,
+    why: Why,
+    step: StepName = "",
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 30.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Ask once more for a step that waits for an operator, or for its compensation."""
+    _operate("retry", saga, step, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+@app.command()
+def skip(
+    saga: Ident,
+    why: Why,
+    step: StepName = "",
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 30.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Go on without a step that waits for an operator, or without undoing it."""
+    _operate("skip", saga, step, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+@app.command()
+def done(
+    saga: Ident,
+    why: Why,
+    step: StepName = "",
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 30.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Go on as if a step that waits for an operator had been done, or undone: you have done it by hand."""
+    _operate("done", saga, step, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+@app.command()
+def cancel(
+    saga: Ident,
+    why: Why,
+    who: Who = "",
+    worker: At = "",
+    timeout: Timeout = 30.0,
+    *,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Call a saga off that is not past its pivot: what was done, or may have been, is undone."""
+    _operate("cancel", saga, "", why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+
+
+def _operate(
+    operation: str, saga: str, step: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool
+) -> None:
+    asked_of = find_worker(worker)
+    body = {"operation": operation, "step": step, "who": by_whom(who), "why": why}
+    asked = asked_of.post(f"{SAGAS}/{quote(saga, safe='')}/operations", body)
+    entry, shown = _wait(asked_of, asked, timeout) if timeout else (None, None)
+    if as_json:
+        typer.echo(json_line({**asked, "settled": entry, "saga": shown["saga"] if shown else saga}))
+    elif shown is not None and entry is not None:
+        typer.echo(_entry_line(entry))
+        typer.echo(_line(shown["saga"]))
+    else:
+        typer.echo(f"{operation} of {saga} is asked: `steadfaust saga show {saga}` tells what came of it")
+    if entry is not None and entry["detail"].startswith(refusal(operation)):
+        raise typer.Exit(REFUSED)
+    raise typer.Exit(0 if entry is not None or not timeout else UNFINISHED)
+
+
+def _wait(worker: Worker, asked: dict[str, Any], timeout: float) -> tuple[Any, Any]:
+    """The entry that tells what came of an operation, and the saga then; no entry when the time is over."""
+    until = time.monotonic() + timeout
+    while True:
+        shown = _ask(worker, asked["saga"])
+        for entry in shown["log"]:
+            if entry["number"] > asked["entries"] and asked["said"] in entry["detail"]:
+                return entry, shown
+        if time.monotonic() >= until:
+            return None, shown
+        time.sleep(PAUSE)
+
+
+def _ask(worker: Worker, saga: str) -> Any:
+    return worker.get(f"{SAGAS}/{quote(saga, safe='')}")
+
+
+def _seconds(age: str) -> str:
+    """An age in seconds; empty when none is given."""
+    if not age:
+        return ""
+    found = _AGE.fullmatch(age)
+    if found is None:
+        raise typer.BadParameter(f"{age!r} is no age: give 90s, 10m, 2h or 1d")
+    return str(float(found[1]) * _UNITS[found[2]])
+
+
+# -- printing ---------------------------------------------------------------------------------------------
+
+
+def _line(saga: dict[str, Any]) -> str:
+    stalled = " stalled" if saga["stalled"] else ""
+    waits = f"  waits for an operator: {', '.join(saga['waits_for'])}" if saga["waits_for"] else ""
+    pending = f"  to come: {', '.join(saga['pending'])}" if saga["pending"] and not waits else ""
+    reason = f"  {saga['reason']}" if saga["reason"] else ""
+    stands = f"{saga['id']}  {saga['way']}  {saga['status']}{stalled}"
+    return f"{stands}  {saga['elapsed']:g} s{reason}{waits}{pending}"
+
+
+def _step_line(step: dict[str, Any]) -> str:
+    times = " .. ".join(time for time in (step["began_at"], step["ended_at"]) if time)
+    attempts = f"  {step['attempts']} commands" if step["attempts"] > 1 else ""
+    error = f"  {step['error']}" if step["error"] else ""
+    return f"step   {step['name']:<32} {step['status']:<12} {times}{attempts}{error}"
+
+
+def _entry_line(entry: dict[str, Any]) -> str:
+    change = (
+        entry["after"]
+        if entry["before"] in ("", entry["after"])
+        else f"{entry['before']} -> {entry['after']}"
+    )
+    subject = f"{entry['step']} " if entry["step"] else ""
+    detail = f": {entry['detail']}" if entry["detail"] else ""
+    return f"{entry['number']:>5}  {entry['time']}  {subject}{change}{detail}"

@@ -1,0 +1,173 @@
+"""What is said of sagas, and what is asked of them, as JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streams.envelope import rfc3339
+from streams.saga.messages import RepairOperation
+from streams.saga.state import LogEntry
+from streams.saga.views import SagaView, StepView
+
+#: The status of a saga whose row cannot be read.
+UNREADABLE = "unreadable"
+
+
+class SagaAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A saga in a list; see `SagaView`. Times are RFC 3339, empty when they are not known; `elapsed` is in
+    seconds. One that cannot be read has the status `unreadable`, and its reason says why.
+    """
+
+    id: str
+    way: str
+    version: int
+    status: str
+    stalled: bool
+    reason: str
+    created_at: str
+    changed_at: str
+    elapsed: float
+    pending: tuple[str, ...]
+    waits_for: tuple[str, ...]
+
+
+class SagasAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of sagas. It may be short, even empty, and still have a next one; `looked` is at how many.
+
+    Attributes:
+        left_out: lanes that have not answered, with why: their sagas are missing here.
+    """
+
+    sagas: list[SagaAnswer]
+    looked: int
+    left_out: dict[int, str]
+    next: str
+
+
+class StepAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A step; see `StepView`."""
+
+    name: str
+    action: str
+    status: str
+    began_at: str
+    ended_at: str
+    attempts: int
+    error: str
+
+
+class EntryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a saga; see `SagaTransition`."""
+
+    number: int
+    time: str
+    step: str
+    before: str
+    after: str
+    detail: str
+
+
+class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A saga with its timeline. The log has its last entries; `entries` is how many it had ever.
+
+    Attributes:
+        partition, lane, owner: where it is.
+        operations: whether something can be asked of it.
+    """
+
+    saga: SagaAnswer
+    steps: list[StepAnswer]
+    log: list[EntryAnswer]
+    entries: int
+    partition: int
+    lane: int
+    owner: str
+    operations: bool
+
+
+class AskSaga(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator asks of a saga: what to do, by whom and for what reason; both are needed. `step` may
+    be left out where only one waits. What was asked under the same `id` before is not done again.
+    """
+
+    operation: RepairOperation
+    who: str
+    why: str
+    step: str = ""
+    id: str = ""
+
+
+class AskedSaga(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, under which id. The saga's lane settles it, a moment later: an entry of its log after
+    number `entries`, with `said` in its detail, tells what came of it.
+    """
+
+    operation: str
+    saga: str
+    step: str
+    id: str
+    said: str
+    entries: int
+
+
+def saga_answer(saga: SagaView, now: float, limit: float) -> SagaAnswer:
+    """A saga as it stands in a list; `limit` is how long one may take, in seconds."""
+    return SagaAnswer(
+        id=saga.saga_id,
+        way=saga.way,
+        version=saga.version,
+        status=saga.status,
+        stalled=saga.stalled(now, limit),
+        reason=saga.reason,
+        created_at=_time(saga.created_at),
+        changed_at=_time(saga.changed_at),
+        elapsed=round(saga.elapsed(now), 3),
+        pending=saga.pending,
+        waits_for=saga.waits_for,
+    )
+
+
+def unreadable(saga_id: str, why: str) -> SagaAnswer:
+    """A saga whose row cannot be read."""
+    return SagaAnswer(
+        id=saga_id,
+        way="",
+        version=0,
+        status=UNREADABLE,
+        stalled=False,
+        reason=why,
+        created_at="",
+        changed_at="",
+        elapsed=0.0,
+        pending=(),
+        waits_for=(),
+    )
+
+
+def step_answer(step: StepView) -> StepAnswer:
+    """A step of a timeline."""
+    return StepAnswer(
+        name=step.name,
+        action=step.action,
+        status=step.status,
+        began_at=_time(step.began_at),
+        ended_at=_time(step.ended_at),
+        attempts=step.attempts,
+        error=step.error,
+    )
+
+
+def entry_answer(entry: LogEntry) -> EntryAnswer:
+    """An entry of a log."""
+    return EntryAnswer(
+        number=entry.number,
+        time=_time(entry.time),
+        step=entry.step,
+        before=entry.before,
+        after=entry.after,
+        detail=entry.detail,
+    )
+
+
+def _time(seconds: float) -> str:
+    return rfc3339(seconds) if seconds else ""
