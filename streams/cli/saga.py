@@ -1,6 +1,7 @@
 """`steadfaust saga`: look at sagas, and settle those that wait for an operator.
 
-Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 it was asked and is not settled yet.
+Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 it was asked and is not settled yet, or not
+all lanes have answered.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def list_(
             break
     for lane, why in left_out.items():
         typer.echo(f"lane {lane} has not answered: {why}", err=True)
-    raise typer.Exit(0 if printed else NOTHING)
+    raise typer.Exit(UNFINISHED if left_out else 0 if printed else NOTHING)
 
 
 @app.command()

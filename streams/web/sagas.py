@@ -90,7 +90,7 @@ def wanted_of(query: Query, now: float) -> Wanted:
     if status and status not in STATUSES:
         raise Problem(400, "bad_status", f"status is {status!r}: use {', '.join(STATUSES)}")
     until = now - age_of(query, "older") if query.get("older") else float("inf")
-    return Wanted(status, bool(query.get("stalled")), until)
+    return Wanted(status, query.get("stalled", "") not in ("", "0", "false"), until)
 
 
 # -- questions --------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ async def listed(browser: Browser, **query: str) -> list[Any]:
         status, page = await browser.json(SAGAS, params={**query, "cursor": cursor} if cursor else query)
         assert status == 200, page
         assert page["left_out"] == {}
+        assert page["looked"] <= 2 * sagas_module.MOST_LOOKED_AT
         found += page["sagas"]
         cursor = page["next"]
         if not cursor:
@@ -173,6 +174,7 @@ async def test_sagas_are_chosen_by_status_by_age_and_by_whether_they_take_too_lo
     assert await ids(status="started") == {"new", "old", "slow"}
     assert await ids(status="completed") == {"done", "gone"}
     assert await ids(stalled="1") == {"old", "slow"}
+    assert len(await ids(stalled="0")) == 6
     assert await ids(older="35") == {"old", "done", "gone"}
     assert await ids(older="35", stalled="1", status="started") == {"old"}
     (failed,) = await listed(one, status="failed")
