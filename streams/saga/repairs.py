@@ -16,13 +16,13 @@ from streams.saga.turn import Transition, Turn
 
 #: Why a saga that an operator has cancelled does not complete: a word for programs, as a refusal's is.
 CANCELLED = "cancelled"
-#: Characters that are kept of who asks, and of why.
+#: Characters that are kept of what is said: who asks, why, and of which step.
 MAX_SAID = 512
 
 
 def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
     """What an operator's message makes of a saga. What is refused changes nothing, but is told."""
-    name, why = repair.step, said(repair)
+    name, why = repair.step[:MAX_SAID], said(repair)
     try:
         match repair.operation:
             case "retry":

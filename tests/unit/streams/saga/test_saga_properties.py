@@ -296,11 +296,12 @@ class World(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([each.name for each in repairs.waiting(self.row)]))
         self._ask("retry", name)
 
-    @precondition(lambda self: not self.row.ended)
+    @precondition(lambda self: not self.row.ended and not self.faults["to call off"])
     @rule()
     def is_called_off(self) -> None:
-        """An operator asks for it to be called off."""
+        """An operator asks, once, for it to be called off."""
         self._ask("cancel", "")
+        self.faults["to call off"] += 1
 
     def _ask(self, operation: RepairOperation, step: str) -> None:
         asked = JourneyRepair(
