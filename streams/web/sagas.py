@@ -5,7 +5,7 @@ A lane's sagas lie in several tables, one after the other; a place in it begins 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id
 from streams.saga.repairs import said
 from streams.saga.state import SagaStatus
-from streams.saga.views import ChoreographedSaga, SagaView, orchestrated
+from streams.saga.views import SagaView, orchestrated
 from streams.table import row_key, split_row_key
 from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
 from streams.web.paging import decode_limit
@@ -48,15 +48,17 @@ STATUSES = (*get_args(SagaStatus), UNREADABLE)
 
 
 class Kind(NamedTuple):
-    """The sagas of one table: their name, and who conducts them."""
+    """The sagas of one table.
+
+    Attributes:
+        view: makes the view of (id, row); None for a row that is none of them.
+        repairs: what operators' messages to them are; None: nobody takes any.
+    """
 
     name: str
     table: str
-    source: SagaHandler | ChoreographedSaga
-
-    def view(self, ident: str, row: Any) -> SagaView | None:
-        """A row as a saga; None when it is none of this kind."""
-        return orchestrated(row) if isinstance(self.source, SagaHandler) else self.source.view(ident, row)
+    view: Callable[[str, Any], SagaView | None]
+    repairs: type[Repair] | None = None
 
 
 class Wanted(NamedTuple):
@@ -77,11 +79,15 @@ class Wanted(NamedTuple):
 
 def kinds(app: Application) -> list[Kind]:
     """All sagas of an application, the orchestrated ones first."""
-    found = [each for each in app.wiring.handlers() if isinstance(each, SagaHandler)]
-    return [
-        *(Kind(each.saga, each.rows["saga"].table.name, each) for each in found),
-        *(Kind(each.name, each.table.name, each) for each in app.choreographed),
-    ]
+    found = []
+    for each in app.wiring.handlers():
+        if isinstance(each, SagaHandler):
+            heard = each.repairs is not None and each.repairs.TOPIC in app.routes
+            repairs = each.repairs if heard else None
+            found.append(
+                Kind(each.saga, each.rows["saga"].table.name, lambda _, row: orchestrated(row), repairs)
+            )
+    return [*found, *(Kind(each.name, each.table.name, each.view) for each in app.choreographed)]
 
 
 def wanted_of(query: Query, now: float) -> Wanted:
@@ -147,7 +153,7 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
                 partition=partition,
                 lane=lane,
                 owner=view.url,
-                operations=isinstance(kind.source, SagaHandler) and kind.source.repairs is not None,
+                operations=kind.repairs is not None and saga is not None,
             )
     raise Problem(404, "no_saga", f"there is no saga {ident}: asked {view.url}, the owner of lane {lane}")
 
@@ -169,10 +175,11 @@ async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwne
         raise Problem(400, "no_reason", "who asks, and why? both are kept in the saga's log")
     if len(asked.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
-    repairs = _repairs(app, ident)
+    repairs = next((kind.repairs for kind in kinds_of(app, ident) if kind.repairs is not None), None)
     shown = await show_saga(view, ident, asked_by=None, ask=ask)
     if repairs is None or not shown.operations:
-        raise Problem(409, "nobody_conducts", f"{ident} is {shown.saga.way}: nobody takes operations on it")
+        how = shown.saga.way or shown.saga.status
+        raise Problem(409, "nobody_conducts", f"{ident} is {how}: nobody takes operations on it")
     repair = repairs(
         saga_id=ident, operation=asked.operation, step=_step(asked, shown), who=asked.who, why=asked.why
     )
@@ -193,12 +200,6 @@ async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwne
 
 
 # -- how --------------------------------------------------------------------------------------------------
-
-
-def _repairs(app: Application, ident: str) -> type[Repair] | None:
-    sources = [kind.source for kind in kinds_of(app, ident)]
-    found = [each.repairs for each in sources if isinstance(each, SagaHandler)]
-    return found[0] if found else None
 
 
 def _step(asked: AskSaga, shown: SagaShown) -> str:

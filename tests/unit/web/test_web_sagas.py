@@ -233,6 +233,8 @@ async def test_a_row_that_cannot_be_read_is_listed_as_such(two):
     owner.put_raw(SAGA_ROWS.name, owner.partition("odd"), row_key(b"odd"), b"x" * 12)
     (found,) = await listed(one, status="unreadable")
     assert (found["id"], "SagaRow" in found["reason"]) == ("visit:odd", True)
+    status, problem = await ask(one, "odd", operation="cancel")
+    assert (status, problem["error"]) == (409, "nobody_conducts")
     status, page = await one.page("/sagas/visit:odd")
     assert (status, "unreadable" in page) == (200, True)
 
@@ -310,6 +312,14 @@ async def test_what_cannot_be_asked_is_refused_and_nothing_is_sent(two, body, er
     put((first, second), SAGA_ROWS, "k", saga_row("k"))
     status, problem = await ask(one, "k", **body)
     assert (400 <= status < 500, problem["error"]) == (True, error_word)
+    assert first.asked == []
+
+
+async def test_a_saga_whose_topic_of_repairs_nobody_reads_takes_none(two):
+    first, second, one = two
+    put((first, second), SAGA_ROWS, "k", saga_row("k"))
+    first.application.routes.pop(VisitRepair.TOPIC)
+    assert (await ask(one, "k", operation="cancel"))[1]["error"] == "nobody_conducts"
     assert first.asked == []
 
 
