@@ -99,5 +99,6 @@ def _stay(workers: Workers, say: Say) -> None:
     say("Kafka, the gateway and the workers stay up until Ctrl-C")
     if workers.alive:
         say(f"the dead letters: steadfaust dlq list --worker {workers.address(workers.alive[0])}")
+        say(f"the orders as sagas: steadfaust saga list --worker {workers.address(workers.alive[0])}")
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
