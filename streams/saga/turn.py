@@ -148,7 +148,7 @@ class Turn:
             self.settle(step, "failed", error=f"refused: {made.reason}")
         else:
             data = b"" if made is None else msgspec.json.encode(made)
-            self.settle(step, "completed", data=data, completed_at=self._now)
+            self.settle(step, "completed", data=data, completed_at=self._now, error="")
 
     def _backward(self) -> None:
         for stage in reversed(self._definition.stages):
@@ -184,8 +184,12 @@ class Turn:
         self.send(step)
 
     def ask_again(self, step: Step) -> None:
-        """Send what was last asked of a step again, with all its tries before it."""
-        self._ask(step, undoing=self.state(step).undoing)
+        """Send what was last asked of a step again, with all its tries before it; a local one is made."""
+        if step.local is None:
+            self._ask(step, undoing=self.state(step).undoing)
+        else:
+            self._make_locally(step)
+            self.advance()
 
     def _prepare(self, step: Step) -> None:
         state = self.state(step)

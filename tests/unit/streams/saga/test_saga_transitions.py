@@ -195,6 +195,16 @@ def test_after_the_pivot_a_refusal_waits_for_an_operator() -> None:
     saga.expect_status("completed")
 
 
+def test_a_local_step_that_refused_after_the_pivot_is_made_again_when_it_is_retried() -> None:
+    says: list[Refusal | None] = [Refusal("closed"), Refusal("still_closed"), None]
+    saga = given_saga(begun().pivot("pay", Pay).local("book", lambda _: says.pop(0))).start(WANTED)
+    saga.expect_command(Pay).reply(success).expect_status("failed", book="failed")
+    saga.retry("book").expect_status("failed", book="failed")
+    assert saga.row.step("book").error == "refused: still_closed"
+    saga.retry("book").expect_status("completed", book="completed")
+    assert saga.row.step("book").error == ""
+
+
 @pytest.mark.parametrize("decide", ["skip", "mark_done"])
 def test_an_operator_may_go_on_without_a_step_or_do_it_by_hand(decide: str) -> None:
     saga = paid().reply(refused)
