@@ -131,5 +131,6 @@ def _taken_up(definition: Saga, row: SagaRow, name: str, now: float, why: str) -
     if row.step(name).undoing:
         turn.become("compensating", f"{name} {why}")
     else:
+        turn.row = msgspec.structs.replace(turn.row, reason="")  # it may complete yet, or fail for another
         turn.become("started" if step.pivot else "completing", f"{name} {why}")
     return turn, step

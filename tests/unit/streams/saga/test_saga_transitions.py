@@ -24,7 +24,7 @@ from travel import (
 
 from streams.errors import RepairRefused, Undecodable
 from streams.saga import repairs
-from streams.saga.definition import Backoff, Refusal, Saga, step
+from streams.saga.definition import NEVER, Backoff, Refusal, Saga, step
 from streams.saga.state import LOG_BOUND
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 
@@ -203,6 +203,16 @@ def test_a_local_step_that_refused_after_the_pivot_is_made_again_when_it_is_retr
     assert saga.row.step("book").error == "refused: still_closed"
     saga.retry("book").expect_status("completed", book="completed")
     assert saga.row.step("book").error == ""
+
+
+def test_what_is_told_at_the_end_is_not_why_it_had_failed_before_it_was_retried() -> None:
+    asked = given_saga(one_step().pivot("pay", Pay, retry=NEVER).ends(compensated=JourneyOff)).start(WANTED)
+    asked.expect_command(BookTrain).reply(success).expect_command(Pay).time_passes(30).expect_status("failed")
+    asked.retry("pay").expect_command(Pay).reply(refused, reason="no_money").expect_compensation(CancelTrain)
+    asked.reply(success).expect_event(JourneyOff, reason="no_money").expect_status("compensated")
+    saga = paid().reply(refused, reason="no_paper").expect_status("failed")
+    saga.retry("tickets").expect_command(SendTickets).reply(success).expect_event(JourneyBooked)
+    assert saga.row.reason == ""
 
 
 @pytest.mark.parametrize("decide", ["skip", "mark_done"])
