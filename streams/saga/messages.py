@@ -19,6 +19,9 @@ ReplyOutcome = Literal["success", "refused", "error", "expired", "cancelled", "t
 #: What an operator may ask of a saga; all but `cancel` of a step that waits for one.
 RepairOperation = Literal["retry", "skip", "done", "cancel"]
 
+#: Characters of a reason or an error that are kept or told: a row has many, and must not grow too large.
+TEXT_BOUND = 500
+
 
 def saga_id(name: str, key: str) -> str:
     """The id of the saga of a definition for a key: an order has one of each definition."""

@@ -37,7 +37,7 @@ from streams.message import Message
 from streams.outcome import Outcome, Timer, nothing, outcome
 from streams.ports import Clock
 from streams.retry import RetryPolicy
-from streams.saga.messages import Command, ReplyOutcome, saga_id
+from streams.saga.messages import TEXT_BOUND, Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
 from streams.table import RowOf, Table
 
@@ -226,7 +226,7 @@ def _told(command: Command, how: ReplyOutcome, reason: str) -> Outcome:
         step=command.step,
         command_id=command.command_id,
         outcome=how,
-        reason=reason,
+        reason=reason[:TEXT_BOUND],
     )
     return outcome(send=[reply], note=f"{how}: {reason}")
 

@@ -10,19 +10,19 @@ import msgspec
 
 from streams.errors import RepairRefused
 from streams.saga.definition import Saga, Step
-from streams.saga.messages import Repair
+from streams.saga.messages import TEXT_BOUND, Repair
 from streams.saga.state import SagaRow, StepState
 from streams.saga.turn import Transition, Turn
 
 #: Why a saga that an operator has cancelled does not complete: a word for programs, as a refusal's is.
 CANCELLED = "cancelled"
-#: Characters that are kept of what is said: who asks, why, and of which step.
-MAX_SAID = 512
+#: Characters that are kept of why and by whom, so that an entry of the log has both whole.
+MAX_WHY, MAX_WHO = 300, 100
 
 
 def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
     """What an operator's message makes of a saga. What is refused changes nothing, but is told."""
-    name, why = repair.step[:MAX_SAID], said(repair)
+    name, why = repair.step[:TEXT_BOUND], said(repair)
     try:
         match repair.operation:
             case "retry":
@@ -35,13 +35,13 @@ def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transi
                 return cancel(definition, row, why, now)
     except RepairRefused as refused:
         turn = Turn(definition, row, now)
-        turn.note("", row.status, row.status, f"{refusal(repair.operation)}{refused}; it was asked: {why}")
+        turn.note("", row.status, row.status, f"{refusal(repair.operation)}{why}: {refused}")
         return turn.ended()
 
 
 def said(repair: Repair) -> str:
     """Why and by whom, as the saga's log has it."""
-    return f"{repair.why[:MAX_SAID]} ({repair.who[:MAX_SAID]})"
+    return f"{repair.why[:MAX_WHY]} ({repair.who[:MAX_WHO]})"
 
 
 def refusal(operation: str) -> str:
@@ -68,7 +68,7 @@ def skip(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> 
     """Go on without the failed step, or without undoing it."""
     turn, step = _taken_up(definition, row, name, now, f"skipped: {reason}")
     _can_do_without_reply(turn, step)
-    turn.settle(step, "skipped", error=reason)
+    turn.settle(step, "skipped", error=reason[:TEXT_BOUND])
     turn.advance()
     return turn.ended()
 
@@ -78,9 +78,9 @@ def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float
     turn, step = _taken_up(definition, row, name, now, f"done by hand: {reason}")
     _can_do_without_reply(turn, step)
     if turn.state(step).undoing:
-        turn.settle(step, "compensated", error=reason)
+        turn.settle(step, "compensated", error=reason[:TEXT_BOUND])
     else:
-        turn.settle(step, "completed", completed_at=now, error=reason)
+        turn.settle(step, "completed", completed_at=now, error=reason[:TEXT_BOUND])
     turn.advance()
     return turn.ended()
 

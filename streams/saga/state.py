@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from streams.message import Row
+from streams.saga.messages import TEXT_BOUND
 
 #: `completing` is after the pivot: it only goes forward. `failed` waits for an operator.
 SagaStatus = Literal["started", "completing", "completed", "compensating", "compensated", "failed"]
@@ -108,8 +109,13 @@ class SagaRow(Row, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, steps=steps, current_step=changed.name)
 
     def with_entry(self, *, time: float, step: str, before: str, after: str, detail: str) -> SagaRow:
-        """With one more entry in its log, of which the oldest go."""
+        """With one more entry in its log, of which the oldest go, and of long texts the end."""
         entry = LogEntry(
-            number=self.entries + 1, time=time, step=step, before=before, after=after, detail=detail
+            number=self.entries + 1,
+            time=time,
+            step=step[:TEXT_BOUND],
+            before=before,
+            after=after,
+            detail=detail[:TEXT_BOUND],
         )
         return msgspec.structs.replace(self, entries=entry.number, log=(*self.log, entry)[-LOG_BOUND:])

@@ -10,7 +10,7 @@ from streams.errors import Undecodable
 from streams.message import Message
 from streams.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
-from streams.saga.messages import Reply, ReplyOutcome
+from streams.saga.messages import TEXT_BOUND, Reply, ReplyOutcome
 from streams.saga.state import LogEntry, SagaRow, SagaStatus, StepState
 
 #: A command that ended so may have been done all the same; one that has expired, by a try before that.
@@ -275,8 +275,8 @@ def _decoded(step: Step, data: bytes) -> msgspec.Struct | None:
 
 
 def _error(reply: Reply) -> str:
-    return f"{reply.outcome}: {reply.reason}" if reply.reason else reply.outcome
+    return f"{reply.outcome}: {reply.reason}"[:TEXT_BOUND] if reply.reason else reply.outcome
 
 
 def _reason(reply: Reply) -> str:
-    return reply.reason if reply.outcome == "refused" and reply.reason else reply.outcome
+    return reply.reason[:TEXT_BOUND] if reply.outcome == "refused" and reply.reason else reply.outcome

@@ -18,7 +18,7 @@ from travel import (
 
 from streams.errors import MessageExpired, PermanentError, TransientError, WiringError
 from streams.outcome import Outcome
-from streams.saga.messages import Command
+from streams.saga.messages import TEXT_BOUND, Command
 from streams.saga.participant import Answer, done, later, refused
 from streams.saga.participation import Participation
 from streams.testing.clock import ManualClock
@@ -189,6 +189,14 @@ def test_a_command_that_is_given_up_is_told_to_the_saga(error: Exception, told: 
     (reply,) = answer.send
     assert isinstance(reply, JourneyReply)
     assert (reply.command_id, (reply.outcome, reply.reason)) == ("c-1", told)
+
+
+def test_of_an_error_that_says_a_lot_the_saga_is_told_the_beginning() -> None:
+    assert pay.on_give_up is not None
+    (told,) = pay.on_give_up(PAY, PermanentError("no" * 50_000)).send
+    assert isinstance(told, JourneyReply)
+    assert told.reason.startswith("PermanentError: nono")
+    assert len(told.reason) == TEXT_BOUND
 
 
 async def test_what_a_failed_try_did_outside_is_undone_although_nobody_knows_of_it() -> None:

@@ -16,6 +16,7 @@ from travel import (
     Journey,
     JourneyBooked,
     JourneyOff,
+    JourneyReply,
     Pay,
     Seat,
     SendTickets,
@@ -26,6 +27,7 @@ from streams.errors import RepairRefused, Undecodable
 from streams.saga import repairs
 from streams.saga.definition import NEVER, Backoff, Refusal, Saga, step
 from streams.saga.state import LOG_BOUND
+from streams.saga.transition import receive
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 
 ONCE_MORE = Backoff(times=1, delay=5)
@@ -351,6 +353,18 @@ def test_every_change_is_told_in_order_without_a_gap_and_the_rows_log_is_bounded
     assert [entry.number for entry in saga.entries] == list(range(1, len(saga.entries) + 1))
     assert list(saga.row.log) == saga.entries[-LOG_BOUND:]
     assert saga.row.entries == len(saga.entries)
+
+
+def test_however_long_the_errors_are_the_row_stays_small() -> None:
+    saga = with_hotel().reply(refused, reason="r" * 50_000).expect_compensation(CancelHotel)
+    for tries in range(10):
+        saga.reply(error, reason="e" * 50_000).time_passes(min(5 * 2**tries, 300))
+        saga.expect_compensation(CancelHotel)
+    saga.reply(error).expect_status("failed")
+    saga.skip("hotel", "s" * 50_000).expect_compensation(CancelTrain)
+    foreign = JourneyReply(saga_id=saga.row.saga_id, step="s" * 50_000, command_id="c" * 50_000, outcome="due")
+    strange = receive(Journey, saga.row, foreign, saga.now).row
+    assert len(msgspec.json.encode(strange)) < 50_000
 
 
 def test_the_kit_says_what_was_sent_instead() -> None:
