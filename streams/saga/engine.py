@@ -68,12 +68,13 @@ def orchestrate(
 ) -> SagaHandler:
     """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`.
 
-    New sagas begin with the highest version; one that has begun ends with its own. `log` is what its
-    transitions are told in, `repairs` what operators ask of it in. Raises WiringError for versions that do
-    not go together.
+    New sagas begin with the highest version that their message starts; one that has begun ends with its own.
+    `log` is what its transitions are told in, `repairs` what operators ask of it in. Raises WiringError for
+    versions that do not go together.
     """
     definitions = {each.version: each for each in versions}
     newest = _newest(versions)
+    beginning = {each.started_by: each for each in sorted(versions, key=lambda each: each.version)}
     if len(definitions) != len(versions):
         raise WiringError(f"saga {newest.name}: two definitions have the same version")
     assert newest.replies is not None
@@ -82,7 +83,7 @@ def orchestrate(
         if not isinstance(message, Reply | Repair):
             if saga is not None:
                 return nothing(f"saga {saga.saga_id} was started before")
-            return outcome_of(begin(newest, message, clock.now()), log)
+            return outcome_of(begin(beginning[type(message)], message, clock.now()), log)
         if message.saga_id != saga_id(newest.name, message.key):
             return nothing(f"for another saga: {message.saga_id}")
         if saga is None:

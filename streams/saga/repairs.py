@@ -35,7 +35,9 @@ def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transi
                 return cancel(definition, row, why, now)
     except RepairRefused as refused:
         turn = Turn(definition, row, now)
-        turn.note("", row.status, row.status, f"{refusal(repair.operation)}{why}: {refused}")
+        asked = f"; it was asked: {why}"
+        told = f"{refusal(repair.operation)}{refused}"[: TEXT_BOUND - len(asked)] + asked
+        turn.note("", row.status, row.status, told)
         return turn.ended()
 
 

@@ -1,5 +1,7 @@
 """The saga as a handler: what the lane is told, versions, and what it is not for."""
 
+from typing import ClassVar
+
 import msgspec
 import pytest
 from travel import (
@@ -35,6 +37,11 @@ JOURNEYS = Table("journeys", SagaRow)
 CLOCK = ManualClock(1000.0)
 First = begun().pivot("pay", Pay)
 Second = saga("journey", started_by=JourneyWanted, version=2).pivot("pay", Pay).step("tickets", SendTickets)
+
+
+class JourneyDreamt(JourneyWanted, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "travel.journey.dreamt.v1"
+    dream: str
 
 
 def handler(*versions: object) -> object:
@@ -113,6 +120,13 @@ def test_a_running_saga_ends_with_the_version_it_began_with_and_new_ones_begin_w
     assert both(paid, began_new, clock=CLOCK).rows["saga"].status == "completing"
     with pytest.raises(SagaVersionUnknown, match=r"journey:j-1 began with version 2, and here are \[1\]"):
         old(paid, began_new, clock=CLOCK)
+
+
+def test_what_starts_only_an_older_version_begins_that_one() -> None:
+    newer = saga("journey", started_by=JourneyDreamt, version=2).pivot("pay", Pay)
+    both = orchestrate(newer, First, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
+    dreamt = JourneyDreamt(journey="j-1", cents=900, dream="sea")
+    assert [both(each, None, clock=CLOCK).rows["saga"].version for each in (WANTED, dreamt)] == [1, 2]
 
 
 def test_versions_that_do_not_go_together_are_refused() -> None:
