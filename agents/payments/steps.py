@@ -30,7 +30,7 @@ async def refund(command: RefundPayment, payment: Payment | None, *, gateway: Ga
     """
     order, operation = command.order, capture_operation(command.order)
     if order.total_cents == 0:
-        return done(payment=payment or Payment(status="cancelled"))
+        return done(payment=Payment(status="refunded" if payment else "cancelled"))
     charge = await gateway.void(operation=operation, cents=order.total_cents, card=order.card)
     if charge.declined:
         return done(payment=payment or Payment(status="cancelled"))

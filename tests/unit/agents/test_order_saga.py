@@ -232,6 +232,18 @@ async def test_what_was_never_charged_is_not_given_back_and_not_charged_later() 
     assert (reply_of(cancelled).outcome, cancelled.rows["payment"].status) == ("success", "cancelled")
 
 
+async def test_what_costs_nothing_is_not_left_as_paid_for_when_it_is_undone() -> None:
+    free = msgspec.structs.replace(ORDER, total_cents=0)
+    paid = await capture(free, NoGateway())
+    command = ask(RefundPayment, "process_payment", of=free, attempt=2)
+    for row, payment, status in (
+        (paid.rows["participation"], paid.rows["payment"], "refunded"),
+        (None, None, "cancelled"),
+    ):
+        undone = await payments.refund(command, row, payment, clock=CLOCK, gateway=NoGateway())
+        assert (reply_of(undone).outcome, undone.rows["payment"].status) == ("success", status)
+
+
 async def test_a_refused_payment_is_not_asked_about() -> None:
     declined = await capture(order("o-1", card=DECLINED), FakeGateway())
     undone = await refund(declined.rows["participation"], declined.rows["payment"], NoGateway())
