@@ -86,7 +86,10 @@ def settle(
     command: ConfirmOrder | CancelOrder, tracked: TrackedOrder | None, *, envelope: Envelope
 ) -> Outcome:
     """Settle an order as its saga has ended."""
-    tracked = (tracked or TrackedOrder(order=command.order)).noted(entry(command, envelope.time))
+    tracked = tracked or TrackedOrder(order=command.order)
+    if tracked.settled:
+        return nothing(f"already {tracked.status}")
+    tracked = tracked.noted(entry(command, envelope.time))
     if isinstance(command, CancelOrder):
         return outcome(
             tracked=tracked.cancelled(command.reason),

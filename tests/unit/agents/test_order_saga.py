@@ -276,3 +276,12 @@ def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
     bad: Any = orders.settle(CancelOrder(order=ORDER, reason="no"), opened, envelope=envelope)
     assert (bad.rows["tracked"].status, bad.rows["tracked"].reason) == ("cancelled", "no")
     assert bad.send == [OrderCancelled(order=ORDER, reason="no")]
+
+
+def test_an_order_is_settled_once() -> None:
+    envelope: Any = NOON
+    opened: Any = orders.open(OrderSubmitted(order=ORDER), None, envelope=envelope).rows["tracked"]
+    settled: Any = orders.settle(ConfirmOrder(order=ORDER), opened, envelope=envelope).rows["tracked"]
+    for command in (ConfirmOrder(order=ORDER), CancelOrder(order=ORDER, reason="no")):
+        again = orders.settle(command, settled, envelope=envelope)
+        assert (again.rows, again.send, again.note) == ({}, (), "already confirmed")
