@@ -8,15 +8,18 @@ compensation that does not.
 
 from __future__ import annotations
 
+from streams.errors import TooLarge
 from streams.message import Message
 from streams.saga.definition import Saga
 from streams.saga.messages import Reply, saga_id
-from streams.saga.state import SagaRow, StepState
+from streams.saga.state import KEPT_BOUND, SagaRow, StepState
 from streams.saga.turn import Transition, Turn
 
 
 def begin(definition: Saga, message: Message, now: float) -> Transition:
-    """The saga that a message starts at `now`, epoch seconds."""
+    """The saga that a message starts at `now`, epoch seconds. Raises TooLarge for one of which its row would
+    keep too much.
+    """
     steps = tuple(
         StepState(
             name=each.name,
@@ -25,6 +28,12 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
         )
         for each in definition.steps()
     )
+    start = definition.kept(message)
+    if len(start) > KEPT_BOUND:
+        raise TooLarge(
+            f"{definition.name}:{message.key} cannot begin: of {type(message).__name__} its row would keep "
+            f"{len(start)} bytes, and may keep {KEPT_BOUND}; name in `forgets` what no step needs"
+        )
     row = SagaRow(
         saga_id=saga_id(definition.name, message.key),
         version=definition.version,
@@ -32,7 +41,7 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
         current_step="",
         steps=steps,
         created_at=now,
-        start=definition.kept(message),
+        start=start,
     )
     turn = Turn(definition, row, now)
     turn.note("", "", "started", f"by {type(message).__name__}")
@@ -42,7 +51,8 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
 
 def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transition:
     """What a reply, or a timer, makes of a saga at `now`, epoch seconds. One that is not awaited is noted,
-    and changes nothing. Raises Undecodable for data that is not what the step says.
+    and changes nothing. Raises Undecodable for data that is not what the step says, TooLarge when there is too
+    much of it.
     """
     turn = Turn(definition, row, now)
     step = definition.find(reply.step)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.errors import Undecodable
+from streams.errors import TooLarge, Undecodable
 from streams.message import Message
 from streams.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
 from streams.saga.messages import TEXT_BOUND, Reply, ReplyOutcome
-from streams.saga.state import LogEntry, SagaRow, SagaStatus, StepState
+from streams.saga.state import KEPT_BOUND, LogEntry, SagaRow, SagaStatus, StepState
 
 #: A command that ended so may have been done all the same; one that has expired, by a try before that.
 _UNCERTAIN = frozenset({"error", "expired", "timed_out"})
@@ -71,6 +71,7 @@ class Turn:
         """The reply to a command, or that there is none."""
         if reply.outcome == "success":
             _decoded(step, reply.data)
+            self._check_room(step, reply.data)
             self.settle(step, "completed", data=reply.data, completed_at=self._now, error="")
         else:
             uncertain = self.state(step).uncertain or reply.outcome in _UNCERTAIN
@@ -148,6 +149,7 @@ class Turn:
             self.settle(step, "failed", error=f"refused: {made.reason}")
         else:
             data = b"" if made is None else msgspec.json.encode(made)
+            self._check_room(step, data)
             self.settle(step, "completed", data=data, completed_at=self._now, error="")
 
     def _backward(self) -> None:
@@ -241,6 +243,14 @@ class Turn:
             if data := self.state(step).data:
                 facts |= _fields(_decoded(step, data))
         return facts
+
+    def _check_room(self, step: Step, data: bytes) -> None:
+        kept = len(self.row.start) + len(data) + sum(len(each.data) for each in self.row.steps)
+        if data and kept > KEPT_BOUND:
+            raise TooLarge(
+                f"step {step.name} of {self.row.saga_id} tells {len(data)} bytes: with what started it and the "
+                f"replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
+            )
 
     def _change(self, step: Step, **changes: Any) -> None:
         self.row = self.row.with_step(msgspec.structs.replace(self.state(step), **changes))

@@ -191,3 +191,16 @@ async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_let
     outcomes = [json.loads(r.value or b"")["outcome"] for r in await fake.records(TripReply.TOPIC)]
     assert sorted(outcomes) == ["expired", "success", "success", "success", "timed_out"]
     assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
+
+
+async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld) -> None:
+    """It would be stuck with what it has done, for no deadline could be written down either."""
+    work = trips(fake.clock)
+    await fake.start(work, max_message_bytes=1_000_000, max_backlog_bytes=32 << 20)
+    largest = TripWanted(k="a", to="x" * 748_600)  # its first row just fits, with the JSON of these tests
+    await fake.post(post(fake, largest), post(fake, TripWanted(k="b", to="home")))
+    lane = await fake.open()
+    await ended(fake, lane, {"b": "completed"})
+    (letter,) = await fake.records(dead_letter_topic(TripWanted.TOPIC))
+    assert letter.key == b"a"
+    assert work.till.taken == {"trip:b:money"}

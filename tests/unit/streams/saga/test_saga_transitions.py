@@ -23,10 +23,10 @@ from travel import (
     begun,
 )
 
-from streams.errors import RepairRefused, Undecodable
+from streams.errors import RepairRefused, TooLarge, Undecodable
 from streams.saga import repairs
 from streams.saga.definition import NEVER, Backoff, Refusal, Saga, step
-from streams.saga.state import LOG_BOUND
+from streams.saga.state import KEPT_BOUND, LOG_BOUND
 from streams.saga.transition import receive
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 
@@ -355,6 +355,10 @@ def test_every_change_is_told_in_order_without_a_gap_and_the_rows_log_is_bounded
     assert saga.row.entries == len(saga.entries)
 
 
+class Note(msgspec.Struct, frozen=True):
+    text: str
+
+
 def test_however_long_the_errors_are_the_row_stays_small() -> None:
     saga = with_hotel().reply(refused, reason="r" * 50_000).expect_compensation(CancelHotel)
     for tries in range(10):
@@ -365,6 +369,21 @@ def test_however_long_the_errors_are_the_row_stays_small() -> None:
     foreign = JourneyReply(saga_id=saga.row.saga_id, step="s" * 50_000, command_id="c" * 50_000, outcome="due")
     strange = receive(Journey, saga.row, foreign, saga.now).row
     assert len(msgspec.json.encode(strange)) < 50_000
+
+
+def test_a_saga_of_a_message_that_would_fill_its_row_does_not_begin() -> None:
+    with pytest.raises(TooLarge, match=r"journey:jj.*JourneyWanted.*`forgets`"):
+        given_saga(Journey).start(msgspec.structs.replace(WANTED, journey="j" * KEPT_BOUND))
+
+
+def test_data_that_would_fill_the_row_is_not_taken() -> None:
+    noted = begun().step("train", BookTrain, compensate=CancelTrain, reply=Note)
+    noted = noted.step("hotel", BookHotel, compensate=CancelHotel, reply=Note, fields={"seat": lambda _: 1})
+    saga = given_saga(noted).start(WANTED).expect_command(BookTrain)
+    saga.reply(success, Note("n" * (KEPT_BOUND // 2))).expect_command(BookHotel)
+    with pytest.raises(TooLarge, match=r"step hotel of journey:j-1 .* the replies to it"):
+        saga.reply(success, Note("n" * (KEPT_BOUND // 2)))
+    saga.time_passes(30).expect_compensation(CancelHotel)
 
 
 def test_the_kit_says_what_was_sent_instead() -> None:
