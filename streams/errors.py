@@ -75,7 +75,13 @@ class MessageExpired(PermanentError):
     """A message's deadline was over before its turn came."""
 
 
-class SagaVersionUnknown(TransientError):
+class NotYet(TransientError):
+    """A message is for another version of the application, which this worker is to become or was: a deploy is
+    under way. The message waits; this is no failed attempt, and never a dead letter.
+    """
+
+
+class SagaVersionUnknown(NotYet):
     """A saga began with a version of its definition that this worker does not have, or does not have yet."""
 
 

@@ -19,7 +19,7 @@ from streams.breaker import Permit, State
 from streams.changes import Change
 from streams.dead_letters import message_bytes
 from streams.envelope import rfc3339
-from streams.errors import QueueFull, TooLarge, text_of
+from streams.errors import NotYet, QueueFull, TooLarge, text_of
 from streams.gate import UNASKED, Gate
 from streams.inbox import Inbox
 from streams.ports import TP, Outgoing
@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 #: An ordering key longer than this is hashed: it is part of the keys of rows.
 MAX_ORDER_BYTES = 64
+#: Between looks whether a message that is for another version of the application can be handled, in seconds.
+NOT_YET_PAUSE = 30.0
 
 
 class Retries:
@@ -265,6 +267,11 @@ class Retries:
         """
         gate = self.gates[handler.name]
         kind = classify(error, handler.retry)
+        if isinstance(error, NotYet):  # no fault of the outside, and in time it will be known
+            gate.record(permit, ok=True, now=now)
+            self._tell(arrival, handler, error, kind, attempts, "NotYet", NOT_YET_PAUSE)
+            self._wait(arrival, handler, inbox_key, Reason.RETRY, now + NOT_YET_PAUSE, attempts - 1, error)
+            return None
         gate.record(permit, ok=kind is Kind.PERMANENT, now=now)
         if gate.away and arrival.queue and kind is not Kind.PERMANENT:
             # A probe that failed while nothing says that the outside is back: it is not the message's fault.

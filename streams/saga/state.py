@@ -20,8 +20,8 @@ StepStatus = Literal[
 #: Entries that a row keeps of its log; the topic of transitions has all of them.
 LOG_BOUND = 50
 
-#: Bytes that a row may have of the message that started it and of the data of replies. So its steps and its log
-#: always have room in a record of the usual million: a saga that has begun must be able to go on.
+#: Bytes that a row may have of the message that started it and of the data of replies. So its steps and its
+#: log always have room in a record of the usual million: a saga that has begun must be able to go on.
 KEPT_BOUND = 600_000
 
 

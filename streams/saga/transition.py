@@ -51,8 +51,8 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
 
 def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transition:
     """What a reply, or a timer, makes of a saga at `now`, epoch seconds. One that is not awaited is noted,
-    and changes nothing. Raises Undecodable for data that is not what the step says, TooLarge when there is too
-    much of it.
+    and changes nothing. Raises Undecodable for data that is not what the step says, TooLarge when there is
+    too much of it.
     """
     turn = Turn(definition, row, now)
     step = definition.find(reply.step)

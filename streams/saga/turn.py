@@ -248,8 +248,8 @@ class Turn:
         kept = len(self.row.start) + len(data) + sum(len(each.data) for each in self.row.steps)
         if data and kept > KEPT_BOUND:
             raise TooLarge(
-                f"step {step.name} of {self.row.saga_id} tells {len(data)} bytes: with what started it and the "
-                f"replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
+                f"step {step.name} of {self.row.saga_id} tells {len(data)} bytes: with what started it and "
+                f"the replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
             )
 
     def _change(self, step: Step, **changes: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from streams.choreography import Choreography, choreography, on
 from streams.errors import TransientError
 from streams.handlers import Service
 from streams.message import Message, Row
-from streams.saga.definition import saga
+from streams.saga.definition import Saga, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Reply, SagaTransition
 from streams.saga.participant import Answer, Participant, done, refused
@@ -78,7 +79,6 @@ Trip = (
 TRIPS = Table("trips", SagaRow)
 SEATS = Table("seats", Seat)
 TICKETS = Table("tickets", Seat)
-trip = orchestrate(Trip, service=Service("trips"), table=TRIPS, log=TripTransition)
 seats = Participant(Service("seats"), Table("seat-steps", Participation))
 money = Participant(Service("money"), Table("money-steps", Participation))
 tickets = Participant(Service("tickets"), Table("ticket-steps", Participation))
@@ -139,7 +139,8 @@ class Trips:
     till: Till
 
 
-def trips(clock: Any, *, participants: bool = True) -> Trips:
+def trips(clock: Any, *, participants: bool = True, versions: Sequence[Saga] = (Trip,)) -> Trips:
+    trip = orchestrate(*versions, service=Service("trips"), table=TRIPS, log=TripTransition)
     lines = [on(TripWanted, trip), on(TripReply, trip)]
     if participants:
         lines += [

@@ -105,9 +105,15 @@ class World:
         return self.app
 
     def cut_into(self, workload: Any, *, lanes: int) -> Application:
-        """The same application with another number of lanes."""
+        """The same application with another number of lanes, or of another deploy."""
         layout = Layout(self.name, self.app.layout.partitions, lanes)
-        return Application(layout, workload.wiring, json_without_schema, delivery=self.app.delivery)
+        return Application(
+            layout,
+            workload.wiring,
+            json_without_schema,
+            resources=workload.resources,
+            delivery=self.app.delivery,
+        )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something until the test ends."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from lane_checker import check_positions, check_store, latest
-from lane_sagas import TakeMoney, TakeSeat, TripReply, Trips, TripTransition, TripWanted, trips
+from lane_sagas import TakeMoney, TakeSeat, Trip, TripReply, Trips, TripTransition, TripWanted, trips
 from lane_worlds import FakeWorld, Post, World
 
 from streams.envelope import new_headers
 from streams.layout import dead_letter_topic
 from streams.message import Message
 from streams.retry import RetryPolicy
+from streams.saga.messages import Command
 from streams.saga.state import SagaRow
 from streams.table import split_row_key
 from streams.testing.broker import Fault
@@ -115,7 +117,10 @@ async def waiting(fake: FakeWorld) -> TripReply:
     await fake.settled(TripWanted.TOPIC)
     await lane.stop()
     (sent,) = await fake.records(TakeSeat.TOPIC)
-    command = msgspec.json.decode(sent.value or b"", type=TakeSeat)
+    return success_of(msgspec.json.decode(sent.value or b"", type=TakeSeat))
+
+
+def success_of(command: Command) -> TripReply:
     return TripReply(
         saga_id=command.saga_id, step=command.step, command_id=command.command_id, outcome="success"
     )
@@ -204,3 +209,40 @@ async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld)
     (letter,) = await fake.records(dead_letter_topic(TripWanted.TOPIC))
     assert letter.key == b"a"
     assert work.till.taken == {"trip:b:money"}
+
+
+async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_no_others(
+    fake: FakeWorld,
+) -> None:
+    """As in a rolling deploy: their lane goes from a worker that has the version to one that has not."""
+    new = trips(fake.clock, participants=False, versions=(Trip, replace(Trip, version=2)))
+    await fake.start(new)
+    keys = [str(i) for i in range(30)]
+    await fake.post(*(post(fake, TripWanted(k=key, to="home")) for key in keys))
+    lane = await fake.open()
+    await fake.settled(TripWanted.TOPIC)
+    await lane.stop()
+    sent = [
+        msgspec.json.decode(each.value or b"", type=TakeSeat) for each in await fake.records(TakeSeat.TOPIC)
+    ]
+    await fake.post(*(post(fake, success_of(command)) for command in sent))
+    lane = await fake.open(app=fake.cut_into(trips(fake.clock, participants=False), lanes=1))
+    await fake.settled(TripReply.TOPIC)
+    began = fake.clock.now()
+    await fake.post(post(fake, TripWanted(k="old", to="home")))
+    await fake.settled(TripWanted.TOPIC)
+    assert len(await fake.records(TakeSeat.TOPIC)) == 31
+    assert fake.clock.now() - began < 5
+    for _ in range(20):
+        fake.clock.set(fake.clock.now() + 100)
+        await fake.turns()
+    await lane.stop()
+    found = await rows(fake)
+    assert {found[key].step("seat").status for key in keys} == {"in_progress"}
+    lane = await fake.open()
+    fake.clock.set(fake.clock.now() + 100)
+    await fake.until(lambda: not lane.lane.gates["trips.trip_saga"].queues and not lane.lane.backlog)
+    await lane.stop()
+    found = await rows(fake)
+    assert {found[key].step("seat").status for key in keys} == {"completed"}
+    assert await fake.records(dead_letter_topic(TripReply.TOPIC)) == []
