@@ -167,7 +167,7 @@ class Retries:
                 f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for {handler.name}"
                 " already: it cannot wait behind them"
             )
-            self._stager.give_up(arrival, handler, error, inbox_key)
+            self._refuse(arrival, handler, inbox_key, error)
         else:
             changes = with_message(local, longer, number, message)
             if self._put_or_bury(arrival, handler, inbox_key, changes, None) and is_replay:
@@ -207,7 +207,7 @@ class Retries:
     ) -> bool:
         """Stage that a message waits; False: its rows are too large, and it is a dead letter."""
         if (too_large := self.too_large(changes)) is not None:
-            self._stager.give_up(arrival, handler, error or too_large, inbox_key, attempts)
+            self._refuse(arrival, handler, inbox_key, error or too_large, attempts)
             return False
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(self._stager.now * 1000), b"waits"))
@@ -215,6 +215,18 @@ class Retries:
         if not arrival.queue:  # else it has been counted
             self._counters.waiting += 1
         return True
+
+    def _refuse(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        error: Exception,
+        attempts: int = 0,
+    ) -> None:
+        """A message cannot wait: the handler tells whoever asked, or it becomes a dead letter."""
+        if handler.on_give_up is None or not self._tells(arrival, handler, inbox_key, error):
+            self._stager.give_up(arrival, handler, error, inbox_key, attempts)
 
     def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
         """Why a message cannot wait in these rows; None: it can."""

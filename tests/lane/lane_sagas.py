@@ -85,12 +85,15 @@ tickets = Participant(Service("tickets"), Table("ticket-steps", Participation))
 
 
 class Till:
-    """Money outside: what it did, by operation; it does each once. While it is `closed` it takes none."""
+    """Money outside: what it did, by operation; it does each once. While it is `closed` it takes none, while
+    it is `empty` it gives none back.
+    """
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
         self.given_back: set[str] = set()
         self.closed = False
+        self.empty = False
         self.asked = 0
 
 
@@ -119,6 +122,8 @@ async def take_money(command: TakeMoney, *, till: Till) -> Answer:
 
 @money.compensation()
 async def give_money_back(command: GiveMoneyBack, *, till: Till) -> Answer:
+    if till.empty:
+        raise TransientError("empty")
     if command.operation in till.taken:
         till.given_back.add(command.operation)
     return done()

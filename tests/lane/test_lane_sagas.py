@@ -9,7 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 from lane_checker import check_positions, check_store, latest
-from lane_sagas import TakeMoney, TakeSeat, Trip, TripReply, Trips, TripTransition, TripWanted, trips
+from lane_sagas import (
+    GiveMoneyBack,
+    TakeMoney,
+    TakeSeat,
+    Trip,
+    TripReply,
+    Trips,
+    TripTransition,
+    TripWanted,
+    trips,
+)
 from lane_worlds import FakeWorld, Post, World
 
 from streams.envelope import new_headers
@@ -246,3 +256,26 @@ async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_n
     found = await rows(fake)
     assert {found[key].step("seat").status for key in keys} == {"completed"}
     assert await fake.records(dead_letter_topic(TripReply.TOPIC)) == []
+
+
+async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_no_dead_letter(
+    fake: FakeWorld,
+) -> None:
+    work = trips(fake.clock)
+    work.till.empty = True
+    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(300.0,)), max_waiting=1)
+    await fake.post(post(fake, TripWanted(k="a", to="nowhere")))
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.gates["money.give_money_back"].queues)
+    await fake.until(lambda: not lane.lane.backlog)
+    fake.clock.set(fake.clock.now() + 30)  # the next try, after its deadline, would stand behind the first
+    await fake.until(lambda: lane.lane.counters.timers == 2 and not lane.lane.backlog)
+    await fake.settled(TripReply.TOPIC)
+    await fake.settled(GiveMoneyBack.TOPIC)
+    work.till.empty = False
+    fake.clock.set(fake.clock.now() + 300)
+    await ended(fake, lane, {"a": "compensated"})
+    told = [json.loads(r.value or b"")["reason"] for r in await fake.records(TripReply.TOPIC)]
+    assert any(reason.startswith("QueueFull: ") for reason in told)
+    assert work.till.given_back == {"trip:a:money"}
+    assert await fake.records(dead_letter_topic(GiveMoneyBack.TOPIC)) == []
