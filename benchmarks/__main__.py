@@ -31,6 +31,7 @@ class Part(StrEnum):
     CHOREOGRAPHY = "choreography"
     GROWTH = "growth"
     FAILURES = "failures"
+    SAGAS = "sagas"
 
 
 def command(

@@ -84,6 +84,11 @@ class WorkerProcess:
         times = self._observed.cpu_times()
         return float(times.user + times.system)
 
+    @property
+    def memory(self) -> int:
+        """Its resident memory now, in bytes."""
+        return int(self._observed.memory_info().rss)
+
     def kill(self) -> float:
         """SIGKILL; returns when, on the clock of `time.time`."""
         self._process.kill()

@@ -1,0 +1,221 @@
+"""What one order writes, either way: messages, rows, commits and bytes, counted on a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from agents.choreographies import stock_first
+from agents.commands import OrderSubmitted
+from agents.gateway.cards import ACCEPTED, DECLINED
+from agents.gateway.testing import FakeGateway
+from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
+from agents.order_saga import orchestrated
+from benchmarks.growth.part import Found, Plan
+from benchmarks.sections import NotMeasured, Table
+from schemas import latest
+from streams.application import Application
+from streams.changes import LANE, TIMER
+from streams.choreography import choreography
+from streams.codecs import Schemas, avro, decode_row, encode_row
+from streams.envelope import headers_size, new_headers
+from streams.lane import Lane, LaneState
+from streams.layout import Layout
+from streams.message import Message
+from streams.ports import TP
+from streams.saga.state import LOG_BOUND, SagaRow
+from streams.system import NoFaults, SystemClock
+from streams.testing.broker import FakeCluster
+from streams.testing.store import MemoryStores
+from streams.topics import declare
+from tables.sagas import ORDER_SAGAS
+
+_SKUS = ("apple", "pear")
+_ENDS_WITHIN = 30.0
+_LOOK_EVERY = 0.02
+#: A lane that has written nothing for so long is done, in seconds.
+_QUIET = 0.5
+_NOTE = (
+    "Counted: an order of two lines by itself in one lane, so that nearly each message has a commit of its"
+    " own; under load thousands share one, and a row that changes twice in it is written once. Messages are"
+    " those that the order's own causes. Rows are changelog records, timers set and taken away among them,"
+    " without source positions and ids of the inbox; bytes are keys, values and headers of all of it."
+)
+
+
+class Case(NamedTuple):
+    """An order to count: what begins it, with which card, and the topic of its end."""
+
+    title: str
+    begin: type[OrderPlaced] | type[OrderSubmitted]
+    card: str
+    end: str
+
+
+_CASES = (
+    Case("choreographed, confirmed", OrderPlaced, ACCEPTED, OrderConfirmed.TOPIC),
+    Case("orchestrated, confirmed", OrderSubmitted, ACCEPTED, OrderConfirmed.TOPIC),
+    Case("choreographed, card declined", OrderPlaced, DECLINED, OrderCancelled.TOPIC),
+    Case("orchestrated, card declined", OrderSubmitted, DECLINED, OrderCancelled.TOPIC),
+)
+
+
+@dataclass(slots=True)
+class Counted:
+    """What an order has written. `saga_bytes` are those of its saga's row, each time that it was written;
+    `saga` is the last of them.
+    """
+
+    commits: int
+    messages: Counter[str]
+    rows: Counter[str]
+    timers: int
+    size: int
+    saga_bytes: list[int]
+    saga: bytes = b""
+
+    def cells(self) -> list[str]:
+        """As the table has them."""
+        rows = sum(self.rows.values())
+        figures = (sum(self.messages.values()), rows, self.timers, self.commits, self.size)
+        return [f"{figure:,}" for figure in figures]
+
+    def numbers(self) -> dict[str, Any]:
+        """As the report has them."""
+        return {
+            "commits": self.commits,
+            "messages": dict(sorted(self.messages.items())),
+            "rows": dict(sorted(self.rows.items())),
+            "timer_changes": self.timers,
+            "bytes": self.size,
+            "saga_row_bytes": self.saga_bytes,
+        }
+
+
+async def measure(plan: Plan) -> Found:
+    """Each case once: they do not differ."""
+    counted = {case.title: await count(case) for case in _CASES}
+    table = Table(
+        "What one order writes",
+        ("", "messages", "rows", "of them timers", "commits", "bytes"),
+        [[title, *found.cells()] for title, found in counted.items()],
+    )
+    good, bad = (counted[title].saga_bytes for title in ("orchestrated, confirmed", _CASES[-1].title))
+    full = full_row_bytes(counted[_CASES[-1].title].saga)
+    plan.say(f"  a saga's row: {good}, {bad}; with a full log {full} bytes")
+    said = (
+        f"The saga's row is written whole with each transition: {_listed(good)} bytes on the way of the order"
+        f" that is confirmed, {sum(good):,} in all; {_listed(bad)}, in all {sum(bad):,}, when the card is"
+        f" declined. With a full log of {LOG_BOUND} entries it has about {full:,}."
+    )
+    numbers: dict[str, Any] = {title: found.numbers() for title, found in counted.items()}
+    return Found(table, {"counts": {**numbers, "full_row_bytes": full}}, [_NOTE, said])
+
+
+async def count(case: Case) -> Counted:
+    """Take one order through a lane in memory, to its end and until all is quiet."""
+    clock = SystemClock()
+    app = Application(
+        Layout("counts", 1, 1),
+        choreography(*stock_first.routes.values(), *orchestrated),
+        avro(latest, Schemas()),
+        resources={"gateway": FakeGateway(), "clock": clock},
+    )
+    topics = {spec.name: spec.partitions for spec in declare(app, replication=1)}
+    cluster = FakeCluster(topics, max_batch=2 << 20)
+    lane = Lane(app, 0, cluster=cluster, stores=MemoryStores(), clock=clock, faults=NoFaults())
+    running = asyncio.create_task(lane.run())
+    try:
+        async with asyncio.timeout(_ENDS_WITHIN):
+            for sku in _SKUS:
+                _post(app, cluster, StockReceived(sku=sku, units=10))
+            await _quiet(lane, len(_SKUS))
+            before = {tp.topic: cluster.log(tp).end for tp in _partitions(topics)}
+            _post(app, cluster, case.begin(order=_order(case.card)))
+            await _quiet(lane, len(_SKUS) + 1)
+    except TimeoutError:
+        raise NotMeasured(f"{case.title}: the order did not end within {_ENDS_WITHIN:g} s") from None
+    finally:
+        lane.stop()
+        await running
+    if not cluster.visible(case.end):
+        raise NotMeasured(f"{case.title}: there is nothing in {case.end}")
+    return _counted(app, cluster, before, case.begin.TOPIC)
+
+
+def _counted(app: Application, cluster: FakeCluster, before: dict[str, int], began: str) -> Counted:
+    found = Counted(0, Counter(), Counter(), 0, 0, [])
+    transactions = set()
+    for tp in _partitions(before):
+        for entry in cluster.entries(tp):
+            record = entry.record
+            if entry.offset < before[tp.topic] or record is None or tp.topic == began:
+                continue
+            transactions.add(id(entry.transaction))
+            key, value = record.key or b"", record.value or b""
+            size = len(key) + len(value) + headers_size(record.headers)
+            table = app.changelogs.get(tp.topic)
+            if table is None:
+                found.messages[tp.topic] += 1
+            elif table in app.tables or (table == LANE and key[:1] == TIMER):
+                found.rows[table] += 1
+                found.timers += table == LANE
+                if table == ORDER_SAGAS.name:
+                    found.saga_bytes.append(len(key) + len(value))
+                    found.saga = value
+            found.size += size
+    found.commits = len(transactions)
+    return found
+
+
+def full_row_bytes(saga: bytes) -> int:
+    """The bytes of this saga's row once its log is full of entries as retries of a step make them."""
+    codec = avro(latest, Schemas())(SagaRow, ORDER_SAGAS.name)
+    row = decode_row(codec, saga)
+    for _ in range(LOG_BOUND):
+        row = row.with_entry(
+            time=row.created_at,
+            step="process_payment",
+            before="compensating",
+            after="compensating",
+            detail="timed_out: no reply within 30 s; again in 300 s",
+        )
+    return len(encode_row(codec, row))
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(f"{size:,}" for size in sizes)
+
+
+def _order(card: str) -> Order:
+    lines = tuple(OrderLine(sku=sku, units=1) for sku in _SKUS)
+    return Order(
+        order_id="cdnow-00001",
+        customer="customer-1",
+        lines=lines,
+        total_cents=1000,
+        card=card,
+        country="US",
+    )
+
+
+def _post(app: Application, cluster: FakeCluster, message: Message) -> None:
+    headers = new_headers(message.TOPIC, message.key, source="outside", time=1.7e9, message_id=message.key)
+    body = app.message_codecs[message.TOPIC].encode(message)
+    cluster.produce(TP(message.TOPIC, 0), message.key.encode(), body, headers)
+
+
+def _partitions(topics: Sequence[str] | dict[str, int]) -> list[TP]:
+    return [TP(topic, 0) for topic in topics]
+
+
+async def _quiet(lane: Lane, least: int) -> None:
+    """Wait until the lane is open, has handled so many messages, and has handled no more for a while."""
+    handled, since = -1, 0.0
+    while lane.state is not LaneState.OPEN or lane.counters.handled < least or lane.backlog or since < _QUIET:
+        await asyncio.sleep(_LOOK_EVERY)
+        since = since + _LOOK_EVERY if handled == lane.counters.handled else 0.0
+        handled = lane.counters.handled

@@ -1,0 +1,232 @@
+"""Many sagas in flight in one worker, their participants silent: what they take, and how fast they end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agents.commands import (
+    CancelOrder,
+    CapturePayment,
+    ConfirmOrder,
+    OrderSagaReply,
+    OrderSubmitted,
+    ReleaseStock,
+    ScheduleShipment,
+)
+from agents.gateway.cards import ACCEPTED
+from agents.messages import Order, OrderLine
+from benchmarks.follower import Follower
+from benchmarks.growth.ground import Ground
+from benchmarks.growth.packing import Packed, Packing, packer
+from benchmarks.growth.part import Found, Plan, short
+from benchmarks.sagas.workload import FLIGHT, TIMEOUT
+from benchmarks.sections import NotMeasured, Table
+from benchmarks.worker_process import WorkerProcess
+from streams.envelope import ID, SOURCE
+from streams.message import Message
+from streams.ports import Record
+
+LANES = 4
+_CLIENT = b"flight"
+_LOOK_EVERY = 0.05
+_SEEN_WITHIN = 300.0
+_IDLE_WITHIN = 60.0
+#: Each step, and what the saga sends when it is done.
+_STEPS: dict[str, type[Message]] = {
+    "reserve_inventory": CapturePayment,
+    "process_payment": ScheduleShipment,
+    "schedule_shipping": ConfirmOrder,
+}
+_NOTE = (
+    "In flight: the order's saga by itself, with its Avro schemas, in one worker of 4 lanes; its participants"
+    " are elsewhere, and silent until the benchmark answers for all of them, step by step. Then as many begin"
+    " again, and nobody answers: each times out after {timeout:.0f} s and asks for its compensation, which is"
+    " answered when all have asked. That row's seconds are from the first deadline to the last end; deadlines"
+    " come at the pace at which the sagas began. Every saga was checked to have sent each command, and its"
+    " end, once. MB is resident memory once the worker rests, the most until then beside it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What happened, to how many sagas in how many seconds; and the worker's bytes after it and at most."""
+
+    title: str
+    sagas: int
+    seconds: float
+    memory: int
+    peak: int
+
+    def cells(self) -> list[str]:
+        """As the table has them."""
+        rate = f"{self.sagas / self.seconds:,.0f}" if self.seconds else "-"
+        taken = f"{self.seconds:,.1f}" if self.seconds else "-"
+        return [self.title, taken, rate, f"{self.memory / 1e6:,.0f}", f"{self.peak / 1e6:,.0f}"]
+
+    def numbers(self) -> dict[str, Any]:
+        """As the report has them."""
+        return {
+            "sagas": self.sagas,
+            "seconds": round(self.seconds, 1),
+            "mb": round(self.memory / 1e6),
+            "peak_mb": round(self.peak / 1e6),
+        }
+
+
+async def measure(plan: Plan) -> Found:
+    """Once: begun in three bursts, answered to their end; begun again, and timed out."""
+    sizes = (1000, 25_000, 100_000) if not plan.quick else (500, 1000, 4000)
+    timeout = 90.0 if not plan.quick else 12.0
+    most = sizes[-1]
+    async with _ground(plan, timeout) as ground:
+        with ground.worker() as worker:
+            await worker.lanes_open(LANES)
+            flight = Flight(plan, ground, worker, timeout)
+            async with flight.seen:
+                await flight.rests("none in flight", 0, 0.0)
+                for before, size in zip((0, *sizes), sizes, strict=False):
+                    await flight.begin(range(before, size), f"begun, up to {short(size)}")
+                await flight.answer(range(most))
+                await flight.begin(range(most, 2 * most), f"begun again, {short(most)}")
+                late = await flight.time_out(range(most, 2 * most))
+    table = Table(
+        f"{short(most)} sagas in flight, one worker (4 lanes)",
+        ("", "seconds", "sagas/s", "MB", "most MB"),
+        [stage.cells() for stage in flight.stages],
+    )
+    numbers = {stage.title: stage.numbers() for stage in flight.stages}
+    said = f"The last of those that timed out had asked for its compensation {late:.1f} s after its deadline."
+    return Found(
+        table,
+        {"flight": {**numbers, "last_compensation_late_seconds": round(late, 1)}},
+        [_NOTE.format(timeout=timeout), said],
+    )
+
+
+def _ground(plan: Plan, timeout: float) -> Ground:
+    setting: dict[str, Any] = {TIMEOUT.removeprefix("STEADFAUST_"): str(timeout)}
+    return Ground(plan.bootstrap, plan.var, "sagas-flight", lanes=LANES, workload=FLIGHT, **setting)
+
+
+class Flight:
+    """Sagas by number, and what has become of them."""
+
+    def __init__(self, plan: Plan, ground: Ground, worker: WorkerProcess, timeout: float) -> None:
+        self.stages: list[Stage] = []
+        self.seen = Seen(ground.bootstrap, [*_STEPS.values(), ReleaseStock, CancelOrder], worker)
+        self._plan = plan
+        self._ground = ground
+        self._worker = worker
+        self._timeout = timeout
+        self._began = self._begun = 0.0
+
+    async def begin(self, numbers: range, title: str) -> None:
+        """Have these begin, all at once."""
+        self._began = time.monotonic()
+        rate = await self._ground.burst(submitted(self._ground, numbers), self._worker)
+        self._begun = time.monotonic()
+        await self.rests(title, len(numbers), len(numbers) / rate.per_second)
+
+    async def answer(self, numbers: range) -> None:
+        """Have every step of these succeed, one after the other."""
+        async with packer(self._ground.bootstrap) as producer:
+            rounds = []
+            for step, then in _STEPS.items():
+                packing = Packing(OrderSagaReply.TOPIC)
+                packing.add(producer, replies(self._ground, numbers, step, attempt=1))
+                rounds.append((packing, then))
+            began = time.monotonic()
+            for packing, then in rounds:
+                await packing.send(producer)
+                await self.seen.each_once(then, numbers)
+        await self.rests("answered, three steps: completed", len(numbers), time.monotonic() - began)
+
+    async def time_out(self, numbers: range) -> float:
+        """Have these time out, and answer their compensations; returns how long after the last deadline the
+        last of them had asked for it, in seconds.
+        """
+        await self.seen.each_once(ReleaseStock, numbers, within=self._timeout + _SEEN_WITHIN)
+        late = time.monotonic() - (self._begun + self._timeout)
+        async with packer(self._ground.bootstrap) as producer:
+            packing = Packing(OrderSagaReply.TOPIC)
+            packing.add(producer, replies(self._ground, numbers, "reserve_inventory", attempt=2))
+            await packing.send(producer)
+            await self.seen.each_once(CancelOrder, numbers)
+        took = time.monotonic() - (self._began + self._timeout)
+        await self.rests("not answered: timed out, undone", len(numbers), took)
+        return late
+
+    async def rests(self, title: str, sagas: int, seconds: float) -> None:
+        """Note a stage, once the worker rests."""
+        await self._worker.idle(within=_IDLE_WITHIN)
+        self.stages.append(Stage(title, sagas, seconds, self._worker.memory, self._worker.peak))
+        self._plan.say("  " + ", ".join(self.stages[-1].cells()))
+
+
+class Seen(Follower):
+    """Sees what sagas send, by topic; use it `async with`."""
+
+    def __init__(self, bootstrap: str, kinds: Iterable[type[Message]], worker: WorkerProcess) -> None:
+        self._keys: defaultdict[str, set[bytes]] = defaultdict(set)
+        self._records: defaultdict[str, int] = defaultdict(int)
+        self._worker = worker
+        super().__init__(bootstrap, [kind.TOPIC for kind in kinds])
+
+    def take(self, record: Record, now: float) -> None:
+        """A saga has sent something."""
+        del now
+        self._keys[record.topic].add(record.key or b"")
+        self._records[record.topic] += 1
+
+    async def each_once(self, kind: type[Message], numbers: range, *, within: float = _SEEN_WITHIN) -> None:
+        """Wait until each of these sagas has sent it. Raises NotMeasured when one does not, or did twice."""
+        expected = {name_of(number).encode() for number in numbers}
+        deadline = time.monotonic() + within
+        keys = self._keys[kind.TOPIC]
+        while not (len(keys) >= len(expected) and expected <= keys):
+            self.must_read()
+            self._worker.must_run(f"all sagas have sent {kind.__name__}")
+            if time.monotonic() > deadline:
+                left = len(expected - keys)
+                raise NotMeasured(f"{left:,} sagas did not send {kind.__name__}: see {self._worker.log}")
+            await asyncio.sleep(_LOOK_EVERY)
+        if self._records[kind.TOPIC] != len(keys):
+            raise NotMeasured(f"{self._records[kind.TOPIC] - len(keys):,} sent {kind.__name__} again")
+
+
+def name_of(number: int) -> str:
+    """The order of a number."""
+    return f"flight-{number}"
+
+
+def submitted(ground: Ground, numbers: Iterable[int]) -> Iterator[Packed]:
+    """What begins these sagas: orders of two lines."""
+    encode = ground.app.message_codecs[OrderSubmitted.TOPIC].encode
+    for number in numbers:
+        lines = tuple(OrderLine(sku=f"sku-{(number + i) % 500:03d}", units=1 + i) for i in range(2))
+        order = Order(
+            order_id=name_of(number),
+            customer=f"customer-{number % 5000}",
+            lines=lines,
+            total_cents=1000,
+            card=ACCEPTED,
+            country="US",
+        )
+        key, value = order.order_id.encode(), encode(OrderSubmitted(order=order))
+        yield ground.partition_of(key), key, value, [(ID, b"submitted-%b" % key), (SOURCE, _CLIENT)]
+
+
+def replies(ground: Ground, numbers: Iterable[int], step: str, *, attempt: int) -> Iterator[Packed]:
+    """The success of an attempt at a step, for each of these sagas."""
+    encode = ground.app.message_codecs[OrderSagaReply.TOPIC].encode
+    for number in numbers:
+        saga = f"order:{name_of(number)}"
+        command = f"{saga}:{step}:{attempt}"
+        said = OrderSagaReply(saga_id=saga, step=step, command_id=command, outcome="success")
+        key = said.key.encode()
+        yield ground.partition_of(key), key, encode(said), [(ID, command.encode()), (SOURCE, _CLIENT)]

@@ -1,0 +1,70 @@
+"""What a worker does whose timers are measured: set one, cancel one, or neither, as a message says."""
+
+# Annotations are evaluated here, not kept as text: they name classes that are made for each application.
+
+from typing import ClassVar, Literal
+
+from benchmarks.growth.workload import Workload, events_topic
+from streams.application import Application, Delivery
+from streams.choreography import Choreography, choreography, on
+from streams.codecs import json_without_schema
+from streams.handlers import Service
+from streams.layout import Layout
+from streams.message import Message
+from streams.outcome import Outcome, Timer, nothing, outcome
+
+NAME = "t"
+
+
+def rang_topic(app_id: str) -> str:
+    """Where messages of timers go; nobody handles them."""
+    return f"{app_id}.timer.rang.v1"
+
+
+def wiring(app_id: str) -> Choreography:
+    """The workload on the topics of an application."""
+
+    class TimerAsked(Message, frozen=True):
+        """Asks for something about the timer of a key; `due` in epoch seconds."""
+
+        TOPIC: ClassVar[str] = events_topic(app_id)
+        k: str
+        ask: Literal["set", "cancel", "neither"]
+        due: float = 0.0
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    class TimerRang(Message, frozen=True):
+        """A timer has rung."""
+
+        TOPIC: ClassVar[str] = rang_topic(app_id)
+        k: str
+        due: float
+
+        @property
+        def key(self) -> str:
+            return self.k
+
+    service = Service("timing")
+
+    @service.handler(sends=(TimerRang,))
+    def take(asked: TimerAsked) -> Outcome:
+        """Do as it says."""
+        match asked.ask:
+            case "set":
+                return outcome(timers=[Timer(NAME, asked.due, TimerRang(k=asked.k, due=asked.due))])
+            case "cancel":
+                return outcome(cancel=[NAME])
+        return nothing("neither")
+
+    return choreography(on(TimerAsked, take))
+
+
+def application(layout: Layout, delivery: Delivery) -> Application:
+    """The workload, bound."""
+    return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
+
+
+TIMERS = Workload("benchmarks.sagas.timer_worker", application, events_topic)
