@@ -55,7 +55,7 @@ class Case(NamedTuple):
     end: str
 
 
-_CASES = (
+CASES = (
     Case("choreographed, confirmed", OrderPlaced, ACCEPTED, OrderConfirmed.TOPIC),
     Case("orchestrated, confirmed", OrderSubmitted, ACCEPTED, OrderConfirmed.TOPIC),
     Case("choreographed, card declined", OrderPlaced, DECLINED, OrderCancelled.TOPIC),
@@ -97,14 +97,14 @@ class Counted:
 
 async def measure(plan: Plan) -> Found:
     """Each case once: they do not differ."""
-    counted = {case.title: await count(case) for case in _CASES}
+    counted = {case.title: await count(case) for case in CASES}
     table = Table(
         "What one order writes",
         ("", "messages", "rows", "of them timers", "commits", "bytes"),
         [[title, *found.cells()] for title, found in counted.items()],
     )
-    good, bad = (counted[title].saga_bytes for title in ("orchestrated, confirmed", _CASES[-1].title))
-    full = full_row_bytes(counted[_CASES[-1].title].saga)
+    good, bad = (counted[title].saga_bytes for title in ("orchestrated, confirmed", CASES[-1].title))
+    full = full_row_bytes(counted[CASES[-1].title].saga)
     plan.say(f"  a saga's row: {good}, {bad}; with a full log {full} bytes")
     said = (
         f"The saga's row is written whole with each transition: {_listed(good)} bytes on the way of the order"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ _LOOK_EVERY = 0.05
 _SEEN_WITHIN = 300.0
 _IDLE_WITHIN = 60.0
 #: Each step, and what the saga sends when it is done.
-_STEPS: dict[str, type[Message]] = {
+STEPS: dict[str, type[Message]] = {
     "reserve_inventory": CapturePayment,
     "process_payment": ScheduleShipment,
     "schedule_shipping": ConfirmOrder,
@@ -82,6 +82,22 @@ async def measure(plan: Plan) -> Found:
     """Once: begun in three bursts, answered to their end; begun again, and timed out."""
     sizes = (1000, 25_000, 100_000) if not plan.quick else (500, 1000, 4000)
     timeout = 90.0 if not plan.quick else 12.0
+    stages, late = await fly(plan, sizes, timeout)
+    table = Table(
+        f"{short(sizes[-1])} sagas in flight, one worker (4 lanes)",
+        ("", "seconds", "sagas/s", "MB", "most MB"),
+        [stage.cells() for stage in stages],
+    )
+    numbers: dict[str, Any] = {stage.title: stage.numbers() for stage in stages}
+    numbers["last_compensation_late_seconds"] = round(late, 1)
+    said = f"The last of those that timed out had asked for its compensation {late:.1f} s after its deadline."
+    return Found(table, {"flight": numbers}, [_NOTE.format(timeout=timeout), said])
+
+
+async def fly(plan: Plan, sizes: Sequence[int], timeout: float) -> tuple[list[Stage], float]:
+    """What happens in a flight up to each of these sizes; and by how many seconds the last of those that
+    timed out was late to ask for its compensation. Raises NotMeasured.
+    """
     most = sizes[-1]
     async with _ground(plan, timeout) as ground:
         with ground.worker() as worker:
@@ -93,19 +109,7 @@ async def measure(plan: Plan) -> Found:
                     await flight.begin(range(before, size), f"begun, up to {short(size)}")
                 await flight.answer(range(most))
                 await flight.begin(range(most, 2 * most), f"begun again, {short(most)}")
-                late = await flight.time_out(range(most, 2 * most))
-    table = Table(
-        f"{short(most)} sagas in flight, one worker (4 lanes)",
-        ("", "seconds", "sagas/s", "MB", "most MB"),
-        [stage.cells() for stage in flight.stages],
-    )
-    numbers = {stage.title: stage.numbers() for stage in flight.stages}
-    said = f"The last of those that timed out had asked for its compensation {late:.1f} s after its deadline."
-    return Found(
-        table,
-        {"flight": {**numbers, "last_compensation_late_seconds": round(late, 1)}},
-        [_NOTE.format(timeout=timeout), said],
-    )
+                return flight.stages, await flight.time_out(range(most, 2 * most))
 
 
 def _ground(plan: Plan, timeout: float) -> Ground:
@@ -118,7 +122,7 @@ class Flight:
 
     def __init__(self, plan: Plan, ground: Ground, worker: WorkerProcess, timeout: float) -> None:
         self.stages: list[Stage] = []
-        self.seen = Seen(ground.bootstrap, [*_STEPS.values(), ReleaseStock, CancelOrder], worker)
+        self.seen = Seen(ground.bootstrap, [*STEPS.values(), ReleaseStock, CancelOrder], worker)
         self._plan = plan
         self._ground = ground
         self._worker = worker
@@ -136,7 +140,7 @@ class Flight:
         """Have every step of these succeed, one after the other."""
         async with packer(self._ground.bootstrap) as producer:
             rounds = []
-            for step, then in _STEPS.items():
+            for step, then in STEPS.items():
                 packing = Packing(OrderSagaReply.TOPIC)
                 packing.add(producer, replies(self._ground, numbers, step, attempt=1))
                 rounds.append((packing, then))
