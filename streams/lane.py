@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from enum import StrEnum
 
 import structlog
@@ -18,7 +18,7 @@ import structlog
 from streams.application import Application
 from streams.arrival import Counters
 from streams.backlog import BacklogLimit
-from streams.changes import POSITIONS, TIMERS_BY_DUE, Writes
+from streams.changes import LANE, POSITIONS, TIMERS_BY_DUE, Writes
 from streams.errors import Fenced, HandlerFailed, PositionLost, PositionsDisagree, StoreBroken
 from streams.gate import Gate
 from streams.inbox import Inbox, bucket_length
@@ -36,7 +36,7 @@ from streams.recovery import (
 from streams.reopening import Reopen, Reopening, is_expected
 from streams.staging import writes_of
 from streams.stopping import unless
-from streams.timers import due_timers
+from streams.timers import DueIndex
 from streams.transactions import commit
 
 log = structlog.get_logger(__name__)
@@ -98,6 +98,7 @@ class Lane:
         self._clock = clock
         self._faults = faults
         self._writes = Writes(bucket_length(app.delivery.inbox_retention))
+        self._due = DueIndex()
         self._stopping = asyncio.Event()
         self._may_open = may_open
         self._wake = asyncio.Event()
@@ -197,6 +198,7 @@ class Lane:
         sources = source_partitions(self._app, self.number, self.topics)
         positions = await source_positions(self._app, sources, self.store, self._cluster)
         self._disagreed = ""
+        self._due = DueIndex()  # others may have written what was recovered
         await reader.assign(positions)
         inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
         self._error = None
@@ -306,6 +308,7 @@ class Lane:
                 writes_of(staged, self._writes),
                 {tp: end for tp, end in ends.items() if tp.topic in changelogs},
             )
+            self._due.written(staged.changes.get(LANE, {}).values())
             await self._faults.reach("applied")
             pipeline.overlay.forget(staged)
             pipeline.sequences.committed()
@@ -333,16 +336,7 @@ class Lane:
                 kept = self._clock.now()
                 self._keep_house(pipeline)
                 await touch(self.store, self._cluster, changelog_partitions(self._app, self.number))
-            stale = []
-            for due, index_key in due_timers(self.store, self._clock.now()):
-                if due is None:
-                    stale.append(Write(TIMERS_BY_DUE, index_key, None))
-                elif pipeline.fire(due):
-                    self._wake.set()
-                if pipeline.sequences.backlog >= self._app.delivery.max_backlog:
-                    break
-            if stale:
-                self.store.apply(stale, {})
+            self._fire_due(pipeline)
             tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))
             if pipeline.keep_house(self._clock.now()) or tried:
                 self._wake.set()
@@ -351,6 +345,20 @@ class Lane:
             await self._clock.sleep(TIMER_INTERVAL)
             if not self.backlog and not self._reopening.failing:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
+
+    def _fire_due(self, pipeline: Pipeline) -> None:
+        assert self.store is not None
+        stale = []
+        with closing(self._due.due(self.store, self._clock.now())) as found:
+            for due, index_key in found:
+                if due is None:
+                    stale.append(Write(TIMERS_BY_DUE, index_key, None))
+                elif pipeline.fire(due):
+                    self._wake.set()
+                if pipeline.sequences.backlog >= self._app.delivery.max_backlog:
+                    break
+        if stale:
+            self.store.apply(stale, {})
 
     def _keep_house(self, pipeline: Pipeline) -> None:
         """Drop what has expired."""

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.changes import LANE, TIMERS_BY_DUE, Change, Writes
 from streams.ports import Outgoing, Write
 from streams.testing.store import MemoryStore, MemoryStores
-from streams.timers import due_timers, next_due, remove_timer, set_timer, timer_key, timer_name
+from streams.timers import (
+    DueIndex,
+    due_timers,
+    next_due,
+    remove_timer,
+    set_timer,
+    timer_key,
+    timer_name,
+)
 
 WRITES = Writes(100.0)
 
@@ -65,6 +77,65 @@ def test_a_due_timer_has_all_that_is_needed_to_send_it() -> None:
     assert (due.partition, due.name, due.due_ms, due.topic) == (7, name, 1500, "topic")
     assert (due.outgoing.key, due.outgoing.value) == (b"k", b"body")
     assert [tuple(header) for header in due.outgoing.headers] == [("ce_id", b"1")]
+
+
+A, B = (timer_name(b"h", b"k", name) for name in "ab")
+NAMES = st.sampled_from([A, B])
+TIMES = st.integers(0, 6).map(float)
+SET = st.builds(lambda name, due: set_timer(name, due, "topic", message(b"body")), NAMES, TIMES)
+REMOVED = NAMES.map(remove_timer)
+#: Until when is looked, and how much of it is taken: a lane has enough when its backlog is full.
+LOOK = st.tuples(TIMES, st.integers(0, 3))
+
+
+#: A lane that has had enough after an entry that is stale, with one behind it that is not.
+BROKEN_OFF = [
+    set_timer(A, 1.0, "topic", message(b"body")),
+    remove_timer(A),
+    set_timer(B, 2.0, "topic", message(b"body")),
+    (3.0, 1),
+    (3.0, 0),
+]
+
+
+@given(st.lists(SET | REMOVED | LOOK, max_size=30))
+@example(BROKEN_OFF)
+def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_finds(
+    happens: list[Change | tuple[float, int]],
+) -> None:
+    rows, index = store(), DueIndex()
+    for each in happens:
+        if isinstance(each, Change):
+            put(rows, each)
+            index.written([each])
+            continue
+        now, most = each
+        there = [found for found in due_timers(rows, now) if found[0] is not None]
+        with closing(index.due(rows, now)) as looked:
+            found = list(islice(looked, most) if most else looked)
+        rows.apply([Write(TIMERS_BY_DUE, key, None) for due, key in found if due is None], {})
+        due = [one for one in found if one[0] is not None]
+        assert due == there[: len(due)]
+        assert len(due) == len(there) or len(found) == most
+
+
+def test_a_look_does_not_begin_before_what_the_one_before_has_dropped() -> None:
+    rows, index, begins = store(), DueIndex(), []
+    scan = rows.scan
+
+    def watched(
+        table: str, *, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        begins.append(start)
+        return scan(table, start=start, stop=stop)
+
+    rows.scan = watched  # type: ignore[method-assign]
+    gone = timer_name(b"h", b"k", "gone")
+    put(rows, set_timer(gone, 1.0, "topic", message(b"")))
+    put(rows, remove_timer(gone))
+    rows.apply([Write(TIMERS_BY_DUE, key, None) for _, key in index.due(rows, 2.0)], {})
+    assert list(index.due(rows, 2.0)) == []
+    assert begins == [b"", (2001).to_bytes(8, "big")]
 
 
 TEXT = st.text(st.sampled_from("a\0b"), max_size=5)
