@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from typer.testing import CliRunner
 
 from agents.messages import OrderPlaced
-from streams.cli.main import app
-from tests.scenarios.world import APP, PARTITIONS, World, eventually, order
-
-
-def steadfaust(world: World, *words: str) -> list[dict[str, Any]]:
-    """What the command prints. It finds a worker by itself."""
-    environment = {"STEADFAUST_APP_ID": APP, "STEADFAUST_VAR": str(world.var)}
-    result = CliRunner().invoke(app, [*words, "--json"], env=environment)
-    assert result.exit_code in (0, 3), result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
+from tests.scenarios.desk import steadfaust
+from tests.scenarios.world import PARTITIONS, World, eventually, order
 
 
 def dlq(world: World, *words: str) -> list[dict[str, Any]]:

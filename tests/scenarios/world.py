@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from agents.commands import OrderSubmitted
 from agents.gateway import cards
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from schemas import latest
@@ -193,13 +194,16 @@ class World:
         self.send([(StockReceived(sku=sku, units=n), f"receipt-{sku}") for sku, n in units.items()])
         eventually(lambda: len(self.stock()) == len(units), "the stock has arrived")
 
-    def place(self, run: str, count: int, *, copies: int = 1) -> list[str]:
-        """Place orders, each `copies` times with the same message id; returns the order ids."""
-        messages = []
+    def place(self, run: str, count: int, *, copies: int = 1, orchestrated: bool = False) -> list[str]:
+        """Place orders, each `copies` times with the same message id; returns the order ids.
+        Orchestrated ones have a saga each.
+        """
+        kind = OrderSubmitted if orchestrated else OrderPlaced
+        messages: list[tuple[Message, str]] = []
         for number in range(count):
             placed, outcome = order(number, run)
             self.expected[placed.order_id] = (outcome, placed.total_cents)
-            messages.append((OrderPlaced(order=placed), f"message-{placed.order_id}"))
+            messages.append((kind(order=placed), f"message-{placed.order_id}"))
         self.send([message for message in messages for _ in range(copies)])
         return [message.key for message, _ in messages]
 

@@ -1,0 +1,184 @@
+"""Orders that a saga sees to: their ends, workers killed in the middle, an outage, an overtaken command."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
+
+import pytest
+
+from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
+from agents.messages import ReserveLine
+from streams.ports import TP
+from streams.runtime.cluster import KafkaCluster
+from tests.scenarios.desk import steadfaust
+from tests.scenarios.world import APP, PARTITIONS, Worker, World, eventually, order
+
+#: Kills come at this reach of their point, when the first orders are between two steps.
+NTH = 12
+#: Seconds that a hasty worker's sagas wait for a reply, and that the outage lasts.
+HASTE, OUTAGE = 5.0, 6.0
+LATE = {"timed_out", "expired"}
+
+
+def hasty_worker(world: World, timeout: float, **environment: str) -> Worker:
+    """A worker whose sagas wait so many seconds for a reply; with its lanes open."""
+    worker = world.start_worker("tests.scenarios.hasty_worker", SAGA_TIMEOUT=f"{timeout}", **environment)
+    world.until_shared([worker])
+    return worker
+
+
+def told(world: World) -> dict[str, list[OrderSagaTransition]]:
+    """What every saga has told of itself, by order."""
+    found = defaultdict(list)
+    codec = world.codec(OrderSagaTransition)
+    for record in world.read(OrderSagaTransition.TOPIC):
+        found[record.key.decode()].append(codec.decode(record.value, None))
+    return found
+
+
+class Replied(NamedTuple):
+    """A reply, and where and when it was written; `time` in epoch seconds."""
+
+    tp: TP
+    offset: int
+    time: float
+    reply: OrderSagaReply
+
+    @property
+    def step(self) -> tuple[str, str]:
+        """The saga and its step."""
+        return self.reply.saga_id, self.reply.step
+
+
+def replies(world: World) -> list[Replied]:
+    """What sagas were replied, each partition's in order."""
+    codec = world.codec(OrderSagaReply)
+    return [
+        Replied(
+            TP(each.topic, each.partition), each.offset, each.timestamp / 1000, codec.decode(each.value, None)
+        )
+        for each in world.read(OrderSagaReply.TOPIC)
+    ]
+
+
+def check_told(world: World, ids: list[str]) -> None:
+    """Each saga has told every transition once, in order, and ended once, as its order did."""
+    sagas = told(world)
+    for order_id in ids:
+        entries = sagas[order_id]
+        assert [entry.number for entry in entries] == list(range(1, len(entries) + 1)), order_id
+        ends = [entry.after for entry in entries if not entry.step and entry.before != entry.after]
+        confirmed = world.expected[order_id][0] == "confirmed"
+        wanted = ["completing", "completed"] if confirmed else ["compensating", "compensated"]
+        assert ends == ["started", *wanted], order_id
+
+
+def test_every_orchestrated_order_is_settled_once_with_the_outcome_its_data_calls_for(world: World) -> None:
+    world.until_shared([world.start_worker(), world.start_worker()])
+    ids = world.place("orchestrated", 100, copies=2, orchestrated=True)
+    beside = world.place("placed", 40)
+    world.until_settled([*ids, *beside])
+    world.check()
+    check_told(world, ids)
+    outcomes = Counter(world.expected[order_id][0] for order_id in ids)
+    assert set(outcomes) == {"confirmed", "card_declined", "out_of_stock", "unsupported_destination"}
+
+
+@pytest.mark.parametrize("point", ["sent", "committed"])
+def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_saga(world: World, point: str) -> None:
+    faults = world.var / f"sagas-{point}.log"
+    worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:{NTH}:kill", STEADFAUST_FAULTS_LOG=str(faults))
+    world.until_shared([worker])
+    ids = world.place(f"killed-{point}", 100, orchestrated=True)
+    assert worker.process.wait(30) == -signal.SIGKILL
+    assert point in faults.read_text()
+    killed = time.time()
+    world.start_worker()
+    world.until_settled(ids)
+    world.check()
+    check_told(world, ids)
+    sagas = [each for key, each in told(world).items() if key in ids]
+    assert any(entries[0].time < killed < entries[-1].time for entries in sagas), "no saga was under way"
+
+
+def positions(world: World) -> dict[TP, int]:
+    """Up to where replies were read."""
+
+    async def committed() -> dict[TP, int]:
+        cluster = KafkaCluster(world.bootstrap)
+        try:
+            return await cluster.committed(APP, [TP(OrderSagaReply.TOPIC, n) for n in range(PARTITIONS)])
+        finally:
+            await cluster.close()
+
+    return asyncio.run(committed())
+
+
+def test_after_an_outage_past_every_deadline_what_was_replied_before_counts(world: World) -> None:
+    worker = hasty_worker(world, HASTE)
+    before = positions(world)
+    ids = [order_id for n in range(5) for order_id in world.place(f"outage-{n}", 20, orchestrated=True)]
+    eventually(lambda: positions(world) != before, "the first replies are read")
+    worker.signal(signal.SIGKILL)
+    killed = time.time()
+    read = positions(world)
+    eventually(lambda: time.time() > killed + OUTAGE, "every deadline is past")
+    hasty_worker(world, HASTE)
+    world.until_settled(ids)
+
+    found = replies(world)
+    unread = {each.step for each in found if each.offset >= read.get(each.tp, 0) and each.time < killed}
+    assert unread, "every reply was read before the outage"
+    first: dict[tuple[str, str], Replied] = {}
+    for each in found:
+        if each.reply.command_id.endswith(":1"):  # to a command, none to a compensation
+            first.setdefault(each.step, each)
+    in_time = {step for step, each in first.items() if each.reply.outcome not in LATE}
+    given_up = {
+        (entry.saga_id, entry.step)
+        for entries in told(world).values()
+        for entry in entries
+        if entry.after == "failed" and entry.detail.partition(":")[0] in LATE
+    }
+    assert unread <= in_time
+    assert not given_up & in_time, "a deadline has overtaken a reply"
+    for order_id, (outcome, *_) in world.outcomes().items():  # what nobody had done yet was too late
+        if outcome in LATE and order_id in ids:
+            assert order_id in {saga.removeprefix("order:") for saga, _ in given_up}
+            world.expected[order_id] = (outcome, world.expected[order_id][1])
+    world.check()
+    check_told(world, ids)
+
+
+def test_a_compensation_that_overtakes_its_command_wins(world: World) -> None:
+    handler = "inventory-steps.reserve"
+    hasty_worker(world, 2.0)
+    steadfaust(world, "handler", "pause", handler, "--why", "the shelves are being counted")
+    placed = [order(number, "overtaken")[0] for number in range(5, 13)]
+    ids = [each.order_id for each in placed]
+    world.expected |= {each.order_id: ("timed_out", each.total_cents) for each in placed}
+    world.send([(OrderSubmitted(order=each), f"message-{each.order_id}") for each in placed])
+    world.until_settled(ids)
+    (status,) = steadfaust(world, "handler", "status", handler)
+    assert status["waiting"] == {"paused": len(ids)}, "the commands wait still"
+    steadfaust(world, "handler", "resume", handler, "--why", "they are counted")
+
+    def outcomes() -> dict[str, list[Any]]:
+        found = defaultdict(list)
+        for each in replies(world):
+            found[each.reply.key].append(each.reply.outcome)
+        return {order_id: found[order_id] for order_id in ids}
+
+    eventually(lambda: all(len(each) >= 3 for each in outcomes().values()), "the commands are answered")
+    for order_id, (first, *between, last) in outcomes().items():
+        assert (first, last) == ("timed_out", "expired"), order_id
+        assert "success" in between, f"the stock of {order_id} was released"
+    lines = world.codec(ReserveLine)
+    asked = {lines.decode(record.value, None).order_id for record in world.read(ReserveLine.TOPIC)}
+    assert not asked & set(ids)
+    world.check()
+    check_told(world, ids)
