@@ -1,7 +1,8 @@
 """What each message must lead to, exactly once: pure, by the ids that messages carry.
 
-Written down from what the events mean, stock first, and independent of the handlers. Every message names the
-one that caused it, so work that was lost or doubled shows as a message too few or too many, and at its place.
+Written down from what the messages mean, stock first and by saga, and independent of the handlers. Every
+message names the one that caused it, so work that was lost or doubled shows as a message too few or too many,
+and at its place. What a saga goes by is more than ids tell: `SagaCalls` says it (`chaos.sagas`).
 """
 
 from __future__ import annotations
@@ -11,29 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agents.commands import OrderSagaReply, OrderSubmitted, ReleaseStock, ReserveStock
 from agents.messages import (
-    DocumentsPacked,
     LineRefused,
     LineReleased,
     LineReserved,
-    OrderCancelled,
-    OrderConfirmed,
     OrderDocumented,
     OrderPlaced,
-    PaymentCaptured,
-    PaymentFailed,
-    PaymentRefunded,
     ReleaseLine,
+    ReservationSettled,
     ReserveLine,
     ShipLine,
-    ShipmentFailed,
-    ShipmentScheduled,
-    StockReceived,
     StockReleased,
     StockReservationFailed,
     StockReserved,
 )
-from streams.message import Message
+from chaos.calls import ANSWER, BY_TOPIC, NAMES, NOTHING, OUTSIDE_TOPICS, Calls
 
 
 class Sent(NamedTuple):
@@ -52,43 +46,17 @@ class Sent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Calls:
-    """What a message calls for: one of each tuple, and one of each type for every SKU of its order."""
+class SagaCalls:
+    """What is to be known of sagas beside the ids of messages.
 
-    one_of: tuple[tuple[type[Message], ...], ...] = ()
-    for_each_sku: tuple[type[Message], ...] = ()
+    Attributes:
+        leads_on: ids of the replies that a saga has gone on by; the others lead to nothing.
+        unheard: ids of messages whose answer may have come too late for anybody to be told.
+    """
 
+    leads_on: Set[str] = frozenset()
+    unheard: Set[str] = frozenset()
 
-NOTHING = Calls()
-CALLS: Mapping[type[Message], Calls] = {
-    OrderPlaced: Calls(for_each_sku=(ReserveLine,)),
-    ReserveLine: Calls(one_of=((LineReserved, LineRefused),)),
-    StockReserved: Calls(one_of=((PaymentCaptured, PaymentFailed),)),
-    PaymentCaptured: Calls(one_of=((ShipmentScheduled, ShipmentFailed),)),
-    ShipmentScheduled: Calls(one_of=((OrderConfirmed,),), for_each_sku=(ShipLine,)),
-    StockReservationFailed: Calls(one_of=((OrderCancelled,),)),
-    PaymentFailed: Calls(one_of=((OrderCancelled,),), for_each_sku=(ReleaseLine,)),
-    ShipmentFailed: Calls(one_of=((OrderCancelled,), (PaymentRefunded,)), for_each_sku=(ReleaseLine,)),
-    ReleaseLine: Calls(one_of=((LineReleased,),)),
-    OrderDocumented: Calls(one_of=((DocumentsPacked,),)),
-    DocumentsPacked: NOTHING,
-    ShipLine: NOTHING,
-    StockReceived: NOTHING,
-    PaymentRefunded: NOTHING,
-    StockReleased: NOTHING,
-    OrderConfirmed: NOTHING,
-    OrderCancelled: NOTHING,
-}
-#: Answers that are gathered by order: whichever is handled last leads on, the others to nothing.
-GATHERED: frozenset[type[Message]] = frozenset({LineReserved, LineRefused, LineReleased})
-#: What clients write, and may repeat.
-OUTSIDE: frozenset[type[Message]] = frozenset({OrderPlaced, StockReceived})
-
-MESSAGES: tuple[type[Message], ...] = (*CALLS, *GATHERED)
-#: What version 2 of the application handles beside: it is only counted.
-NOTES_TOPIC = "chaos.note.made.v1"
-OUTSIDE_TOPICS = frozenset({NOTES_TOPIC, *(kind.TOPIC for kind in OUTSIDE)})
-_NAMES = {kind.TOPIC: kind.__name__ for kind in MESSAGES}
 
 Skus = Mapping[str, Set[str]]
 
@@ -106,13 +74,19 @@ class Consequences:
     amiss: frozenset[str] = frozenset()
 
 
-def consequences(messages: Sequence[Sent], skus: Skus, with_files: Set[str] = frozenset()) -> Consequences:
+def consequences(
+    messages: Sequence[Sent], skus: Skus, with_files: Set[str] = frozenset(), sagas: SagaCalls | None = None
+) -> Consequences:
     """Hold every message against what it calls for. `skus` are those of each order, by its id; `with_files`
     are the ids of orders that came with files.
     """
     distinct = {(each.topic, each.source, each.message_id): each for each in messages}
     found = _Found(messages)
-    differences = [*_of_each(distinct.values(), found, skus, with_files), *_of_answers(found, skus)]
+    differences = [
+        *_of_each(distinct.values(), found, skus, with_files, sagas or SagaCalls()),
+        *_of_answers(found, skus),
+        *_of_releases(found, skus),
+    ]
     known = {each.message_id for each in messages}
     orphans = [
         f"{each} is caused by {each.cause or 'nothing'}"
@@ -139,43 +113,73 @@ class Difference(NamedTuple):
 
 
 class _Found:
-    """What was found: by the message that caused it, and answers by order."""
+    """What was found: by the message that caused it, and answers by order.
 
-    def __init__(self, messages: Iterable[Sent]) -> None:
+    Attributes:
+        submitted: orders that a saga sees to.
+        called_back: of these, the SKUs that were released by command before the order had ended.
+    """
+
+    def __init__(self, messages: Sequence[Sent]) -> None:
         self.caused: dict[str, list[Sent]] = defaultdict(list)
         self.answers: dict[tuple[str, str], list[Sent]] = defaultdict(list)
         self.sku_of: dict[str, str] = {}
+        self.submitted = {each.key for each in messages if each.topic == OrderSubmitted.TOPIC}
+        self.called_back: dict[str, set[str]] = defaultdict(set)
+        self.topic_of = {each.message_id: each.topic for each in messages}
+        releasing = {each.message_id: each.key for each in messages if each.topic == ReleaseStock.TOPIC}
         for each in messages:
-            if each.topic not in OUTSIDE_TOPICS:
+            # A saga's deadlines are replies too, caused by what the saga has heard: they are no answers.
+            rings = each.topic == OrderSagaReply.TOPIC and self.topic_of.get(each.cause) in _HEARD
+            if each.topic not in OUTSIDE_TOPICS and not rings:
                 self.caused[each.cause].append(each)
             if each.topic in _BY_ORDER:
                 self.answers[_BY_ORDER[each.topic], each.key].append(each)
             if each.topic in _BY_SKU:
                 self.sku_of[each.message_id] = each.key
+            if each.topic == ReleaseLine.TOPIC and each.cause in releasing:
+                self.called_back[releasing[each.cause]].add(each.key)
 
 
+#: What sagas hear.
+_HEARD = frozenset({OrderSubmitted.TOPIC, OrderSagaReply.TOPIC})
 _RESERVING, _RELEASING = "reserving", "releasing"
 _BY_ORDER = {LineReserved.TOPIC: _RESERVING, LineRefused.TOPIC: _RESERVING, LineReleased.TOPIC: _RELEASING}
 _BY_SKU = frozenset({ReserveLine.TOPIC, ReleaseLine.TOPIC, ShipLine.TOPIC})
 _GATHERED_TOPICS = frozenset(_BY_ORDER)
-_CALLS = {NOTES_TOPIC: NOTHING, **{kind.TOPIC: calls for kind, calls in CALLS.items()}}
+_WITH_FILES = frozenset({OrderPlaced.TOPIC, OrderSubmitted.TOPIC})
 
 
 def _of_each(
-    messages: Iterable[Sent], found: _Found, skus: Skus, with_files: Set[str]
+    messages: Iterable[Sent], found: _Found, skus: Skus, with_files: Set[str], sagas: SagaCalls
 ) -> Iterator[Difference]:
     for each in messages:
         if each.topic in _GATHERED_TOPICS:
             continue
-        calls = _CALLS[each.topic]
-        caused = found.caused.get(each.message_id, ())
-        marks = Counter(map(_mark, caused))
+        marks = Counter(map(_mark, found.caused.get(each.message_id, ())))
+        calls = _calls(each, marks, found, sagas)
         wanted = Counter(_chosen(calls, marks))
-        wanted.update((kind.TOPIC, sku) for kind in calls.for_each_sku for sku in skus.get(each.key, ()))
-        if each.topic == OrderPlaced.TOPIC and each.key in with_files:
+        of_whom = found.called_back if each.topic == ReleaseStock.TOPIC else skus
+        wanted.update((kind.TOPIC, sku) for kind in calls.for_each_sku for sku in of_whom.get(each.key, ()))
+        if each.topic in _WITH_FILES and each.key in with_files:
             wanted[OrderDocumented.TOPIC, ""] += 1
         if marks != wanted:
             yield Difference(str(each), wanted - marks, marks - wanted, (each.message_id,))
+
+
+def _calls(each: Sent, marks: Counter[Mark], found: _Found, sagas: SagaCalls) -> Calls:
+    """What a message calls for, as things went."""
+    if each.topic == OrderSagaReply.TOPIC and each.message_id not in sagas.leads_on:
+        return NOTHING
+    if not marks and each.message_id in sagas.unheard:
+        return NOTHING
+    if each.topic == ReserveStock.TOPIC and (OrderSagaReply.TOPIC, "") in marks:
+        return ANSWER  # it came too late, or could not be done
+    if each.topic == ReleaseStock.TOPIC and any(topic == ReleaseLine.TOPIC for topic, _ in marks):
+        return Calls(for_each_sku=(ReleaseLine,))
+    if each.topic == ReservationSettled.TOPIC and found.topic_of.get(each.cause) == LineReleased.TOPIC:
+        return ANSWER if found.called_back.get(each.key) else NOTHING  # which was refused by itself
+    return BY_TOPIC[each.topic]
 
 
 def _chosen(calls: Calls, marks: Counter[Mark]) -> Iterator[Mark]:
@@ -192,10 +196,11 @@ def _of_answers(found: _Found, skus: Skus) -> Iterator[Difference]:
         ]
         marks = Counter(mark for _, mark in caused)
         wanted: Counter[Mark] = Counter()
+        saga, all_there = order_id in found.submitted, len(answers) >= len(skus.get(order_id, ()))
         if what == _RELEASING:
-            wanted[StockReleased.TOPIC, ""] = 1
-        elif what == _RESERVING and len(answers) >= len(skus.get(order_id, ())):
-            wanted = _after_reserving(answers, found)
+            wanted[(ReservationSettled if saga else StockReleased).TOPIC, ""] = 1
+        elif all_there and not (found.called_back.get(order_id) and not marks):  # else they came too late
+            wanted = _after_reserving(answers, found, saga=saga)
         name, ids = f"{what} {order_id}", tuple(each.message_id for each in answers)
         if marks != wanted:
             yield Difference(name, wanted - marks, marks - wanted, ids)
@@ -203,13 +208,29 @@ def _of_answers(found: _Found, skus: Skus) -> Iterator[Difference]:
             yield Difference(f"{name}, led on by more than one answer,", Counter(), marks, ids)
 
 
-def _after_reserving(answers: Sequence[Sent], found: _Found) -> Counter[Mark]:
+def _after_reserving(answers: Sequence[Sent], found: _Found, *, saga: bool) -> Counter[Mark]:
     if all(each.topic == LineReserved.TOPIC for each in answers):
-        return Counter({(StockReserved.TOPIC, ""): 1})
+        return Counter({((ReservationSettled if saga else StockReserved).TOPIC, ""): 1})
     reserved = (each for each in answers if each.topic == LineReserved.TOPIC)
     wanted = Counter((ReleaseLine.TOPIC, found.sku_of.get(each.cause, "?")) for each in reserved)
-    wanted[StockReservationFailed.TOPIC, ""] = 1
+    wanted[(ReservationSettled if saga else StockReservationFailed).TOPIC, ""] = 1
     return wanted
+
+
+def _of_releases(found: _Found, skus: Skus) -> Iterator[Difference]:
+    """What is called back is every SKU that was not refused before."""
+    for order_id, released in found.called_back.items():
+        answers = found.answers.get((_RESERVING, order_id), ())
+        refused = {found.sku_of.get(each.cause) for each in answers if each.topic == LineRefused.TOPIC}
+        less = skus.get(order_id, set()) - released - refused
+        if more := released - skus.get(order_id, set()):
+            yield Difference(f"release of {order_id}", Counter(), _lines(more), ())
+        if less:
+            yield Difference(f"release of {order_id}", _lines(less), Counter(), ())
+
+
+def _lines(skus: Iterable[str]) -> Counter[Mark]:
+    return Counter((ReleaseLine.TOPIC, sku) for sku in skus)
 
 
 def _mark(message: Sent) -> Mark:
@@ -217,7 +238,7 @@ def _mark(message: Sent) -> Mark:
 
 
 def _name(topic: str) -> str:
-    return _NAMES.get(topic, topic)
+    return NAMES.get(topic, topic)
 
 
 def _said(marks: Counter[Mark]) -> str:

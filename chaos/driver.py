@@ -14,6 +14,7 @@ import msgspec
 from chaos.arming import ARMED, script_of
 from chaos.brokers import Brokers
 from chaos.commits import CommitWatch
+from chaos.ending import unended
 from chaos.errors import ChaosFailed
 from chaos.failing import FAILING, failing_file
 from chaos.faults.ground import Ground
@@ -48,6 +49,7 @@ _OPEN_WITHIN = 120.0
 _STILL_FOR = 60.0
 _QUIET_WITHIN = 900.0
 _QUIET_STEP = 5.0
+_LOOK_EVERY = 0.5
 _HEALED_BEFORE_END = 3.0
 
 
@@ -210,14 +212,22 @@ class Driver:
         topics = (*SOURCES, NoteMade.TOPIC) if self._load.notes else SOURCES
         began = moved = time.monotonic()
         before: dict[str, int] = {}
-        while left := await quiet(self._stack.bootstrap, LAYOUT.app_id, within=_QUIET_STEP, topics=topics):
+        while left := await self._left(topics):
             now = time.monotonic()
             moved = now if left != before else moved
             before = left
             if now - moved > _STILL_FOR or now - began > _QUIET_WITHIN:
                 self._problems.append(f"unhandled, and still for {now - moved:.0f} s: {left}")
                 return
-            self._say(f"still unhandled: {sum(left.values()):,} messages of {len(left)} topics")
+            self._say(f"still unhandled: {sum(left.values()):,} of {len(left)} kinds")
+            await asyncio.sleep(_LOOK_EVERY)
+
+    async def _left(self, topics: tuple[str, ...]) -> dict[str, int]:
+        """Messages that are not handled, by topic; then sagas that have not ended."""
+        if left := await quiet(self._stack.bootstrap, LAYOUT.app_id, within=_QUIET_STEP, topics=topics):
+            return left
+        sagas = await unended(self._stack.bootstrap)
+        return {"sagas": sagas} if sagas else {}
 
     async def _end_workers(self, fleet: Fleet) -> None:
         for worker in fleet.unexpected():
@@ -246,5 +256,6 @@ class Driver:
             s3=self._stack.url("s3"),
             attached=ATTACHED,
             poison_every=POISON_EVERY,
+            orchestrated=True,
         )
         return Told(run, self._problems, self._left_out, self._load.sent, self._load.again)

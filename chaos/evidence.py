@@ -14,8 +14,10 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from agents.commands import OrderSagaTransition
 from agents.messages import LineReleased, PaymentRefunded, ReleaseLine, StockReleased
-from chaos.consequences import MESSAGES, NOTES_TOPIC, Sent
+from chaos.calls import MESSAGES, NOTES_TOPIC
+from chaos.consequences import Sent
 from chaos.letters import SUFFIX, Letter, content_of, is_poison, letter
 from chaos.objects import Referred, referred_in
 from chaos.origins import Origin
@@ -23,6 +25,7 @@ from chaos.payloads import payload_settings
 from chaos.rebuilt import Compared, Rebuilt, compare
 from chaos.records import Commits, Run, read_commits, read_run
 from chaos.retried import MARK, Retried, retried
+from chaos.saga_records import SagaRecords
 from chaos.stores import copies_in, read_copy
 from demo import evidence as books
 from demo.evidence import make_codec
@@ -53,7 +56,8 @@ class Evidence:
         unstable: partitions with a transaction open: last stable offset and high watermark.
         ends: high watermarks of every partition in the cluster.
         books: what the demo's check looks at; None while transactions are open, and all below is empty.
-        messages: every message of the application.
+        messages: every message of the application, but what sagas tell of themselves.
+        sagas: what they and their participants have said.
         compensations: how often each was done, by its topic and what was compensated.
         committed: the group's positions.
         rebuilt: the tables by their changelogs.
@@ -72,6 +76,7 @@ class Evidence:
     ends: dict[TP, int] = field(default_factory=dict)
     books: books.Evidence | None = None
     messages: list[Sent] = field(default_factory=list)
+    sagas: SagaRecords = field(default_factory=SagaRecords)
     compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
     committed: dict[TP, int] = field(default_factory=dict)
     rebuilt: Rebuilt = field(default_factory=lambda: Rebuilt(1))
@@ -100,6 +105,8 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
         topics.append(NOTES_TOPIC)
     async for record in _records(run, topics):
         _take(record, found)
+    async for record in _records(run, [OrderSagaTransition.TOPIC]):
+        found.sagas.hear(record)
     await _what_failed(run, found)
     if run.s3:
         await _files(run, found)
@@ -113,7 +120,9 @@ def _take(record: Record, found: Evidence) -> None:
     if is_poison(record):
         found.poison[Origin(record.topic, record.partition, record.offset)] = content_of(record)
         return
-    found.messages.append(sent(record))
+    message = sent(record)
+    found.messages.append(message)
+    found.sagas.take(record, message)
     _refer(record, found)
     if (done := compensation(record)) is not None:
         found.compensations[done] += 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 
-from chaos.consequences import OUTSIDE_TOPICS, Consequences, Sent, consequences
+from chaos.calls import OUTSIDE_TOPICS
+from chaos.consequences import Consequences, Sent, consequences
 from chaos.evidence import Evidence
+from chaos.lateness import judge_given_back, without
 from chaos.letters import judge_letters, rows_in
 from chaos.noted import counted, judge_notes
 from chaos.objects import judge_objects
@@ -15,9 +17,12 @@ from chaos.payloads import LARGEST
 from chaos.rebuilt import Place
 from chaos.records import Run
 from chaos.retried import judge_retries, waiting_in
+from chaos.saga_records import participations
+from chaos.sagas import calls, given_up, judge_ends, judge_participants, judge_told
 from chaos.stalls import judge_stalls, stalls
+from demo import evidence as books
 from demo.findings import Finding, finding
-from demo.purchases import Purchase, attached_bytes, order
+from demo.purchases import Purchase, attached_bytes, orchestrated, order
 from demo.trouble import poison
 from demo.verdict import judge, judge_files
 from streams.layout import partition_of
@@ -28,6 +33,7 @@ _LETTERS = "every dead letter is accounted for"
 #: Who handles what clients write, and remembers it in the inbox: by the handlers' published names.
 HANDLERS: Mapping[str, tuple[str, ...]] = {
     "orders.order.placed.v1": ("orders.open", "inventory.split_order"),
+    "orders.order.submitted.v1": ("orders.open", "orders.order_saga"),
     "inventory.stock.received.v1": ("inventory.receive",),
     "chaos.note.made.v1": ("notes.count",),
 }
@@ -46,9 +52,12 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
         return [Finding("all else", passed=False, says="not looked at: transactions are open"), *of_the_run]
     skus = {each.order_id: {line.sku for line in each.lines} for each in map(order, purchases)}
     with_files = {each.order_id for each in purchases if attached_bytes(each, run.attached, LARGEST)}
-    led = consequences(evidence.messages, skus, with_files)
+    led = consequences(evidence.messages, skus, with_files, calls(evidence.sagas.by_order))
+    late = given_up(evidence.sagas.by_order)
+    in_time = [each for each in purchases if each.order_id not in late]
     return [
-        *(each for each in judge(purchases, evidence.books).findings if each.name != _LETTERS),
+        *(each for each in judge(in_time, without(late, evidence.books)).findings if each.name != _LETTERS),
+        *_sagas(purchases, late, evidence, evidence.books),
         *_files(purchases, evidence, evidence.books.packed),
         _each_message_once(evidence.messages),
         _led_on(led),
@@ -65,6 +74,18 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
         judge_notes(run.notes, evidence.messages, counted(evidence.rebuilt.tables.values())),
         *of_the_run,
     ]
+
+
+def _sagas(
+    purchases: Sequence[Purchase], late: Set[str], evidence: Evidence, found: books.Evidence
+) -> Iterator[Finding]:
+    said = evidence.sagas.by_order
+    asked = {each.order_id for each in purchases if evidence.run.orchestrated and orchestrated(each)}
+    settled = {each.order.order_id: each.outcome for each in found.settlements}
+    yield judge_told(asked, said)
+    yield judge_ends(purchases, asked, said, settled, evidence.run)
+    yield judge_participants(said, found.sagas, list(participations(evidence.rebuilt.tables.values())))
+    yield judge_given_back(purchases, late, found)
 
 
 def _each_message_once(messages: Sequence[Sent]) -> Finding:

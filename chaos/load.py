@@ -1,4 +1,6 @@
-"""The load of a run: purchases at a steady rate, and poison; by a client that repeats itself, in no order."""
+"""The load of a run: purchases at a steady rate, half of them for sagas, and poison; by a client that repeats
+itself, in no order.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,14 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from chaos.arrivals import arrivals
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
 from chaos.payloads import ATTACHED, LARGEST
 from demo.load import SOURCE
-from demo.purchases import attachments, order, purchases, receipts
+from demo.purchases import attachments, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from streams.claim_check import VALUE, Claim, with_claim
 from streams.claims import ClaimChecks
@@ -125,7 +128,8 @@ class Load:
             self._send_refused(producer)
             purchase = self._purchases[row]
             files = attachments(purchase, ATTACHED, LARGEST)
-            placed = OrderPlaced(order=order(purchase), attachments=files)
+            begins = OrderSubmitted if orchestrated(purchase) else OrderPlaced
+            placed = begins(order=order(purchase), attachments=files)
             self._send(producer, placed, f"placed-{purchase.order_id}")
             if (spoiled := poison(purchase)) is not None:
                 key, value, headers = spoiled.record

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from chaos.consequences import NOTES_TOPIC, Sent
+from chaos.calls import NOTES_TOPIC
+from chaos.consequences import Sent
 from chaos.stores import Rows
 from demo.findings import Finding, finding
 from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas

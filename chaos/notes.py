@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agents.choreographies import stock_first
+from agents.order_saga import orchestrated
 from schemas import latest
 from streams.choreography import choreography, on
 from streams.handlers import Service
@@ -59,8 +60,9 @@ def count(event: NoteMade, notes: Notes | None) -> Outcome:  # noqa: ARG001 - on
     return outcome(notes=Notes(count=(notes or Notes()).count + 1))
 
 
-#: The wiring of version 2.
-with_notes = choreography(*stock_first.routes.values(), on(NoteMade, count))
+#: The wiring of a run: orders by choreography and by saga; and that of version 2.
+whole = choreography(*stock_first.routes.values(), *orchestrated)
+with_notes = choreography(*whole.routes.values(), on(NoteMade, count))
 
 
 def schema(subject: str) -> str:

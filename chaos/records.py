@@ -50,6 +50,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         s3: where the object store is; empty: there is none.
         attached: the share of orders that came with files.
         poison_every: after one order in so many came a poisonous record; 0: after none.
+        orchestrated: whether sagas see to half of the orders.
     """
 
     seed: int
@@ -67,6 +68,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     s3: str = ""
     attached: float = 0.0
     poison_every: int = 0
+    orchestrated: bool = False
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,16 +95,16 @@ def _limit(kind: str, run: Run) -> float | None:
     return limits.get(kind)
 
 
-def _healed(fault: Happened, run: Run) -> float:
+def healed_at(fault: Happened, run: Run) -> float:
     """When it was over: what never comes back is taken over by others."""
     return fault.ended if fault.ended is not None else fault.began + run.session_timeout + TAKING_OVER
 
 
 def _near(fault: Happened, run: Run) -> tuple[float, float]:
     """When a stall may begin that is due to a fault: after the one before, and before the next one."""
-    healed = _healed(fault, run)
+    healed = healed_at(fault, run)
     others = [other for other in run.faults if other is not fault]
-    before = [over for other in others if (over := _healed(other, run)) <= fault.began]
+    before = [over for other in others if (over := healed_at(other, run)) <= fault.began]
     after = [other.began for other in others if other.began >= healed]
     noticed = fault.began + run.session_timeout  # by the group, when nobody came back sooner
     return max([fault.began - BEFORE, *before]), min([max(noticed, healed) + AFTER, *after])
@@ -120,7 +120,7 @@ def _part(gap: _Gap, begins: float, ends: float) -> Iterator[_Gap]:
 def _excuses(other: Happened, gap: _Gap, limit: float | None, run: Run) -> bool:
     """Whether another fault may be why a stall is too long: not one that came when it was so already."""
     too_long = gap.began + min(gap.seconds, gap.seconds if limit is None else limit)
-    return other.began < too_long and gap.began < _healed(other, run)
+    return other.began < too_long and gap.began < healed_at(other, run)
 
 
 def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Iterator[_Gap]:

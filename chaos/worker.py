@@ -10,13 +10,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
-from agents.choreographies import stock_first
 from agents.gateway.client import HttpGateway
 from agents.gateway.retries import Retries
 from agents.settings import OrderSettings
 from chaos.arming import armed_faults
 from chaos.failing import with_failures
-from chaos.notes import VERSION, schema, with_notes
+from chaos.notes import VERSION, schema, whole, with_notes
 from streams.application import Application
 from streams.breaker import BreakerPolicy
 from streams.codecs import Schemas, avro
@@ -25,6 +24,7 @@ from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
 from streams.s3 import claim_checks
+from streams.system import SystemClock
 
 _CLAIMS = "claims"
 #: Faults follow one another within seconds, and each must meet somebody: a breaker that stays open for a
@@ -34,14 +34,15 @@ _BREAKER = BreakerPolicy(open_for=1.0, max_open_for=2.0)
 
 def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
     """A worker of the version that the environment says."""
-    wiring = with_failures(with_notes if os.environ.get(VERSION) == "2" else stock_first)
+    wiring = with_failures(with_notes if os.environ.get(VERSION) == "2" else whole)
 
     def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
+        own = {name: each for name, each in resources.items() if name != _CLAIMS}
         return Application(
             settings.layout(),
             wiring,
             avro(schema, schemas),
-            resources={name: each for name, each in resources.items() if name != _CLAIMS},
+            resources={**own, "clock": SystemClock()},
             delivery=replace(settings.delivery(), breaker=_BREAKER),
             claims=resources[_CLAIMS],
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.control import CONTROL
 from chaos.errors import ChaosFailed
@@ -17,7 +18,7 @@ from chaos.fleet import Fleet, Worker
 from chaos.waiting import until
 from demo.evidence import make_codec, quiet
 from demo.load import SOURCE
-from demo.purchases import Purchase, order, purchases, receipts
+from demo.purchases import Purchase, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from demo.workers import PROJECT
 from streams.local import declared, local_stack
@@ -28,6 +29,7 @@ from streams.testing.faults import LOG, SCRIPT
 APP = "controls"
 PARTITIONS, LANES = 8, 4
 ORDERS = 300
+_INPUT = (OrderPlaced.TOPIC, OrderSubmitted.TOPIC, StockReceived.TOPIC)
 _OPEN_WITHIN = 60.0
 _HANDLED_WITHIN = 90.0
 
@@ -63,7 +65,9 @@ class Stage:
         """Place all orders at once."""
         began = time.time()
         bought = purchases(ORDERS)
-        orders = (OrderPlaced(order=order(each)) for each in bought)
+        orders = (
+            (OrderSubmitted if orchestrated(each) else OrderPlaced)(order=order(each)) for each in bought
+        )
         # Poison first: the first commits have dead letters, and hardly anything else.
         if self.poison_every:
             await send_poison(self.bootstrap, bought, self.poison_every)
@@ -72,7 +76,7 @@ class Stage:
 
     async def repeats(self) -> tuple[int, int]:
         """How many records clients have written, and how many different messages they are."""
-        async with TopicReader(self.bootstrap, [OrderPlaced.TOPIC, StockReceived.TOPIC]) as reader:
+        async with TopicReader(self.bootstrap, _INPUT) as reader:
             ids = [(record.topic, dict(record.headers)["ce_id"]) async for record in reader.to_end()]
         return len(ids), len(set(ids))
 

@@ -80,6 +80,7 @@ def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: Commi
         faults=[happened],
         workers=[worker.ended() for worker in stage.fleet.workers],
         poison_every=scenario.poison_every,
+        orchestrated=True,
     )
     (stage.var / RUN).write_bytes(msgspec.json.encode(run))
     (stage.var / COMMITS).write_bytes(msgspec.json.encode(commits))

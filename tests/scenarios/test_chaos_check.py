@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
 
+from agents.commands import OrderSagaReply, OrderSagaTransition
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import Report, check
 from chaos.commits import CommitWatch
@@ -27,7 +28,7 @@ from chaos.findings import findings
 from chaos.records import COMMITS, RUN, Commits, Ended, Run
 from demo.evidence import quiet
 from demo.load import place_orders, receive_stock
-from demo.purchases import purchases
+from demo.purchases import orchestrated, purchases
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
 from streams.layout import dead_letter_topic
@@ -48,6 +49,8 @@ MONEY = "captured - refunded = value of confirmed orders"
 STOCK = "received = on hand + shipped"
 POSITIONS = "no position above an unhandled message"
 LETTERS = "every poisonous record a dead letter once, and nothing else"
+TOLD = "every saga told once, from its start to one end"
+ENDED = "every saga ended as its order calls for, late only by a fault"
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,7 @@ def run(world: World) -> Run:
         faults=[],
         workers=[ended],
         poison_every=POISON_EVERY,
+        orchestrated=True,
     )
     (world.var / RUN).write_bytes(msgspec.json.encode(run))
     (world.var / COMMITS).write_bytes(msgspec.json.encode(commits))
@@ -94,7 +98,7 @@ async def _load(bootstrap: str) -> tuple[tuple[float, float], Commits]:
     try:
         await receive_stock(bootstrap, APP)
         began = time.time()
-        await place_orders(bootstrap, purchases(ORDERS), lambda: None)
+        await place_orders(bootstrap, purchases(ORDERS), lambda: None, submitted=orchestrated)
         await send_poison(bootstrap, purchases(ORDERS), POISON_EVERY)
         assert await quiet(bootstrap, APP, within=60) == {}
         return (began, time.time()), watch.commits()
@@ -265,6 +269,14 @@ def test_a_settlement_sent_twice_is_found(world: World, run: Run) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderConfirmed.TOPIC)[0])
     assert looked_at(world.var) - before == {SETTLED, MONEY, ONCE, LED}
+
+
+def test_what_a_saga_was_replied_or_has_told_twice_is_found(world: World, run: Run) -> None:
+    before = looked_at(world.var)
+    append(run.bootstrap, records(run.bootstrap, OrderSagaTransition.TOPIC)[0])
+    assert looked_at(world.var) - before == {TOLD}
+    append(run.bootstrap, records(run.bootstrap, OrderSagaReply.TOPIC)[0])
+    assert looked_at(world.var) - before >= {TOLD, ENDED}
 
 
 def test_a_dead_letter_that_is_there_twice_or_not_at_all_is_found(world: World, run: Run) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from itertools import count
 
+from good_sagas import GoodSaga, submit
+
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import (
     DocumentsPacked,
@@ -46,6 +48,7 @@ from demo.purchases import (
     SOLD_OUT,
     Outcome,
     attachments,
+    orchestrated,
     order,
     outcome,
     purchases,
@@ -62,11 +65,19 @@ from streams.message import Message
 from streams.ports import TP, Headers
 from tables.stock import StockLevel
 
-BOUGHT = purchases(80)
+BOUGHT = purchases(200)
 PARTITIONS, LANES = 4, 2
 ATTACHED = 0.1
 BEGAN = 1_000.0
 SCARCE = {*SHORT, *SOLD_OUT}
+#: How the steps of a saga end.
+ENDS = {
+    Outcome.CONFIRMED: ["success"] * 3,
+    Outcome.OUT_OF_STOCK: ["refused"],
+    Outcome.DECLINED: ["success", "refused"],
+    Outcome.NOWHERE: ["success", "success", "refused"],
+}
+LATE_STEPS = {"reserve_inventory": 0, "process_payment": 1, "schedule_shipping": 2}
 
 
 @dataclass
@@ -90,6 +101,7 @@ class Post:
     compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
     ends: Counter[TP] = field(default_factory=Counter)
     poison: list[Written] = field(default_factory=list)
+    sagas: list[GoodSaga] = field(default_factory=list)
     _ids: count[int] = field(default_factory=count)
 
     def send(self, kind: type[Message], key: str, cause: Sent | None = None, name: str = "") -> Sent:
@@ -120,6 +132,14 @@ class Post:
     def pack(self, order_id: str, placed: Sent) -> None:
         documented = self.send(OrderDocumented, order_id, placed)
         self.send(DocumentsPacked, order_id, documented)
+
+    def conduct(
+        self, order_id: str, skus: list[str], outcomes: list[str], *, began: float, with_files: bool
+    ) -> None:
+        submitted, saga = submit(self, order_id, skus, SCARCE, outcomes, began)
+        self.sagas.append(saga)
+        if with_files:
+            self.pack(order_id, submitted)
 
     def settle(self, order_id: str, skus: list[str], wanted: Outcome, *, with_files: bool) -> None:
         placed = self.send(OrderPlaced, order_id, name=f"placed-{order_id}")
@@ -152,22 +172,27 @@ class Post:
             self.send(ShipLine, sku, scheduled)
 
 
-def good_books() -> books.Evidence:
-    """What the demo's check looks at."""
+def good_books(late: str, at: str) -> books.Evidence:
+    """What the demo's check looks at; the order `late` was cancelled because the step `at` was late, if its
+    card was charged by then.
+    """
     found = books.Evidence()
     for number, purchase in enumerate(BOUGHT):
         what, name = outcome(purchase), purchase.order_id
-        found.settlements.append(books.Settlement(f"s-{number}", order(purchase), what.value))
-        if purchase.cents and what in (Outcome.CONFIRMED, Outcome.NOWHERE):
+        ends = "timed_out" if name == late else what.value
+        found.settlements.append(books.Settlement(f"s-{number}", order(purchase), ends))
+        charged = what in (Outcome.CONFIRMED, Outcome.NOWHERE) and (name, at) != (late, "reserve_inventory")
+        if purchase.cents and charged:
             found.ledger.append(
                 Charged(f"c-{name}", f"capture:{name}", "captured", "", purchase.cents, "tok", "")
             )
-            if what is Outcome.NOWHERE:
+            if what is Outcome.NOWHERE or name == late:
                 refunded = Refunded(
                     f"r-{name}", f"refund:{name}", f"capture:{name}", "refunded", purchase.cents, ""
                 )
                 found.ledger.append(refunded)
-    found.shipped = units_by_sku(order(p) for p in BOUGHT if outcome(p) is Outcome.CONFIRMED)
+    leaves = (p for p in BOUGHT if outcome(p) is Outcome.CONFIRMED and p.order_id != late)
+    found.shipped = units_by_sku(map(order, leaves))
     for purchase in BOUGHT:
         if files := attachments(purchase, ATTACHED, LARGEST):
             found.packed[purchase.order_id] = [(each.name, sha256(each.data).hexdigest()) for each in files]
@@ -204,18 +229,27 @@ def good_run() -> Run:
         s3="http://s3",
         attached=ATTACHED,
         poison_every=POISON_EVERY,
+        orchestrated=True,
     )
 
 
-def good() -> Evidence:
-    """All of it."""
+def good(late: str = "", at: str = "process_payment", asked: float = 20.0) -> Evidence:
+    """All of it. The order `late` was cancelled because the step `at` was late, which began so many seconds
+    after the run.
+    """
     post = Post()
     for receipt in receipts():
         post.send(StockReceived, receipt.sku, name=f"stock-{receipt.sku}")
     for purchase in BOUGHT:
         skus = [line.sku for line in order(purchase).lines]
         files = attachments(purchase, ATTACHED, LARGEST)
-        post.settle(purchase.order_id, skus, outcome(purchase), with_files=bool(files))
+        name, wanted = purchase.order_id, outcome(purchase)
+        if orchestrated(purchase):
+            ends = [*["success"] * LATE_STEPS[at], "timed_out"] if name == late else ENDS[wanted]
+            began = BEGAN + (asked if name == late else 0)
+            post.conduct(name, skus, ends, began=began, with_files=bool(files))
+        else:
+            post.settle(name, skus, wanted, with_files=bool(files))
         if (spoiled := poison(purchase)) is not None:
             post.spoil(spoiled)
     steady = [BEGAN + tenth / 10 for tenth in range(600)]
@@ -223,7 +257,7 @@ def good() -> Evidence:
         good_run(),
         Commits(seen=dict.fromkeys(range(LANES), steady)),
         ends=dict(post.ends),
-        books=good_books(),
+        books=good_books(late, at),
         messages=post.messages,
         compensations=post.compensations,
         committed=dict(post.ends),
@@ -238,6 +272,8 @@ def good() -> Evidence:
     for message in post.messages:
         for handler in HANDLERS.get(message.topic, ()):
             remember(evidence, message, handler)
+    for saga in post.sagas:
+        remember_saga(evidence, saga)
     for record in post.poison:
         bury(evidence, record, spoiled_how(record))
     for message in post.messages:
@@ -245,6 +281,16 @@ def good() -> Evidence:
             refer(evidence, message)
     put_off(evidence, [each for each in post.messages if each.topic == ReserveLine.TOPIC][-1])
     return evidence
+
+
+def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
+    """What a saga and its participants have said, and their rows."""
+    assert evidence.books is not None
+    evidence.sagas.by_order[saga.order_id] = saga.said
+    evidence.books.sagas[saga.order_id] = saga.row()
+    partition = partition_of(saga.order_id.encode(), PARTITIONS)
+    for table, (key, value) in saga.rows.items():
+        evidence.rebuilt.add(table, Written(f"app-{table}-changelog", partition, 0, key, value))
 
 
 def spoiled_how(record: Written) -> str:

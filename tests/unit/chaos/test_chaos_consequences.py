@@ -9,18 +9,21 @@ from good_run import ATTACHED, BOUGHT, good
 
 from chaos.consequences import Consequences, Sent, consequences
 from chaos.payloads import LARGEST
-from demo.purchases import Outcome, Purchase, attachments, order, outcome
+from chaos.sagas import calls
+from demo.purchases import Outcome, Purchase, attachments, orchestrated, order, outcome
 
 FILES = {each.order_id for each in BOUGHT if attachments(each, ATTACHED, LARGEST)}
 SKUS = {each.order_id: {line.sku for line in each.lines} for each in map(order, BOUGHT)}
-MESSAGES = good().messages
+GOOD = good()
+MESSAGES = GOOD.messages
+SAGAS = calls(GOOD.sagas.by_order)
+by_either = pytest.mark.parametrize("by_saga", [False, True], ids=["choreographed", "by saga"])
 
 
-def messages_of(wanted: Outcome) -> list[Sent]:
+def messages_of(wanted: Outcome, *, by_saga: bool) -> list[Sent]:
     """All that came of the largest order with this outcome."""
-    return messages_about(
-        max((p for p in BOUGHT if outcome(p) is wanted), key=lambda p: len(SKUS[p.order_id]))
-    )
+    those = (p for p in BOUGHT if outcome(p) is wanted and orchestrated(p) is by_saga)
+    return messages_about(max(those, key=lambda p: len(SKUS[p.order_id])))
 
 
 def messages_about(purchase: Purchase) -> list[Sent]:
@@ -34,13 +37,14 @@ def messages_about(purchase: Purchase) -> list[Sent]:
 
 
 def is_green(messages: Sequence[Sent]) -> bool:
-    found: Consequences = consequences(messages, SKUS, FILES)
+    found: Consequences = consequences(messages, SKUS, FILES, SAGAS)
     return not (found.lacking or found.too_many or found.without_cause)
 
 
+@by_either
 @pytest.mark.parametrize("wanted", Outcome)
-def test_an_order_is_green_and_red_without_any_of_its_messages(wanted: Outcome) -> None:
-    messages = messages_of(wanted)
+def test_an_order_is_green_and_red_without_any_of_its_messages(wanted: Outcome, by_saga: bool) -> None:
+    messages = messages_of(wanted, by_saga=by_saga)
     assert is_green(messages)
     for lost in messages:
         assert not is_green([each for each in messages if each is not lost]), lost
@@ -53,17 +57,19 @@ def test_so_it_is_with_an_order_that_came_with_files() -> None:
         assert not is_green([each for each in messages if each is not lost]), lost
 
 
+@by_either
 @pytest.mark.parametrize("wanted", Outcome)
-def test_an_order_is_red_with_any_of_its_messages_once_more(wanted: Outcome) -> None:
-    placed, *messages = messages_of(wanted)
+def test_an_order_is_red_with_any_of_its_messages_once_more(wanted: Outcome, by_saga: bool) -> None:
+    placed, *messages = messages_of(wanted, by_saga=by_saga)
     for doubled in messages:
         again = doubled._replace(message_id="again", offset=9_999)
         assert not is_green([placed, *messages, doubled]), doubled
         assert not is_green([placed, *messages, again]), doubled
 
 
+@by_either
 @pytest.mark.parametrize("wanted", Outcome)
-def test_in_whatever_order_they_are_read(wanted: Outcome) -> None:
-    messages = messages_of(wanted)
+def test_in_whatever_order_they_are_read(wanted: Outcome, by_saga: bool) -> None:
+    messages = messages_of(wanted, by_saga=by_saga)
     assert is_green([*reversed(messages)])
     assert is_green([*messages, messages[0]]), "a client may place an order again"

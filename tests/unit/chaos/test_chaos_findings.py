@@ -22,6 +22,7 @@ from agents.messages import (
     PaymentFailed,
     PaymentRefunded,
     ReleaseLine,
+    ReservationSettled,
     ReserveLine,
     ShipLine,
     StockReleased,
@@ -33,7 +34,7 @@ from chaos.evidence import Evidence
 from chaos.findings import findings
 from chaos.rebuilt import Compared, Place
 from chaos.records import Ended
-from demo.purchases import Outcome, outcome
+from demo.purchases import Outcome, order, outcome
 from streams.changes import WAITING
 from streams.message import Message
 from streams.ports import TP
@@ -53,7 +54,10 @@ OBJECTS = "every object there that a message refers to"
 STALLS = "no stall over its limit"
 NOT_LOOKED_AT = "all else"
 
-OUT_OF_STOCK = next(p.order_id for p in BOUGHT if outcome(p) is Outcome.OUT_OF_STOCK)
+#: One of whose lines there is enough.
+OUT_OF_STOCK = next(
+    p.order_id for p in BOUGHT if outcome(p) is Outcome.OUT_OF_STOCK and len(order(p).lines) > 1
+)
 ANSWERS = {LineReserved.TOPIC, LineRefused.TOPIC}
 Spoil = Callable[[Evidence], None]
 
@@ -105,8 +109,11 @@ def another_sku(evidence: Evidence) -> None:
 def led_on_twice(evidence: Evidence) -> None:
     """Two answers of one order each led on, to half of what they should together."""
     answers = [each for each in evidence.messages if each.key == OUT_OF_STOCK and each.topic in ANSWERS]
+    ids, refusals = {each.message_id for each in answers}, (StockReservationFailed, ReservationSettled)
     failed = next(
-        e for e in evidence.messages if (e.topic, e.key) == (StockReservationFailed.TOPIC, OUT_OF_STOCK)
+        each
+        for each in evidence.messages
+        if each.cause in ids and each.topic in {kind.TOPIC for kind in refusals}
     )
     other = next(each for each in answers if each.message_id != failed.cause)
     evidence.messages[evidence.messages.index(failed)] = failed._replace(cause=other.message_id)
@@ -232,7 +239,8 @@ def poison_that_nobody_planned(evidence: Evidence) -> None:
 def poison_that_never_came(evidence: Evidence) -> None:
     evidence.poison.clear()
     evidence.letters.clear()
-    dead_letter_rows(evidence).clear()
+    for lane in evidence.rebuilt.tables.values():
+        lane["dead_letters"].clear()
 
 
 def a_retry_of_nothing(evidence: Evidence) -> None:

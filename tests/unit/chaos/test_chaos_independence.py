@@ -12,14 +12,17 @@ def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
     assert set(loaded) == {
+        "agents.commands",
         "agents.gateway",
         "agents.gateway.cards",
         "agents.gateway.wire",
         "agents.messages",
+        "chaos.calls",
         "chaos.check",
         "chaos.consequences",
         "chaos.evidence",
         "chaos.findings",
+        "chaos.lateness",
         "chaos.letters",
         "chaos.noted",
         "chaos.objects",
@@ -28,6 +31,8 @@ def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
         "chaos.rebuilt",
         "chaos.records",
         "chaos.retried",
+        "chaos.saga_records",
+        "chaos.sagas",
         "chaos.stalls",
         "chaos.stores",
     }
@@ -35,19 +40,23 @@ def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
 
 def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     """It states names of its own; a handler or topic that is renamed must not leave it looking at nothing."""
-    from agents.choreographies import stock_first
-    from agents.messages import ReservationSettled
+    from agents.commands import OrderSagaTransition
+    from agents.order_saga import OrderSaga
     from chaos import letters, retried
-    from chaos.consequences import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
+    from chaos.calls import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
     from chaos.findings import HANDLERS
     from chaos.noted import TABLE
-    from chaos.notes import NOTES, NoteMade, with_notes
+    from chaos.notes import NOTES, NoteMade, whole, with_notes
+    from chaos.saga_records import STEPS
     from streams.changes import DEAD_LETTERS
     from streams.changes import MESSAGES as MESSAGES_THAT_WAIT
     from streams.layout import dead_letter_topic, retry_topic
 
-    to_sagas = {ReservationSettled.TOPIC}
-    assert {kind.TOPIC for kind in MESSAGES} == set(stock_first.messages()) - to_sagas
+    told_apart = {OrderSagaTransition.TOPIC}
+    assert {kind.TOPIC for kind in MESSAGES} == set(whole.messages()) - told_apart
+    steps = {each.name: (each.command, each.compensate) for stage in OrderSaga.stages for each in stage}
+    assert {each.name: (each.do, each.undo) for each in STEPS} == steps
+    assert {each.table for each in STEPS} <= whole.tables().keys()
     covered = {topic: route for topic, route in with_notes.routes.items() if with_notes.uses_inbox(topic)}
     named = {topic: tuple(handler.name for handler in route.handlers) for topic, route in covered.items()}
     assert named == dict(HANDLERS)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from good_run import Written
 
+from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from chaos.letters import is_poison
 from chaos.load import Load
 from chaos.payloads import ATTACHED, LARGEST
 from chaos.waiting import until
-from demo.purchases import attached_bytes, purchases
+from demo.purchases import attached_bytes, orchestrated, purchases
 from demo.trouble import poison
 from streams.claim_check import DATAREF, claim_in
 from streams.claims import ClaimChecks
@@ -21,6 +22,7 @@ from streams.testing.blobs import MemoryBlobs
 
 ORDERS = 400
 BOUGHT = purchases(ORDERS)
+BEGINS = {OrderPlaced.TOPIC, OrderSubmitted.TOPIC}
 
 
 class Cluster:
@@ -49,7 +51,7 @@ class Cluster:
 
     @property
     def orders(self) -> list[Written]:
-        return [each for each in self.taken if each.topic == OrderPlaced.TOPIC and not is_poison(each)]
+        return [each for each in self.taken if each.topic in BEGINS and not is_poison(each)]
 
 
 @pytest.fixture
@@ -81,6 +83,15 @@ async def test_files_are_in_the_object_store_before_their_orders_are_sent(
     assert large <= by_reference
     assert len(by_reference) > 10
     assert cluster.dangling == 0
+
+
+async def test_half_of_the_orders_are_for_sagas(cluster: Cluster, blobs: MemoryBlobs) -> None:
+    await load().run(claims(blobs))
+    for_sagas = {each.key for each in cluster.orders if each.topic == OrderSubmitted.TOPIC}
+    others = {each.key for each in cluster.orders if each.topic == OrderPlaced.TOPIC}
+    assert for_sagas == {each.order_id.encode() for each in BOUGHT if orchestrated(each)}
+    assert others == {each.order_id.encode() for each in BOUGHT if not orchestrated(each)}
+    assert len(for_sagas) == len(others)
 
 
 async def test_all_the_poison_comes(cluster: Cluster, blobs: MemoryBlobs) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.consequences import NOTES_TOPIC, Sent
+from chaos.calls import NOTES_TOPIC
+from chaos.consequences import Sent
 from chaos.noted import counted, judge_notes
 from streams.changes import store_key
 from streams.codecs import AvroCodec, Schemas, encode_row

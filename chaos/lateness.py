@@ -1,0 +1,74 @@
+"""Orders that a saga has cancelled because a step was late: what may explain it, and what must be given back.
+
+The demo's check knows of none, so it judges the others. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from agents.gateway.wire import Charged, Refunded
+from chaos.records import Run
+from chaos.stalls import healed_at
+from demo import evidence as books
+from demo.findings import Finding, finding
+from demo.purchases import Purchase, order
+
+#: Seconds after a fault in which it may still be why something is late: retries wait for 10 s at most.
+AFTERMATH = 12.0
+#: The share of a command's wait that faults, and what comes after them, must make up to explain it.
+SHARE = 0.5
+
+
+def explained(asked: float, heard: float, run: Run) -> bool:
+    """Whether faults and their aftermath make up enough of this time."""
+    covered, until = 0.0, asked
+    for began, ended in sorted((fault.began, healed_at(fault, run) + AFTERMATH) for fault in run.faults):
+        covered += max(0.0, min(ended, heard) - max(began, until))
+        until = max(until, ended)
+    return covered > 0 and covered >= SHARE * (heard - asked)
+
+
+def without(orders: Set[str], found: books.Evidence) -> books.Evidence:
+    """What the demo's check looks at, but for some orders."""
+    return replace(
+        found,
+        settlements=[each for each in found.settlements if each.order.order_id not in orders],
+        ledger=[each for each in found.ledger if _order_of(each) not in orders],
+    )
+
+
+def judge_given_back(purchases: Sequence[Purchase], late: Set[str], found: books.Evidence) -> Finding:
+    """Of orders that were cancelled for lateness all money is back, and there is one settlement; what stock
+    they had is looked at with that of the others.
+    """
+    times = Counter(each.order.order_id for each in found.settlements)
+    kept: Counter[str] = Counter()
+    moves: Counter[tuple[str, str]] = Counter()
+    for row in found.ledger:
+        if isinstance(row, Refunded) or row.status == "captured":
+            given = isinstance(row, Refunded)
+            kept[_order_of(row)] += -row.cents if given else row.cents
+            moves[_order_of(row), "refund" if given else "charge"] += 1
+    placed = {each.order_id: order(each) for each in purchases}
+    wrong = {
+        "not settled once": sorted(each for each in late if times[each] != 1),
+        "settled with another order": sorted(
+            each.order.order_id
+            for each in found.settlements
+            if each.order.order_id in late and each.order != placed[each.order.order_id]
+        ),
+        "with money left": [f"{each} with {kept[each]}" for each in sorted(late) if kept[each]],
+        "with money moved twice": [
+            f"{each}: {what}" for (each, what), n in moves.items() if each in late and n > 1
+        ],
+    }
+    says = f"{len(late):,} orders"
+    return finding("all given back of what was cancelled for lateness", wrong, says)
+
+
+def _order_of(row: Charged | Refunded) -> str:
+    operation = row.charge_operation if isinstance(row, Refunded) else row.operation
+    return operation.partition(":")[2]

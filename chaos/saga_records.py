@@ -1,0 +1,130 @@
+"""What sagas and their participants have said, read from the topics and tables, by order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agents.commands import (
+    CancelShipment,
+    CapturePayment,
+    OrderCommand,
+    OrderSagaReply,
+    OrderSagaTransition,
+    RefundPayment,
+    ReleaseStock,
+    ReserveStock,
+    ScheduleShipment,
+)
+from agents.messages import ReservationSettled
+from chaos.consequences import Sent
+from chaos.stores import Rows
+from demo.evidence import make_codec
+from schemas import latest
+from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
+from streams.ports import Record
+from streams.saga.participation import Participation
+from streams.table import split_row_key
+
+
+class Step(NamedTuple):
+    """A step of an order's saga: what does it, what undoes it, and the table of its participant."""
+
+    name: str
+    do: type[OrderCommand]
+    undo: type[OrderCommand]
+    table: str
+
+
+#: An order's way, from the first step to the last.
+STEPS = (
+    Step("reserve_inventory", ReserveStock, ReleaseStock, "inventory-steps"),
+    Step("process_payment", CapturePayment, RefundPayment, "payment-steps"),
+    Step("schedule_shipping", ScheduleShipment, CancelShipment, "shipping-steps"),
+)
+_PREFIX = 2  # bytes of a local key that are its partition
+
+_commands = {kind.TOPIC: make_codec(kind, kind.TOPIC) for each in STEPS for kind in (each.do, each.undo)}
+_replies = make_codec(OrderSagaReply, OrderSagaReply.TOPIC)
+_transitions = make_codec(OrderSagaTransition, OrderSagaTransition.TOPIC)
+_participations = {each.table: AvroCodec(Participation, latest(each.table), Schemas()) for each in STEPS}
+
+
+class Asked(NamedTuple):
+    """A command, and when it was written; times in seconds since the epoch."""
+
+    sent: Sent
+    command_id: str
+    time: float
+
+
+class Replied(NamedTuple):
+    """A reply, or a timer of the saga, which is one too."""
+
+    sent: Sent
+    command_id: str
+    outcome: str
+    time: float
+
+
+class Told(NamedTuple):
+    """What a saga has told of itself."""
+
+    number: int
+    step: str
+    before: str
+    after: str
+
+
+@dataclass
+class Said:
+    """All that was said of one order's saga, each topic's in its order.
+
+    Attributes:
+        settled: what inventory has told its participant, and when.
+    """
+
+    asked: list[Asked] = field(default_factory=list)
+    replied: list[Replied] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    settled: list[tuple[Sent, float]] = field(default_factory=list)
+
+
+class SagaRecords:
+    """Takes records as they are read.
+
+    Attributes:
+        by_order: what was said, by order id.
+    """
+
+    def __init__(self) -> None:
+        self.by_order: dict[str, Said] = defaultdict(Said)
+
+    def take(self, record: Record, sent: Sent) -> None:
+        """A message of the application, of which most have nothing to do with sagas."""
+        time = record.timestamp / 1000
+        if (codec := _commands.get(record.topic)) is not None:
+            command = codec.decode(record.value or b"", None)
+            self.by_order[sent.key].asked.append(Asked(sent, command.command_id, time))
+        elif record.topic == OrderSagaReply.TOPIC:
+            reply = _replies.decode(record.value or b"", None)
+            self.by_order[sent.key].replied.append(Replied(sent, reply.command_id, reply.outcome, time))
+        elif record.topic == ReservationSettled.TOPIC:
+            self.by_order[sent.key].settled.append((sent, time))
+
+    def hear(self, record: Record) -> None:
+        """A record of the topic of transitions."""
+        entry = _transitions.decode(record.value or b"", None)
+        told = Told(entry.number, entry.step, entry.before, entry.after)
+        self.by_order[(record.key or b"").decode()].told.append(told)
+
+
+def participations(tables: Iterable[Mapping[str, Rows]]) -> Iterator[tuple[str, str, str]]:
+    """The participants' rows in the state of every lane: order, step and status."""
+    for lane in tables:
+        for step in STEPS:
+            for key, value in lane.get(step.table, {}).items():
+                row = _participations[step.table].decode(value[FINGERPRINT_SIZE:], None)
+                yield split_row_key(key[_PREFIX:])[0].decode(), row.step, row.status

@@ -1,0 +1,296 @@
+"""Whether every saga ended once, as its order calls for, and all others agree with it: pure.
+
+How a saga has to go follows from the replies that it took: of those to a command, the first in its topic, be
+it its participant's or the saga's own deadline. From them alone its way is told here a second time, command
+by command and transition by transition, in the words of the published messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agents.commands import ReleaseStock, ReserveStock
+from chaos.consequences import SagaCalls
+from chaos.lateness import AFTERMATH, explained
+from chaos.records import Run
+from chaos.saga_records import STEPS, Asked, Replied, Said, Step
+from demo.findings import Finding, finding
+from demo.purchases import Outcome, Purchase, outcome
+from streams.saga.state import SagaRow
+
+#: Replies by which a command is late, and may have been done all the same.
+LATE = frozenset({"timed_out", "expired", "error"})
+#: How many steps an order can succeed in.
+_SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}
+
+_NAMES = {kind.TOPIC: kind.__name__ for step in STEPS for kind in (step.do, step.undo)}
+
+
+class Went(NamedTuple):
+    """How a step went: the reply taken to its command, `""` while there is none, and those to each command
+    that undoes it.
+    """
+
+    step: Step
+    reply: str
+    undone: tuple[str, ...]
+
+    @property
+    def status(self) -> str:
+        """Of the step."""
+        if self.undone:
+            return "compensated"
+        return "completed" if self.reply == "success" else "failed"
+
+    @property
+    def participant(self) -> str:
+        """The status of its participant's row."""
+        if self.undone:
+            return "undone"
+        return "done" if self.reply == "success" else "refused"
+
+
+class Late(NamedTuple):
+    """A command that was late: how, when it was sent, and when that was heard; in seconds since the epoch."""
+
+    command_id: str
+    what: str
+    asked: float
+    heard: float
+
+
+@dataclass(frozen=True)
+class Way:
+    """A saga's way, as commands and replies tell it.
+
+    Attributes:
+        went: the steps that were begun, in order.
+        late: commands that were late.
+        wrong: what is wrong with it by itself.
+    """
+
+    went: tuple[Went, ...]
+    late: tuple[Late, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def completed(self) -> bool:
+        """Whether every step succeeded."""
+        return [each.reply for each in self.went] == ["success"] * len(STEPS)
+
+    @property
+    def given_up(self) -> str:
+        """How the command was late for which the saga went back; empty: for none."""
+        last = self.went[-1].reply if self.went else ""
+        return last if last in LATE else ""
+
+    def tells(self) -> list[tuple[str, str]]:
+        """What it has to tell: each change of a step's status, and of its own."""
+        told = [("", "started")]
+        for each in self.went:
+            told.append((each.step.name, "in_progress"))
+            if each.reply:
+                told.append((each.step.name, "completed" if each.reply == "success" else "failed"))
+        if self.completed:
+            return [*told, ("", "completing"), ("", "completed")]
+        told.append(("", "compensating"))
+        for each in reversed(self.went):
+            if each.undone:
+                told += [(each.step.name, "compensating"), (each.step.name, "compensated")]
+        return [*told, ("", "compensated")]
+
+
+def taken(said: Said) -> dict[str, Replied]:
+    """The reply to each command that its saga has gone by: the first."""
+    first: dict[str, Replied] = {}
+    for each in sorted(said.replied, key=lambda each: each.sent.offset):
+        if each.outcome != "due":
+            first.setdefault(each.command_id, each)
+    return first
+
+
+def way_of(said: Said) -> Way:
+    """How a saga went."""
+    replies = taken(said)
+    asked: dict[str, list[Asked]] = defaultdict(list)
+    for each in sorted(said.asked, key=_time):
+        asked[each.sent.topic].append(each)
+    went, wrong = [], list(_unasked(said))
+    late: list[Late] = []
+    going = True
+
+    def heard(each: Asked) -> str:
+        reply = replies.get(each.command_id)
+        if reply is not None and reply.outcome in LATE:
+            name = _NAMES[each.sent.topic]
+            late.append(Late(each.command_id, f"{reply.outcome} of {name}", each.time, reply.time))
+        return reply.outcome if reply is not None else ""
+
+    for step in STEPS:
+        commands = asked[step.do.TOPIC]
+        outcomes = [heard(each) for each in commands]
+        undone = tuple(heard(each) for each in asked[step.undo.TOPIC])
+        if not (going and outcomes):
+            wrong += [f"{step.name} was asked for"] * bool(outcomes) + [f"{step.name} was undone"] * bool(
+                undone
+            )
+            going = False
+            continue
+        if len(outcomes) > 1:
+            wrong.append(f"{step.name} was asked for {len(outcomes)} times")
+        going = outcomes[0] == "success"
+        went.append(Went(step, outcomes[0], undone))
+    return Way(tuple(went), tuple(late), (*wrong, *_not_undone(went)))
+
+
+def _unasked(said: Said) -> Iterator[str]:
+    known = Counter(each.command_id for each in said.asked)
+    answers = Counter(each.command_id for each in said.replied if each.outcome not in ("due", "timed_out"))
+    yield from (
+        f"{command_id} was answered {count} times" for command_id, count in answers.items() if count > 1
+    )
+    yield from (f"{command_id} was asked {count} times" for command_id, count in known.items() if count > 1)
+    replied = {each.command_id for each in said.replied}
+    yield from (f"{command_id} was answered and never asked" for command_id in sorted(replied - known.keys()))
+
+
+def _not_undone(went: Sequence[Went]) -> Iterator[str]:
+    """What was done, or may have been, of a saga that did not complete is undone, and nothing else."""
+    completed = len(went) == len(STEPS) and went[-1].reply == "success"
+    for each in went:
+        name = each.step.name
+        if not each.reply:
+            yield f"{name} has no reply"
+        elif completed or not (each.reply == "success" or each.reply in LATE):
+            if each.undone:
+                yield f"{name} was undone and had not to be"
+        elif not each.undone:
+            yield f"{name} was not undone"
+        elif each.undone[-1] != "success":
+            yield f"{name} is not undone: {each.undone[-1] or 'no reply'}"
+        elif early := [reply for reply in each.undone[:-1] if reply not in LATE]:
+            yield f"{name} was undone again after {early[0]}"
+    if len(went) < len(STEPS) and (not went or went[-1].reply == "success"):
+        yield "it has not ended"
+
+
+def calls(by_order: Mapping[str, Said]) -> SagaCalls:
+    """What is to be known for the consequences of messages."""
+    leads_on, unheard = set[str](), set[str]()
+    undoing = {step.undo.TOPIC for step in STEPS}
+    for said in by_order.values():
+        topics = {each.command_id: each.sent.topic for each in said.asked}
+        leads_on.update(each.sent.message_id for each in said.replied if each.outcome == "due")
+        for command_id, reply in taken(said).items():
+            if reply.outcome == "success" or topics.get(command_id) not in undoing:
+                leads_on.add(reply.sent.message_id)
+        unheard.update(_unheard(said))
+    return SagaCalls(leads_on, unheard)
+
+
+def _unheard(said: Said) -> Iterator[str]:
+    """A release that is asked for again while it is under way answers the last who asked; what inventory has
+    found after it was called back, and not long before, is told to nobody.
+    """
+    releases = sorted((each for each in said.asked if each.sent.topic == ReleaseStock.TOPIC), key=_time)
+    yield from (each.sent.message_id for each in releases[:-1])
+    reserving = {each.command_id for each in said.asked if each.sent.topic == ReserveStock.TOPIC}
+    answered = any(each.command_id in reserving and each.outcome != "timed_out" for each in said.replied)
+    if releases and not answered:
+        yield from (sent.message_id for sent, time in said.settled if time > releases[0].time - AFTERMATH)
+
+
+def _time(asked: Asked) -> float:
+    return asked.time
+
+
+def given_up(by_order: Mapping[str, Said]) -> set[str]:
+    """Orders that were cancelled because a step was late."""
+    return {order_id for order_id, said in by_order.items() if way_of(said).given_up}
+
+
+def judge_told(submitted: Collection[str], by_order: Mapping[str, Said]) -> Finding:
+    """Whether each of these orders has a saga, and each saga told its way once, from its start to one end."""
+    wrong: dict[str, list[str]] = defaultdict(list)
+    wrong["orders without a saga"] = sorted(set(submitted) - {o for o, said in by_order.items() if said.told})
+    wrong["sagas of no such order"] = sorted(by_order.keys() - set(submitted))
+    for order_id, said in by_order.items():
+        numbers = [each.number for each in said.told]
+        if numbers != list(range(1, len(numbers) + 1)):
+            wrong["with a gap, a repetition or out of turn"].append(order_id)
+        told = [(each.step, each.after) for each in said.told if each.before != each.after]
+        if told != (tells := way_of(said).tells()):
+            at = next((n for n, pair in enumerate(zip(told, tells, strict=False)) if pair[0] != pair[1]), -1)
+            wrong["told otherwise than they went"].append(
+                f"{order_id}, from {told[at] if told else 'nothing'}"
+            )
+    count = sum(len(said.told) for said in by_order.values())
+    says = f"{len(by_order):,} sagas, {count:,} transitions"
+    return finding("every saga told once, from its start to one end", wrong, says)
+
+
+def judge_ends(
+    purchases: Sequence[Purchase],
+    submitted: Set[str],
+    by_order: Mapping[str, Said],
+    settled: Mapping[str, str],
+    run: Run,
+) -> Finding:
+    """Whether each saga went as its order calls for, or late by a fault, and `settled` its order so."""
+    wrong: dict[str, list[str]] = defaultdict(list)
+    ends, late = Counter[str](), Counter[str]()
+    for purchase in purchases:
+        order_id, calls_for = purchase.order_id, outcome(purchase)
+        if order_id not in submitted or order_id not in by_order:
+            continue
+        way = way_of(by_order[order_id])
+        wrong["wrong by themselves"] += [f"{order_id}: {what}" for what in way.wrong]
+        successes = sum(each.reply == "success" for each in way.went)
+        if way.given_up:
+            end, fits = way.given_up, successes <= min(_SUCCEEDS[calls_for], len(STEPS) - 1)
+        else:
+            end, fits = calls_for.value, successes == _SUCCEEDS[calls_for]
+        ends[end] += 1
+        late.update(each.what for each in way.late)
+        if not fits:
+            wrong["another way than the order calls for"].append(f"{order_id}, {calls_for.value}")
+        if settled.get(order_id) != end:
+            wrong["settled otherwise"].append(f"{order_id} is {settled.get(order_id, 'not')}, not {end}")
+        wrong["late without a fault"] += [
+            f"{each.command_id} at {each.asked - run.load[0]:.0f} s, after {each.heard - each.asked:.1f} s"
+            for each in way.late
+            if not explained(each.asked, each.heard, run)
+        ]
+    says = ", ".join(f"{count:,} {end}" for end, count in ends.most_common()) or "none"
+    if late:
+        says += f"; late: {', '.join(f'{count:,} {what}' for what, count in late.most_common())}"
+    return finding("every saga ended as its order calls for, late only by a fault", wrong, says)
+
+
+def judge_participants(
+    by_order: Mapping[str, Said], sagas: Mapping[str, SagaRow], participants: Collection[tuple[str, str, str]]
+) -> Finding:
+    """Whether sagas' rows and participants' are what each saga's way has made of them."""
+    wanted: dict[tuple[str, str], str] = {}
+    wrong: dict[str, list[str]] = defaultdict(list)
+    for order_id, said in by_order.items():
+        way = way_of(said)
+        wanted |= {(order_id, each.step.name): each.participant for each in way.went}
+        end = "completed" if way.completed else "compensated"
+        steps = {step.name: "pending" for step in STEPS} | {each.step.name: each.status for each in way.went}
+        row = sagas.get(order_id)
+        stands = None if row is None else (row.status, {each.name: each.status for each in row.steps})
+        if stands != (end, steps):
+            wrong["sagas' rows that stand otherwise"].append(f"{order_id}: {stands}")
+    found = {(order_id, step): status for order_id, step, status in participants}
+    wrong["participants' rows that stand otherwise"] = [
+        f"{step} of {order_id} is {found.get((order_id, step), 'not there')}"
+        for order_id, step in sorted(wanted.keys() | found.keys())
+        if found.get((order_id, step)) != wanted.get((order_id, step))
+    ]
+    wrong["rows of no saga"] = sorted(sagas.keys() - by_order.keys())
+    says = f"{len(sagas):,} sagas, {len(found):,} parts in them"
+    return finding("every participant as its saga ended", wrong, says)

@@ -1,0 +1,198 @@
+"""Sagas of a small run, made message by message: as their orders call for, or late at one of their steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agents.commands import CancelOrder, ConfirmOrder, OrderSagaReply, OrderSubmitted
+from agents.messages import (
+    LineRefused,
+    LineReleased,
+    LineReserved,
+    OrderCancelled,
+    OrderConfirmed,
+    ReleaseLine,
+    ReservationSettled,
+    ReserveLine,
+    ShipLine,
+)
+from chaos.saga_records import STEPS, Asked, Replied, Said, Step, Told
+from chaos.sagas import LATE
+from schemas import latest
+from streams.codecs import AvroCodec, Schemas, encode_row
+from streams.saga.participation import Participation
+from streams.saga.state import SagaRow, StepState
+from streams.table import row_key
+
+if TYPE_CHECKING:
+    from good_run import Post
+
+    from chaos.consequences import Sent
+
+RESERVING = STEPS[0]
+TIMEOUT = 30.0
+_participations = {each.table: AvroCodec(Participation, latest(each.table), Schemas()) for each in STEPS}
+
+
+@dataclass
+class GoodSaga:
+    """One saga, from its order to its end; `began` in seconds since the epoch.
+
+    Attributes:
+        heard: the message that the saga has handled last.
+        rows: its participants' rows, by table: changelog key and value.
+    """
+
+    post: Post
+    order_id: str
+    skus: list[str]
+    began: float
+    said: Said = field(default_factory=Said)
+    rows: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+
+    def run(self, scarce: set[str], outcomes: list[str], submitted: Sent) -> None:
+        """Go through steps with these outcomes, and back after the last of them unless all succeeded."""
+        self._scarce = scarce
+        self._now, self._attempts = self.began, dict.fromkeys(STEPS, 0)
+        self._status = {step.name: "pending" for step in STEPS}
+        self.heard = submitted
+        self._tell("", "", "started")
+        for step, outcome in zip(STEPS, outcomes, strict=False):
+            self._go(step, outcome)
+        if outcomes == ["success"] * len(STEPS):
+            self._tell("", "started", "completing")
+            self._tell("", "completing", "completed")
+            self._confirm()
+            self.status = "completed"
+            return
+        self._tell("", "started", "compensating")
+        reached = list(zip(STEPS, outcomes, strict=False))
+        for step, outcome in reversed(reached):
+            if outcome == "success" or outcome in LATE:
+                self._undo(step)
+        self._tell("", "compensating", "compensated")
+        self.post.send(OrderCancelled, self.order_id, self.post.send(CancelOrder, self.order_id, self.heard))
+        self.status = "compensated"
+
+    def row(self) -> SagaRow:
+        """How it stands in the end."""
+        steps = tuple(
+            StepState(name=step.name, action="", compensation="", status=self._status[step.name])  # type: ignore[arg-type]
+            for step in STEPS
+        )
+        return SagaRow(
+            saga_id=f"order:{self.order_id}",
+            version=1,
+            status=self.status,  # type: ignore[arg-type]
+            current_step="",
+            steps=steps,
+            created_at=self.began,
+            start=b"{}",
+        )
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    def _go(self, step: Step, outcome: str) -> None:
+        asked = self._ask(step, step.do)
+        self._change(step, "in_progress")
+        if outcome == "timed_out":
+            before, self._now = self._now, self._now + TIMEOUT
+            ring = self._reply(self.heard, asked, "timed_out")
+            self._now = before
+            self._work(step, asked, "success", late=True)
+            self._now, self.heard = before + TIMEOUT, ring
+        else:
+            self.heard = self._work(step, asked, outcome)
+        self._row(step, {"success": "done", "refused": "refused"}.get(outcome, "undone"))
+        self._change(step, "completed" if outcome == "success" else "failed")
+
+    def _work(self, step: Step, asked: Asked, outcome: str, *, late: bool = False) -> Sent:
+        """What a participant does for a command, up to its reply, which comes behind the deadline if late."""
+        cause = asked.sent
+        if step is RESERVING:
+            cause = self._reserve(asked.sent)
+        if late:
+            self._now += TIMEOUT + 1
+        return self._reply(cause, asked, outcome)
+
+    def _reserve(self, command: Sent) -> Sent:
+        asks = [self.post.send(ReserveLine, sku, command) for sku in self.skus]
+        answers = [
+            self.post.send(LineRefused if each.key in self._scarce else LineReserved, self.order_id, each)
+            for each in asks
+        ]
+        settled = self._settled(answers[-1])
+        if self._scarce & set(self.skus):
+            self._release([sku for sku in self.skus if sku not in self._scarce], answers[-1])
+        return settled
+
+    def _release(self, skus: list[str], cause: Sent) -> Sent | None:
+        released = []
+        for sku in skus:
+            command = self.post.send(ReleaseLine, sku, cause)
+            released.append(self.post.send(LineReleased, self.order_id, command))
+            for topic in (ReleaseLine.TOPIC, LineReleased.TOPIC):
+                self.post.compensations[topic, f"{sku} in {self.order_id}"] += 1
+        return self._settled(released[-1]) if released else None
+
+    def _undo(self, step: Step) -> None:
+        asked = self._ask(step, step.undo)
+        self._change(step, "compensating")
+        cause: Sent | None = asked.sent
+        if step is RESERVING:
+            cause = self._release(self.skus, asked.sent)
+        assert cause is not None
+        self.heard = self._reply(cause, asked, "success")
+        self._row(step, "undone")
+        self._change(step, "compensated")
+
+    def _confirm(self) -> None:
+        confirm = self.post.send(ConfirmOrder, self.order_id, self.heard)
+        self.post.send(OrderConfirmed, self.order_id, confirm)
+        for sku in self.skus:
+            self.post.send(ShipLine, sku, confirm)
+
+    # -- what is said ---------------------------------------------------------------------------------
+
+    def _ask(self, step: Step, kind: type) -> Asked:
+        self._attempts[step] += 1
+        sent = self.post.send(kind, self.order_id, self.heard)
+        asked = Asked(sent, f"order:{self.order_id}:{step.name}:{self._attempts[step]}", self._now)
+        self.said.asked.append(asked)
+        self._now += 0.1
+        return asked
+
+    def _reply(self, cause: Sent, asked: Asked, outcome: str) -> Sent:
+        sent = self.post.send(OrderSagaReply, self.order_id, cause)
+        self.said.replied.append(Replied(sent, asked.command_id, outcome, self._now))
+        self._now += 0.1
+        return sent
+
+    def _settled(self, cause: Sent) -> Sent:
+        sent = self.post.send(ReservationSettled, self.order_id, cause)
+        self.said.settled.append((sent, self._now))
+        return sent
+
+    def _tell(self, step: str, before: str, after: str) -> None:
+        self.said.told.append(Told(len(self.said.told) + 1, step, before, after))
+
+    def _change(self, step: Step, status: str) -> None:
+        self._tell(step.name, self._status[step.name], status)
+        self._status[step.name] = status
+
+    def _row(self, step: Step, status: str) -> None:
+        saga = f"order:{self.order_id}"
+        part = Participation(status=status, saga_id=saga, step=step.name, command_id="c", attempt=1)  # type: ignore[arg-type]
+        key = row_key(self.order_id.encode(), f"{saga}:{step.name}".encode())
+        self.rows[step.table] = key, encode_row(_participations[step.table], part)
+
+
+def submit(
+    post: Post, order_id: str, skus: list[str], scarce: set[str], outcomes: list[str], began: float
+) -> tuple[Sent, GoodSaga]:
+    """An order that a saga sees to, and how its steps end."""
+    submitted = post.send(OrderSubmitted, order_id, name=f"placed-{order_id}")
+    saga = GoodSaga(post, order_id, skus, began)
+    saga.run(scarce, outcomes, submitted)
+    return submitted, saga

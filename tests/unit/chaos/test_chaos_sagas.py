@@ -1,0 +1,326 @@
+"""The checker knows how every saga had to go, and goes red when one, or anybody in it, went otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from good_run import BEGAN, BOUGHT, good
+
+from agents.commands import (
+    CancelOrder,
+    CapturePayment,
+    ConfirmOrder,
+    OrderSagaReply,
+    OrderSubmitted,
+    RefundPayment,
+    ReleaseStock,
+    ScheduleShipment,
+)
+from agents.gateway.wire import Refunded
+from agents.messages import LineReleased, OrderConfirmed, ReservationSettled, ReserveLine, ShipLine
+from chaos.evidence import Evidence
+from chaos.findings import findings
+from chaos.lateness import explained
+from chaos.saga_records import STEPS, Said
+from demo.purchases import Outcome, orchestrated, outcome
+from streams.message import Message
+
+LED = "every message led to what it calls for, once"
+ONCE = "every message there once"
+RETRIES = "every retry of a message that came to its end once"
+TOLD = "every saga told once, from its start to one end"
+ENDED = "every saga ended as its order calls for, late only by a fault"
+PARTS = "every participant as its saga ended"
+BACK = "all given back of what was cancelled for lateness"
+OUTCOMES = "each with the outcome its data calls for"
+CHARGED = "no order charged twice"
+MONEY = "captured - refunded = value of confirmed orders"
+STOCK = "received = on hand + shipped"
+
+Spoil = Callable[[Evidence], None]
+
+
+def an_order(wanted: Outcome) -> str:
+    """One that a saga sees to, with this outcome."""
+    return next(each.order_id for each in BOUGHT if orchestrated(each) and outcome(each) is wanted)
+
+
+CONFIRMED, DECLINED = an_order(Outcome.CONFIRMED), an_order(Outcome.DECLINED)
+NOWHERE, OUT_OF_STOCK = an_order(Outcome.NOWHERE), an_order(Outcome.OUT_OF_STOCK)
+
+
+def red(evidence: Evidence) -> set[str]:
+    return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
+
+
+def said(evidence: Evidence, name: str) -> str:
+    return next(finding.says for finding in findings(BOUGHT, evidence) if finding.name == name)
+
+
+def of(evidence: Evidence, order_id: str) -> Said:
+    return evidence.sagas.by_order[order_id]
+
+
+def lose(kind: type[Message], order_id: str) -> Spoil:
+    """The first message of the kind, wherever it was noted."""
+
+    def spoil(evidence: Evidence) -> None:
+        lost = next(each for each in evidence.messages if (each.topic, each.key) == (kind.TOPIC, order_id))
+        evidence.messages.remove(lost)
+        those = of(evidence, order_id)
+        those.asked = [each for each in those.asked if each.sent != lost]
+        those.replied = [each for each in those.replied if each.sent != lost]
+        those.settled = [each for each in those.settled if each[0] != lost]
+
+    return spoil
+
+
+def ask_again(kind: type[Message], order_id: str) -> Spoil:
+    """A command once more, as the next attempt, and answered as the first was."""
+
+    def spoil(evidence: Evidence) -> None:
+        those = of(evidence, order_id)
+        asked = next(each for each in those.asked if each.sent.topic == kind.TOPIC)
+        replied = next(each for each in those.replied if each.command_id == asked.command_id)
+        command = asked.sent._replace(message_id="again", offset=9_998)
+        reply = replied.sent._replace(message_id="and again", offset=9_999, cause="again")
+        evidence.messages += [command, reply]
+        another = asked.command_id[:-1] + "9"
+        those.asked.append(asked._replace(sent=command, command_id=another))
+        those.replied.append(replied._replace(sent=reply, command_id=another))
+
+    return spoil
+
+
+def answer_again(order_id: str) -> Spoil:
+    """A reply once more; another message, or the first again."""
+
+    def spoil(evidence: Evidence) -> None:
+        those = of(evidence, order_id)
+        again = those.replied[0].sent._replace(message_id="again", offset=9_999)
+        evidence.messages.append(again)
+        those.replied.append(those.replied[0]._replace(sent=again))
+
+    return spoil
+
+
+def forget_what_it_told(evidence: Evidence) -> None:
+    of(evidence, CONFIRMED).told.pop(3)
+
+
+def tell_twice(evidence: Evidence) -> None:
+    told = of(evidence, CONFIRMED).told
+    told.insert(3, told[3])
+
+
+def tell_out_of_turn(evidence: Evidence) -> None:
+    told = of(evidence, CONFIRMED).told
+    told[3], told[4] = told[4], told[3]
+
+
+def tell_no_end(evidence: Evidence) -> None:
+    of(evidence, DECLINED).told.pop()
+
+
+def tell_another_end(evidence: Evidence) -> None:
+    told = of(evidence, DECLINED).told
+    told[-1] = told[-1]._replace(after="completed")
+
+
+def tell_of_a_stranger(evidence: Evidence) -> None:
+    evidence.sagas.by_order["stranger"] = of(evidence, CONFIRMED)
+
+
+def never_begin(evidence: Evidence) -> None:
+    del evidence.sagas.by_order[CONFIRMED]
+
+
+def row(order_id: str, **changes: object) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        assert evidence.books is not None
+        evidence.books.sagas[order_id] = msgspec.structs.replace(evidence.books.sagas[order_id], **changes)
+
+    return spoil
+
+
+def leave_a_step_standing(evidence: Evidence) -> None:
+    assert evidence.books is not None
+    saga = evidence.books.sagas[NOWHERE]
+    steps = tuple(msgspec.structs.replace(each, status="compensating") for each in saga.steps)
+    evidence.books.sagas[NOWHERE] = msgspec.structs.replace(saga, steps=steps)
+
+
+def participant(table: str, change: Callable[[dict[bytes, bytes], bytes], object]) -> Spoil:
+    """Something becomes of the row of DECLINED."""
+
+    def spoil(evidence: Evidence) -> None:
+        for lane in evidence.rebuilt.tables.values():
+            rows = lane[table]
+            for key in [key for key in rows if DECLINED.encode() in key]:
+                change(rows, key)
+
+    return spoil
+
+
+def as_of_another(rows: dict[bytes, bytes], key: bytes) -> None:
+    """As if the step had been done and nothing else."""
+    rows[key] = next(value for value in rows.values() if value != rows[key])
+
+
+def settle_as(order_id: str, how: str) -> Spoil:
+    def spoil(evidence: Evidence) -> None:
+        assert evidence.books is not None
+        evidence.books.settlements = [
+            msgspec.structs.replace(each, outcome=how) if each.order.order_id == order_id else each
+            for each in evidence.books.settlements
+        ]
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        pytest.param(lose(OrderSagaReply, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a reply is lost"),
+        pytest.param(lose(OrderSagaReply, OUT_OF_STOCK), {LED, TOLD, ENDED}, id="a refusal is lost"),
+        pytest.param(lose(ReservationSettled, CONFIRMED), {LED}, id="nobody heard of the reservation"),
+        pytest.param(lose(ScheduleShipment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a command is lost"),
+        pytest.param(lose(RefundPayment, NOWHERE), {LED, TOLD, ENDED, PARTS}, id="not refunded"),
+        pytest.param(lose(ReleaseStock, DECLINED), {LED, TOLD, ENDED, PARTS}, id="not released"),
+        pytest.param(lose(ConfirmOrder, CONFIRMED), {LED}, id="never confirmed"),
+        pytest.param(lose(CancelOrder, DECLINED), {LED}, id="never cancelled"),
+        pytest.param(ask_again(RefundPayment, NOWHERE), {LED, ENDED}, id="refunded twice"),
+        pytest.param(ask_again(ReleaseStock, DECLINED), {LED, ENDED}, id="released twice"),
+        pytest.param(ask_again(CapturePayment, CONFIRMED), {LED, ENDED}, id="captured twice"),
+        pytest.param(answer_again(CONFIRMED), {LED, ENDED}, id="a command was answered twice"),
+        pytest.param(forget_what_it_told, {TOLD}, id="a transition is lost"),
+        pytest.param(tell_twice, {TOLD}, id="a transition is there twice"),
+        pytest.param(tell_out_of_turn, {TOLD}, id="transitions out of turn"),
+        pytest.param(tell_no_end, {TOLD}, id="a saga without an end"),
+        pytest.param(tell_another_end, {TOLD}, id="a saga that tells of another end"),
+        pytest.param(tell_of_a_stranger, {TOLD, PARTS}, id="a saga that nobody asked for"),
+        pytest.param(never_begin, {TOLD, PARTS, LED}, id="an order without a saga"),
+        pytest.param(row(CONFIRMED, status="completing"), {PARTS}, id="a saga that is not over"),
+        pytest.param(row(NOWHERE, status="failed"), {PARTS}, id="a saga that waits for an operator"),
+        pytest.param(leave_a_step_standing, {PARTS}, id="a step that is not undone"),
+        pytest.param(participant("payment-steps", dict.pop), {PARTS}, id="a participant without a row"),
+        pytest.param(
+            participant("inventory-steps", as_of_another), {PARTS}, id="a participant that has undone nothing"
+        ),
+        pytest.param(settle_as(CONFIRMED, "card_declined"), {ENDED, OUTCOMES, MONEY}, id="settled otherwise"),
+        pytest.param(settle_as(DECLINED, "timed_out"), {ENDED, OUTCOMES}, id="cancelled for no lateness"),
+    ],
+)
+def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
+    evidence = good()
+    spoil(evidence)
+    assert red(evidence) == names
+
+
+# -- lateness ---------------------------------------------------------------------------------------------
+
+#: The run's only fault is there from 30 s to 36 s, and explains something until 48 s.
+EXPLAINED, UNEXPLAINED = 20.0, 0.0
+
+
+@pytest.mark.parametrize("step", [each.name for each in STEPS])
+def test_a_step_that_a_fault_made_late_cancels_its_order(step: str) -> None:
+    evidence = good(late=CONFIRMED, at=step, asked=EXPLAINED)
+    assert red(evidence) == set()
+    assert "1 timed_out" in said(evidence, ENDED)
+
+
+@pytest.mark.parametrize("step", [each.name for each in STEPS])
+def test_one_that_is_late_without_a_fault_is_red(step: str) -> None:
+    evidence = good(late=CONFIRMED, at=step, asked=UNEXPLAINED)
+    assert red(evidence) == {ENDED}
+    assert f"order:{CONFIRMED}:{step}:1 at " in said(evidence, ENDED)
+
+
+def late(change: Spoil) -> Evidence:
+    evidence = good(late=CONFIRMED, at="process_payment", asked=EXPLAINED)
+    change(evidence)
+    return evidence
+
+
+def keep_the_money(evidence: Evidence) -> None:
+    assert evidence.books is not None
+    evidence.books.ledger = [
+        each
+        for each in evidence.books.ledger
+        if not (isinstance(each, Refunded) and each.charge_operation == f"capture:{CONFIRMED}")
+    ]
+
+
+def settle_again(evidence: Evidence) -> None:
+    assert evidence.books is not None
+    once = next(each for each in evidence.books.settlements if each.order.order_id == CONFIRMED)
+    evidence.books.settlements.append(once)
+
+
+def ship_all_the_same(evidence: Evidence) -> None:
+    line = next(each for each in evidence.messages if each.topic == ReserveLine.TOPIC)
+    evidence.messages.append(line._replace(topic=ShipLine.TOPIC, message_id="shipped"))
+
+
+def reply_before_the_deadline(evidence: Evidence) -> None:
+    """The participant's reply was there first, and the saga went by its deadline all the same."""
+    those = of(evidence, CONFIRMED).replied
+    ring = next(each for each in those if each.outcome == "timed_out")
+    reply = next(each for each in those if each.command_id == ring.command_id and each is not ring)
+    evidence.messages.remove(reply.sent)
+    earlier = reply._replace(sent=reply.sent._replace(offset=ring.sent.offset - 1))
+    evidence.messages.append(earlier.sent)
+    those[those.index(reply)] = earlier
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        pytest.param(keep_the_money, {BACK}, id="its money is not back"),
+        pytest.param(settle_again, {BACK}, id="settled twice"),
+        pytest.param(lose(LineReleased, CONFIRMED), {LED}, id="its stock is not back"),
+        pytest.param(ship_all_the_same, {LED}, id="shipped all the same"),
+        pytest.param(settle_as(CONFIRMED, "card_declined"), {ENDED}, id="cancelled for another reason"),
+        pytest.param(settle_as(CONFIRMED, "confirmed"), {ENDED}, id="confirmed all the same"),
+        pytest.param(lose(RefundPayment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="what may be done stands"),
+        pytest.param(ask_again(RefundPayment, CONFIRMED), {LED, ENDED}, id="refunded twice"),
+        pytest.param(
+            reply_before_the_deadline,
+            {LED, TOLD, ENDED, OUTCOMES, CHARGED, MONEY, STOCK},
+            id="a false deadline",
+        ),
+    ],
+)
+def test_a_late_order_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:
+    assert red(late(spoil)) == names
+
+
+def test_an_order_that_was_to_be_refused_may_be_late_before_but_not_after() -> None:
+    refused_late = good(late=DECLINED, at="reserve_inventory", asked=EXPLAINED)
+    assert red(refused_late) == set()
+    paid_all_the_same = good(late=DECLINED, at="schedule_shipping", asked=EXPLAINED)
+    assert red(paid_all_the_same) == {ENDED}
+
+
+def test_a_fault_explains_what_it_has_had_half_the_time_of() -> None:
+    run = good().run
+    (fault,) = run.faults
+    assert explained(fault.began - 10, fault.began + 20, run)
+    assert explained(fault.began + 3, fault.began + 33, run)
+    assert not explained(fault.began - 20, fault.began + 10, run)
+    assert not explained(fault.began + 10, fault.began + 40, run)
+    assert not explained(BEGAN, BEGAN + 5, run)
+    longer = msgspec.structs.replace(run, faults=[fault, msgspec.structs.replace(fault, began=BEGAN + 10)])
+    assert explained(fault.began - 20, fault.began + 10, longer), "one after the other"
+    assert not explained(BEGAN, BEGAN + 10, longer)
+
+
+def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
+    evidence = good()
+    evidence.run = msgspec.structs.replace(evidence.run, orchestrated=False)
+    assert TOLD in red(evidence)
+    assert OrderSubmitted.TOPIC in {each.topic for each in evidence.messages}
+    assert OrderConfirmed.TOPIC in {each.topic for each in evidence.messages}
