@@ -39,6 +39,7 @@ class Kind(StrEnum):
     S3_DOWN = "s3_down"
     S3_CUT = "s3_cut"
     S3_SLOW = "s3_slow"
+    OUTAGE = "outage"
 
 
 class After(StrEnum):
@@ -127,6 +128,7 @@ TAKES = {
     Kind.S3_DOWN: 16,
     Kind.S3_CUT: 9,
     Kind.S3_SLOW: 9,
+    Kind.OUTAGE: 80,
 }
 LASTS: dict[Kind, tuple[float, float]] = {
     Kind.FREEZE_WORKER: (9.0, 12.0),
@@ -142,6 +144,7 @@ LASTS: dict[Kind, tuple[float, float]] = {
     Kind.S3_DOWN: (6.0, 9.0),  # its clients give an answer up after 5 s
     Kind.S3_CUT: (4.0, 8.0),
     Kind.S3_SLOW: (5.0, 8.0),
+    Kind.OUTAGE: (60.0, 60.0),  # twice as long as a saga waits for a reply
 }
 #: How often handlers fail while they do.
 RATES = {Kind.HANDLERS_FAIL: (0.05, 0.3)}

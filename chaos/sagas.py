@@ -25,7 +25,8 @@ from streams.saga.state import SagaRow
 LATE = frozenset({"timed_out", "expired", "error"})
 #: How many steps an order can succeed in.
 _SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}
-
+#: Seconds that a saga waits for a reply, and in which what a handler sends is written.
+TIMEOUT, _COMMITTED_WITHIN = 30.0, 5.0
 _NAMES = {kind.TOPIC: kind.__name__ for step in STEPS for kind in (step.do, step.undo)}
 
 
@@ -60,6 +61,11 @@ class Late(NamedTuple):
     what: str
     asked: float
     heard: float
+
+    @property
+    def too_early(self) -> bool:
+        """Whether a deadline rang before its time."""
+        return self.what.startswith("timed_out") and self.heard - self.asked < TIMEOUT - _COMMITTED_WITHIN
 
 
 @dataclass(frozen=True)
@@ -134,10 +140,9 @@ def way_of(said: Said) -> Way:
         outcomes = [heard(each) for each in commands]
         undone = tuple(heard(each) for each in asked[step.undo.TOPIC])
         if not (going and outcomes):
-            wrong += [f"{step.name} was asked for"] * bool(outcomes) + [f"{step.name} was undone"] * bool(
-                undone
-            )
             going = False
+            wrong += [f"{step.name} was asked for" for _ in outcomes]
+            wrong += [f"{step.name} was undone" for _ in undone]
             continue
         if len(outcomes) > 1:
             wrong.append(f"{step.name} was asked for {len(outcomes)} times")
@@ -259,6 +264,7 @@ def judge_ends(
             wrong["another way than the order calls for"].append(f"{order_id}, {calls_for.value}")
         if settled.get(order_id) != end:
             wrong["settled otherwise"].append(f"{order_id} is {settled.get(order_id, 'not')}, not {end}")
+        wrong["timed out before their time"] += [each.command_id for each in way.late if each.too_early]
         wrong["late without a fault"] += [
             f"{each.command_id} at {each.asked - run.load[0]:.0f} s, after {each.heard - each.asked:.1f} s"
             for each in way.late

@@ -2,6 +2,7 @@
 
 Each kind of fault is a card; a shuffled deck is dealt until the time is used up, and then shuffled again.
 Some cards are dealt in pairs, so that a worker dies while a broker is down, or another one comes meanwhile.
+Two are dealt once at most, and one of these only where there is time for it.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ _CALM_AFTER_TIMED = AFTER + 1.0
 #: that in the other, and be given up: the longest delay of a retry, which the driver sets, and a little.
 LONGEST_DELAY = 10.0
 _CALM_BETWEEN = LONGEST_DELAY + 2.0
+#: From how long a run on there is an outage of all workers, in seconds.
+_WITH_OUTAGE = 600.0
+_ONCE = {Kind.ROLLING_DEPLOY, Kind.OUTAGE}
 _TOGETHER = 0.55  # how often a card is dealt with another one beside it
 
 
 def schedule(seed: int, seconds: float) -> list[Planned]:
     """The faults of a run whose load lasts so many seconds; the same for the same seed and length."""
-    dealer = _Dealer(random.Random(seed), _dealt_first(seed))
+    once = _ONCE if seconds >= _WITH_OUTAGE else _ONCE - {Kind.OUTAGE}
+    dealer = _Dealer(random.Random(seed), _dealt_first(seed), set(once))
     at, calm = FIRST_AFTER, 0.0
     planned: list[Planned] = []
     costly = False
@@ -72,18 +77,18 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
 
 def _dealt_first(seed: int) -> list[Kind]:
     """Three kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
-    kinds = list(Kind)
+    kinds = [kind for kind in Kind if kind is not Kind.OUTAGE]
     return [kinds[(seed + step) % len(kinds)] for step in (0, 6, 12)]
 
 
 class _Dealer:
     """Deals scenes: a fault, or a fault and another one beside it. Knows which slots have a worker."""
 
-    def __init__(self, chance: random.Random, first: Sequence[Kind]) -> None:
+    def __init__(self, chance: random.Random, first: Sequence[Kind], once: set[Kind]) -> None:
         self.chance = chance
         self._first = list(first)
         self._slots = set(range(WORKERS))
-        self._deployed = False
+        self._once = once  # what is to be dealt no more than once, and was not
         self._points: list[str] = []
         self._afters: list[After] = []
         self._deck: list[Kind] = []
@@ -107,7 +112,7 @@ class _Dealer:
 
     def _cards(self) -> Iterator[Kind]:
         yield from list(self._deck)
-        deck = [kind for kind in Kind if kind is not Kind.ROLLING_DEPLOY or not self._deployed]
+        deck = [kind for kind in Kind if kind not in _ONCE or kind in self._once]
         more = [Kind.KILL_WORKER, Kind.KILL_WORKER, Kind.KILL_AT_POINT, Kind.KILL_AT_POINT]
         deck += more
         self.chance.shuffle(deck)
@@ -140,8 +145,7 @@ class _Dealer:
         slower, slowest = DELAYS.get(kind, (0.0, 0.0))
         point = self._point(kind)
         after = self._after(kind, alone=beside is None)
-        if kind is Kind.ROLLING_DEPLOY:
-            self._deployed = True
+        self._once.discard(kind)
         return Planned(
             at=round(at, 1),
             kind=kind,
@@ -187,6 +191,7 @@ class _Dealer:
         if kind not in OF_WORKERS | {Kind.NETWORK_DELAY} or kind in (
             Kind.ROLLING_RESTART,
             Kind.ROLLING_DEPLOY,
+            Kind.OUTAGE,
         ):
             return None
         others = self._slots - {beside.slot if beside is not None else None}
@@ -197,7 +202,11 @@ class _Dealer:
 
 
 def _go_together(first: Planned, second: Kind) -> bool:
-    """Never two brokers, nor two workers at once, but for one that comes or goes while another recovers."""
+    """Never two brokers, nor two workers at once, but for one that comes or goes while another recovers; and
+    nothing beside an outage of all.
+    """
+    if Kind.OUTAGE in (first.kind, second):
+        return False
     if first.kind in OF_BROKERS:
         return second not in OF_BROKERS
     if first.kind in OF_EDGES:

@@ -32,6 +32,7 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.S3_DOWN: object_store.s3_down,
     Kind.S3_CUT: object_store.s3_cut,
     Kind.S3_SLOW: object_store.s3_slow,
+    Kind.OUTAGE: workers.outage,
 }
 
 

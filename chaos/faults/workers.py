@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 from pathlib import Path
@@ -16,8 +17,10 @@ from chaos.kinds import RECOVERING, After, Planned
 from chaos.notes import VERSION, NoteMade
 from chaos.records import KILLED_TWICE, Happened
 from chaos.waiting import until
+from demo.evidence import SOURCES
 
 _HANDLED_WITHIN = 60.0
+_CAUGHT_UP_WITHIN = 300.0
 
 
 async def kill_worker(planned: Planned, ground: Ground) -> Happened:
@@ -120,6 +123,23 @@ async def remove_worker(planned: Planned, ground: Ground) -> Happened:
     heirs = await ground.until_taken_over(lanes, worker)
     confirmed = f"ended with code 0; its {named(lanes)} {_taken(heirs)}"
     return happened(planned, worker.name, began, confirmed, heals=False)
+
+
+async def outage(planned: Planned, ground: Ground) -> Happened:
+    """SIGKILL of all; they come back when the deadlines of all sagas are past, and work off what has come."""
+    workers = ground.fleet.alive
+    began = time.time()
+    for worker in workers:
+        worker.kill(planned.kind)
+    died = [_died(worker) for worker in workers]
+    async with lasting(planned.seconds):
+        pass
+    away = time.time() - began
+    for again in await asyncio.gather(*(ground.fleet.start(worker.slot) for worker in workers)):
+        await ground.until_open(again)
+    await ground.brokers.until_caught_up(SOURCES, within=_CAUGHT_UP_WITHIN)
+    names = ", ".join(worker.name for worker in workers)
+    return happened(planned, names, began, f"{'; '.join(died)}; none there for {away:.1f} s")
 
 
 async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float, how: str) -> Happened:

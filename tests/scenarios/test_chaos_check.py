@@ -18,11 +18,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
 
-from agents.commands import OrderSagaReply, OrderSagaTransition
+from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import Report, check
 from chaos.commits import CommitWatch
 from chaos.controls.stage import send_poison
+from chaos.ending import unended
 from chaos.evidence import gather
 from chaos.findings import findings
 from chaos.records import COMMITS, RUN, Commits, Ended, Run
@@ -306,3 +307,9 @@ def test_a_record_appended_to_a_changelog_is_found(world: World, run: Run) -> No
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, CHANGELOG)[0], value=None)
     assert looked_at(world.var) - before == {TABLES, STOCK}
+
+
+def test_a_saga_that_has_not_ended_is_waited_for(world: World, run: Run) -> None:
+    assert asyncio.run(unended(run.bootstrap)) == 0
+    append(run.bootstrap, records(run.bootstrap, OrderSubmitted.TOPIC)[0], key=b"another")
+    assert asyncio.run(unended(run.bootstrap)) == 1

@@ -19,7 +19,14 @@ from agents.commands import (
     ScheduleShipment,
 )
 from agents.gateway.wire import Refunded
-from agents.messages import LineReleased, OrderConfirmed, ReservationSettled, ReserveLine, ShipLine
+from agents.messages import (
+    LineReleased,
+    OrderConfirmed,
+    ReleaseLine,
+    ReservationSettled,
+    ReserveLine,
+    ShipLine,
+)
 from chaos.evidence import Evidence
 from chaos.findings import findings
 from chaos.lateness import explained
@@ -265,6 +272,12 @@ def ship_all_the_same(evidence: Evidence) -> None:
     evidence.messages.append(line._replace(topic=ShipLine.TOPIC, message_id="shipped"))
 
 
+def ring_too_early(evidence: Evidence) -> None:
+    those = of(evidence, CONFIRMED).replied
+    ring = next(each for each in those if each.outcome == "timed_out")
+    those[those.index(ring)] = ring._replace(time=ring.time - 10)
+
+
 def reply_before_the_deadline(evidence: Evidence) -> None:
     """The participant's reply was there first, and the saga went by its deadline all the same."""
     those = of(evidence, CONFIRMED).replied
@@ -287,6 +300,7 @@ def reply_before_the_deadline(evidence: Evidence) -> None:
         pytest.param(settle_as(CONFIRMED, "confirmed"), {ENDED}, id="confirmed all the same"),
         pytest.param(lose(RefundPayment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="what may be done stands"),
         pytest.param(ask_again(RefundPayment, CONFIRMED), {LED, ENDED}, id="refunded twice"),
+        pytest.param(ring_too_early, {ENDED}, id="a deadline before its time"),
         pytest.param(
             reply_before_the_deadline,
             {LED, TOLD, ENDED, OUTCOMES, CHARGED, MONEY, STOCK},
@@ -324,3 +338,54 @@ def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
     assert TOLD in red(evidence)
     assert OrderSubmitted.TOPIC in {each.topic for each in evidence.messages}
     assert OrderConfirmed.TOPIC in {each.topic for each in evidence.messages}
+
+
+# -- stock that is called back while it is asked for ------------------------------------------------------
+
+
+def lose_the_late_reply(evidence: Evidence) -> None:
+    """The participant's, behind the deadline."""
+    those = of(evidence, CONFIRMED)
+    ring = next(each for each in those.replied if each.outcome == "timed_out")
+    reply = next(e for e in those.replied if e.command_id == ring.command_id and e is not ring)
+    evidence.messages.remove(reply.sent)
+    those.replied.remove(reply)
+
+
+def called_back() -> Evidence:
+    return good(late=CONFIRMED, at="reserve_inventory", asked=EXPLAINED)
+
+
+def test_a_command_that_was_late_because_its_reply_was_lost_is_red() -> None:
+    assert red(late(lose_the_late_reply)) == {LED}
+    evidence = called_back()
+    lose_the_late_reply(evidence)
+    assert red(evidence) == {LED}
+
+
+def test_what_was_reserved_only_after_it_was_called_back_is_told_to_nobody() -> None:
+    evidence = called_back()
+    lose_the_late_reply(evidence)
+    those = of(evidence, CONFIRMED)
+    released = next(each.time for each in those.asked if each.sent.topic == ReleaseStock.TOPIC)
+    (reserved, _), *others = those.settled
+    those.settled = [(reserved, released), *others]
+    assert red(evidence) == set()
+
+
+def test_what_was_called_back_before_all_had_answered_is_never_reserved() -> None:
+    evidence = called_back()
+    lose_the_late_reply(evidence)
+    lose(ReservationSettled, CONFIRMED)(evidence)
+    assert red(evidence) == set()
+    release = next(each for each in evidence.messages if each.topic == LineReleased.TOPIC)
+    evidence.messages = [each for each in evidence.messages if each.message_id != release.cause]
+    assert LED in red(evidence)
+
+
+def test_all_that_was_not_refused_has_to_be_called_back() -> None:
+    evidence = called_back()
+    ids = {e.message_id for e in evidence.messages if (e.topic, e.key) == (ReleaseStock.TOPIC, CONFIRMED)}
+    (line, *_) = (e for e in evidence.messages if e.topic == ReleaseLine.TOPIC and e.cause in ids)
+    evidence.messages = [e for e in evidence.messages if line.message_id not in (e.message_id, e.cause)]
+    assert LED in red(evidence)

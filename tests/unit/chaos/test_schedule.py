@@ -8,6 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.order_saga import OrderSaga
 from chaos.kinds import BROKERS, COSTS_ATTEMPTS, POINTS, SLOTS, WORKERS, After, Kind, Planned
 from chaos.schedule import FIRST_AFTER, LAST_HEALS, LONGEST_DELAY, schedule
 from chaos.stalls import AFTER, BEFORE
@@ -135,6 +136,16 @@ def test_after_a_kill_alone_there_is_calm_for_long_enough_to_judge_it(seed: int,
         assert following[0].calm > BEFORE
 
 
+@given(seeds)
+def test_an_outage_stands_alone_and_outlasts_every_deadline_of_a_saga(seed: int) -> None:
+    (scene,) = [
+        scene for scene in scenes(schedule(seed, LONG)) if Kind.OUTAGE in {fault.kind for fault in scene}
+    ]
+    (fault,) = scene
+    assert fault.slot is None
+    assert fault.seconds > max(step.timeout for stage in OrderSaga.stages for step in stage)
+
+
 @given(seeds, lengths)
 def test_there_is_one_deploy_at_most(seed: int, seconds: float) -> None:
     assert sum(fault.kind is Kind.ROLLING_DEPLOY for fault in schedule(seed, seconds)) <= 1
@@ -145,7 +156,7 @@ def test_there_is_one_deploy_at_most(seed: int, seconds: float) -> None:
 def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(first: int) -> None:
     runs = [schedule(seed, SHORT) for seed in range(first, first + 10)]
     times = Counter(fault.kind for run in runs for fault in run)
-    assert set(times) == set(Kind)
+    assert set(times) == set(Kind) - {Kind.OUTAGE}
     assert sum(times.values()) >= 4 * len(Kind)
     assert all(len({fault.kind for fault in run}) >= 6 for run in runs)
 
@@ -155,8 +166,8 @@ def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(fir
 def test_a_long_run_has_every_kind_many_times_and_every_point(seed: int) -> None:
     faults = schedule(seed, LONG)
     times = Counter(fault.kind for fault in faults)
-    assert all(times[kind] >= 5 for kind in set(Kind) - {Kind.ROLLING_DEPLOY})
-    assert times[Kind.ROLLING_DEPLOY] == 1
+    assert all(times[kind] >= 5 for kind in set(Kind) - {Kind.ROLLING_DEPLOY, Kind.OUTAGE})
+    assert times[Kind.ROLLING_DEPLOY] == times[Kind.OUTAGE] == 1
     assert {fault.point for fault in faults if fault.kind is Kind.KILL_AT_POINT} == set(POINTS)
     assert {fault.after for fault in faults if fault.kind is Kind.KILL_WORKER} == set(After)
     assert any(fault.beside for fault in faults)
