@@ -243,6 +243,19 @@ def test_a_compensation_is_tried_again_and_one_that_keeps_failing_leaves_the_sag
     assert saga.entries[-1].detail == "hotel is not undone: error: closed"
 
 
+def test_a_step_that_may_have_been_done_and_is_not_undone_leaves_the_saga_failed_too() -> None:
+    saga = given_saga(one_step(retry_compensation=ONCE_MORE)).start(WANTED).expect_command(BookTrain)
+    saga.time_passes(30).expect_compensation(CancelTrain).reply(error).time_passes(5)
+    saga.expect_compensation(CancelTrain).reply(error).expect_status("failed", train="failed")
+    saga.skip("train", "it was never booked").expect_status("compensated", train="skipped")
+
+
+def test_a_pivot_that_is_retried_has_not_been_passed() -> None:
+    saga = given_saga(begun().pivot("pay", Pay, retry=NEVER)).start(WANTED).expect_command(Pay)
+    saga.reply(error).expect_status("failed").retry("pay").expect_command(Pay).expect_status("started")
+    saga.reply(refused).expect_status("compensated")
+
+
 def test_a_compensation_without_reply_is_sent_again() -> None:
     saga = with_hotel().reply(refused).expect_compensation(CancelHotel).time_passes(35)
     saga.expect_compensation(CancelHotel, attempt=3).reply(success).expect_compensation(CancelTrain)
