@@ -10,6 +10,7 @@ from agents.commands import (
     CancelShipment,
     CapturePayment,
     ConfirmOrder,
+    OrderSagaRepair,
     OrderSagaReply,
     OrderSubmitted,
     RefundPayment,
@@ -97,11 +98,12 @@ CALLS: Mapping[type[Message], Calls] = {
     OrderSagaReply: NEXT,
     ConfirmOrder: Calls(one_of=((OrderConfirmed,),), for_each_sku=(ShipLine,)),
     CancelOrder: Calls(one_of=((OrderCancelled,),)),
+    OrderSagaRepair: NOTHING,  # no operator is about in a run
 }
 #: Answers that are gathered by order: whichever is handled last leads on, the others to nothing.
 GATHERED: frozenset[type[Message]] = frozenset({LineReserved, LineRefused, LineReleased})
 #: What clients write, and may repeat.
-OUTSIDE: frozenset[type[Message]] = frozenset({OrderPlaced, OrderSubmitted, StockReceived})
+OUTSIDE: frozenset[type[Message]] = frozenset({OrderPlaced, OrderSubmitted, OrderSagaRepair, StockReceived})
 
 MESSAGES: tuple[type[Message], ...] = (*CALLS, *GATHERED)
 #: What version 2 of the application handles beside: it is only counted.
