@@ -188,6 +188,7 @@ async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_
     assert row.step("money").error == "error: TransientError: closed"
     assert 10 <= row.log[-1].time - began < 30
     assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
+    assert not lane.lane.gates["money.take_money"].queues  # nothing waits behind it for ever
 
 
 async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_letter(fake: FakeWorld) -> None:
@@ -206,6 +207,7 @@ async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_let
     outcomes = [json.loads(r.value or b"")["outcome"] for r in await fake.records(TripReply.TOPIC)]
     assert sorted(outcomes) == ["expired", "success", "success", "success", "timed_out"]
     assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
+    assert not lane.lane.gates["money.take_money"].queues  # nothing waits behind it for ever
 
 
 async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld) -> None:
