@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from lane_checker import check_positions, check_store, latest
+from lane_desk import letter_ids, operated, operation
 from lane_sagas import (
     GiveMoneyBack,
     TakeMoney,
@@ -18,6 +19,7 @@ from lane_sagas import (
     Trips,
     TripTransition,
     TripWanted,
+    take_money,
     trips,
 )
 from lane_worlds import FakeWorld, Post, World
@@ -25,6 +27,7 @@ from lane_worlds import FakeWorld, Post, World
 from streams.envelope import new_headers
 from streams.layout import dead_letter_topic
 from streams.message import Message
+from streams.operations import Kind
 from streams.retry import RetryPolicy
 from streams.saga.messages import Command
 from streams.saga.state import SagaRow
@@ -281,3 +284,34 @@ async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_n
     assert any(reason.startswith("QueueFull: ") for reason in told)
     assert work.till.given_back == {"trip:a:money"}
     assert await fake.records(dead_letter_topic(GiveMoneyBack.TOPIC)) == []
+
+
+async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its_saga_went_back(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = trips(fake.clock)
+    work.till.closed = True
+    with monkeypatch.context() as before:
+        before.setattr(take_money, "on_give_up", None)  # an older worker, say
+        await fake.start(work, retry=RetryPolicy(immediate=0, delays=()))
+    await fake.post(post(fake, TripWanted(k="a", to="home")))
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await lane.stop()
+    lane = await fake.open(app=fake.cut_into(work, lanes=1))
+    (letter,) = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, Kind.REPLAY, letter))
+    await fake.until(lambda: work.till.asked == 2 and not lane.lane.backlog)
+    assert await letter_ids(fake) == [letter]  # in vain, and told to nobody
+    assert len(await fake.records(TripReply.TOPIC)) == 1
+    work.till.closed = False
+    fake.clock.set(fake.clock.now() + 31)
+    await ended(fake, lane, {"a": "compensated"})
+    lane = await fake.open(app=fake.cut_into(work, lanes=1))
+    await operated(fake, lane, operation(fake, Kind.REPLAY, letter, operation_id="again"))
+    await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await fake.settled(TripReply.TOPIC)
+    await lane.stop()
+    assert await letter_ids(fake) == []
+    assert json.loads((await fake.records(TripReply.TOPIC))[-1].value or b"")["outcome"] == "cancelled"
+    assert (work.till.asked, work.till.taken) == (2, set())
