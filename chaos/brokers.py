@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,12 +15,11 @@ from chaos.waiting import until_answered
 from streams.layout import Layout
 from streams.local import Stack
 from streams.local.loopback import HOST
-from streams.runtime.client import partitions_of, unhandled
+from streams.runtime.client import partitions_of
 from streams.runtime.cluster import KafkaCluster
 
 _REQUEST_TIMEOUT_MS = 3000
 _LOOKUP_WITHIN = 20.0
-_FEW = 100
 
 
 class Brokers:
@@ -108,15 +107,6 @@ class Brokers:
 
         await until_answered(committed, f"messages of {topic} are handled", within=within)
         return handled
-
-    async def until_caught_up(self, topics: Sequence[str], *, within: float) -> None:
-        """Wait until no more than a few messages of a steady load are left to be handled."""
-
-        async def caught_up() -> bool:
-            left = await unhandled(self._stack.bootstrap, self._layout.app_id, topics)
-            return sum(left.values()) <= _FEW
-
-        await until_answered(caught_up, "workers have caught up", within=within)
 
     async def _coordinator(self, lane: int | None, broker: int) -> int:
         async with self._client(broker) as client:

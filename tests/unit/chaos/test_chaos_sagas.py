@@ -29,6 +29,7 @@ from agents.messages import (
 )
 from chaos.evidence import Evidence
 from chaos.findings import findings
+from chaos.kinds import Kind
 from chaos.lateness import explained
 from chaos.saga_records import STEPS, Said
 from demo.purchases import Outcome, orchestrated, outcome
@@ -330,6 +331,17 @@ def test_a_fault_explains_what_it_has_had_half_the_time_of() -> None:
     longer = msgspec.structs.replace(run, faults=[fault, msgspec.structs.replace(fault, began=BEGAN + 10)])
     assert explained(fault.began - 20, fault.began + 10, longer), "one after the other"
     assert not explained(BEGAN, BEGAN + 10, longer)
+
+
+def test_what_came_in_an_outage_of_all_is_worked_off_for_as_long_again() -> None:
+    run = good().run
+    (fault,) = run.faults
+    began, ended = fault.began, fault.began + 60
+    away = msgspec.structs.replace(fault, kind=Kind.OUTAGE, ended=ended)
+    assert explained(ended + 40, ended + 70, msgspec.structs.replace(run, faults=[away]))
+    assert not explained(ended + 50, ended + 80, msgspec.structs.replace(run, faults=[away]))
+    another = msgspec.structs.replace(fault, began=began, ended=ended)
+    assert not explained(ended + 40, ended + 70, msgspec.structs.replace(run, faults=[another]))
 
 
 def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
