@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from agents import worker
-from agents.commands import OrderSagaTransition
+from agents.commands import OrderSagaRepair, OrderSagaTransition
 from agents.order_saga import OrderSaga, order_saga
 from agents.orders import handlers as orders
 from agents.settings import OrderSettings
@@ -20,7 +20,11 @@ TIMEOUT = float(os.environ["SAGA_TIMEOUT"])
 
 stages = tuple(tuple(replace(step, timeout=TIMEOUT) for step in stage) for stage in OrderSaga.stages)
 hasty = orchestrate(
-    replace(OrderSaga, stages=stages), service=orders.service, table=ORDER_SAGAS, log=OrderSagaTransition
+    replace(OrderSaga, stages=stages),
+    service=orders.service,
+    table=ORDER_SAGAS,
+    log=OrderSagaTransition,
+    repairs=OrderSagaRepair,
 )
 for way, wiring in worker.CHOREOGRAPHIES.items():
     worker.CHOREOGRAPHIES[way] = choreography(
