@@ -6,8 +6,13 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from streams.local import Stack, local_stack
+
+# Machines are shared: how long an example takes there says nothing of the code.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 # Whoever starts the tests in the background has SIGINT ignored, and so would all that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
