@@ -349,7 +349,7 @@ class Lane:
     def _fire_due(self, pipeline: Pipeline) -> None:
         assert self.store is not None
         stale = []
-        with closing(self._due.due(self.store, self._clock.now())) as found:
+        with closing(self._due.due(self.store, self._clock.now(), pipeline.is_staged)) as found:
             for due, index_key in found:
                 if due is None:
                     stale.append(Write(TIMERS_BY_DUE, index_key, None))

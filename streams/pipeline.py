@@ -433,6 +433,10 @@ class Pipeline:
         """Tell in the log of dead letters that others wait behind."""
         self._replays.tell_of_holds()
 
+    def is_staged(self, timer: bytes) -> bool:
+        """Whether a change of a timer, by its local name, is not committed yet."""
+        return self.overlay.get(LANE, timer[:2] + TIMER + timer[2:]) is not None
+
     def fire(self, due: Due) -> bool:
         """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may
         yet be: by an async handler of its key, whose changes come first.

@@ -7,7 +7,7 @@ been moved or cancelled is recognised when it comes up, and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -73,17 +73,22 @@ class DueIndex:
         #: Before this key is no entry of the index.
         self._begin = b""
 
-    def due(self, store: Store, now: float) -> Generator[tuple[Due | None, bytes], None, None]:
-        """As `due_timers`. Whoever takes a None drops its entry from the store; close this when it is not
-        taken to its end.
+    def due(
+        self, store: Store, now: float, staged: Callable[[bytes], bool]
+    ) -> Generator[tuple[Due | None, bytes], None, None]:
+        """As `due_timers`, without those of which a change is `staged`, by their local names: most of them
+        ring already, and are in the index until that is committed, so they are not read again and again.
+        Whoever takes a None drops its entry from the store; close this when it is not taken to its end.
         """
         first, reached = None, self._begin
         try:
-            for due, index_key in due_timers(store, now, self._begin):
-                if first is None and due is not None:
-                    first = index_key  # it is there until its firing is committed
+            for index_key, _ in store.scan(TIMERS_BY_DUE, start=self._begin, stop=_until(now)):
                 reached = index_key
-                yield due, index_key
+                due = None if (waits := staged(index_key[8:])) else _timer(store, index_key)
+                if first is None and (waits or due is not None):
+                    first = index_key
+                if not waits:
+                    yield due, index_key
             reached = max(reached, _until(now))
         finally:
             self._begin = reached if first is None else first
@@ -95,20 +100,24 @@ class DueIndex:
                 self._begin = min(self._begin, change.value[:8])
 
 
-def due_timers(store: Store, now: float, start: bytes = b"") -> Iterator[tuple[Due | None, bytes]]:
-    """Timers due at `now` (epoch seconds), earliest first, each with its index key, none below `start`.
+def due_timers(store: Store, now: float) -> Iterator[tuple[Due | None, bytes]]:
+    """Timers due at `now` (epoch seconds), earliest first, each with its index key.
 
     None in place of a timer means that its index entry is stale and can be dropped.
     """
-    for index_key, _ in store.scan(TIMERS_BY_DUE, start=start, stop=_until(now)):
-        value = store.get(TIMERS, index_key[8:])
-        if value is None or value[:8] != index_key[:8]:
-            yield None, index_key
-            continue
-        partition, name = split_store_key(index_key[8:])
-        stored = _decode(value[8:])
-        outgoing = Outgoing(stored.key, stored.value, stored.headers)
-        yield Due(partition, name, int.from_bytes(value[:8], "big"), stored.topic, outgoing), index_key
+    for index_key, _ in store.scan(TIMERS_BY_DUE, stop=_until(now)):
+        yield _timer(store, index_key), index_key
+
+
+def _timer(store: Store, index_key: bytes) -> Due | None:
+    """The timer of an index entry; None when it has been moved or taken away."""
+    value = store.get(TIMERS, index_key[8:])
+    if value is None or value[:8] != index_key[:8]:
+        return None
+    partition, name = split_store_key(index_key[8:])
+    stored = _decode(value[8:])
+    outgoing = Outgoing(stored.key, stored.value, stored.headers)
+    return Due(partition, name, int.from_bytes(value[:8], "big"), stored.topic, outgoing)
 
 
 def _until(now: float) -> bytes:

@@ -9,7 +9,7 @@ from itertools import islice
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.changes import LANE, TIMERS_BY_DUE, Change, Writes
+from streams.changes import LANE, TIMERS_BY_DUE, Change, Writes, store_key
 from streams.ports import Outgoing, Write
 from streams.testing.store import MemoryStore, MemoryStores
 from streams.timers import (
@@ -84,8 +84,9 @@ NAMES = st.sampled_from([A, B])
 TIMES = st.integers(0, 6).map(float)
 SET = st.builds(lambda name, due: set_timer(name, due, "topic", message(b"body")), NAMES, TIMES)
 REMOVED = NAMES.map(remove_timer)
-#: Until when is looked, and how much of it is taken: a lane has enough when its backlog is full.
-LOOK = st.tuples(TIMES, st.integers(0, 3))
+#: Until when is looked, how much of it is taken, for a lane has enough when its backlog is full, and of which
+#: timers a change is staged.
+LOOK = st.tuples(TIMES, st.integers(0, 3), st.sets(NAMES))
 
 
 #: A lane that has had enough after an entry that is stale, with one behind it that is not.
@@ -93,15 +94,15 @@ BROKEN_OFF = [
     set_timer(A, 1.0, "topic", message(b"body")),
     remove_timer(A),
     set_timer(B, 2.0, "topic", message(b"body")),
-    (3.0, 1),
-    (3.0, 0),
+    (3.0, 1, set()),
+    (3.0, 0, set()),
 ]
 
 
 @given(st.lists(SET | REMOVED | LOOK, max_size=30))
 @example(BROKEN_OFF)
 def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_finds(
-    happens: list[Change | tuple[float, int]],
+    happens: list[Change | tuple[float, int, set[bytes]]],
 ) -> None:
     rows, index = store(), DueIndex()
     for each in happens:
@@ -109,14 +110,19 @@ def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_fin
             put(rows, each)
             index.written([each])
             continue
-        now, most = each
-        there = [found for found in due_timers(rows, now) if found[0] is not None]
-        with closing(index.due(rows, now)) as looked:
+        now, most, staged = each
+        there = [found for found in due_timers(rows, now) if found[0] and found[0].name not in staged]
+        local = {store_key(0, name) for name in staged}
+        with closing(index.due(rows, now, local.__contains__)) as looked:
             found = list(islice(looked, most) if most else looked)
         rows.apply([Write(TIMERS_BY_DUE, key, None) for due, key in found if due is None], {})
         due = [one for one in found if one[0] is not None]
         assert due == there[: len(due)]
         assert len(due) == len(there) or 0 < most == len(found)
+
+
+def none_staged(_local: bytes) -> bool:
+    return False
 
 
 def test_a_look_does_not_begin_before_what_the_one_before_has_dropped() -> None:
@@ -133,8 +139,8 @@ def test_a_look_does_not_begin_before_what_the_one_before_has_dropped() -> None:
     gone = timer_name(b"h", b"k", "gone")
     put(rows, set_timer(gone, 1.0, "topic", message(b"")))
     put(rows, remove_timer(gone))
-    rows.apply([Write(TIMERS_BY_DUE, key, None) for _, key in index.due(rows, 2.0)], {})
-    assert list(index.due(rows, 2.0)) == []
+    rows.apply([Write(TIMERS_BY_DUE, key, None) for _, key in index.due(rows, 2.0, none_staged)], {})
+    assert list(index.due(rows, 2.0, none_staged)) == []
     assert begins == [b"", (2001).to_bytes(8, "big")]
 
 
