@@ -136,9 +136,9 @@ async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: Wor
 
     work = reminding(world.name, ask)
     await world.start(work)
-    due = world.clock.now() + 0.4
-    await world.post(asking_for(world, work, 1, due))
     lane = await world.open()
+    due = world.clock.now() + 1.5  # it must not ring before the second one is being handled
+    await world.post(asking_for(world, work, 1, due))
     await world.settled(work.asked.TOPIC)
     await world.post(asking_for(world, work, 2, due + 0.8))
     await world.until(lambda: len(asked) == 2 and world.clock.now() > due + 0.3)
