@@ -140,7 +140,7 @@ class FinerRetryingLanes(AsyncRetryingLanes):
 
 for _machine in (RetryingLanes, AsyncRetryingLanes, FinerRetryingLanes):
     _machine.TestCase.settings = settings(
-        max_examples=100,
+        max_examples=60,
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
