@@ -24,6 +24,7 @@ from chaos.stores import Rows
 from demo.evidence import make_codec
 from schemas import latest
 from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
+from streams.envelope import TIME, epoch_seconds
 from streams.ports import Record
 from streams.saga.participation import Participation
 from streams.table import split_row_key
@@ -53,11 +54,16 @@ _participations = {each.table: AvroCodec(Participation, latest(each.table), Sche
 
 
 class Asked(NamedTuple):
-    """A command, and when it was written; times in seconds since the epoch."""
+    """A command, when it was written, and when that was decided; times in seconds since the epoch.
+
+    Between the two is the commit before, which may last long while brokers are down. Deadlines count from
+    the decision.
+    """
 
     sent: Sent
     command_id: str
     time: float
+    decided: float
 
 
 class Replied(NamedTuple):
@@ -67,6 +73,7 @@ class Replied(NamedTuple):
     command_id: str
     outcome: str
     time: float
+    decided: float
 
 
 class Told(NamedTuple):
@@ -105,12 +112,14 @@ class SagaRecords:
     def take(self, record: Record, sent: Sent) -> None:
         """A message of the application, of which most have nothing to do with sagas."""
         time = record.timestamp / 1000
+        decided = epoch_seconds(dict(record.headers).get(TIME, b"").decode()) or time
         if (codec := _commands.get(record.topic)) is not None:
             command = codec.decode(record.value or b"", None)
-            self.by_order[sent.key].asked.append(Asked(sent, command.command_id, time))
+            self.by_order[sent.key].asked.append(Asked(sent, command.command_id, time, decided))
         elif record.topic == OrderSagaReply.TOPIC:
             reply = _replies.decode(record.value or b"", None)
-            self.by_order[sent.key].replied.append(Replied(sent, reply.command_id, reply.outcome, time))
+            replied = Replied(sent, reply.command_id, reply.outcome, time, decided)
+            self.by_order[sent.key].replied.append(replied)
         elif record.topic == ReservationSettled.TOPIC:
             self.by_order[sent.key].settled.append((sent, time))
 

@@ -25,8 +25,9 @@ from streams.saga.state import SagaRow
 LATE = frozenset({"timed_out", "expired", "error"})
 #: How many steps an order can succeed in.
 _SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}
-#: Seconds that a saga waits for a reply, and in which what a handler sends is written.
-TIMEOUT, _COMMITTED_WITHIN = 30.0, 5.0
+#: Seconds that a saga waits for a reply, and by which times in headers may be off: they are of milliseconds,
+#: and a batch of messages has the time at which it was begun.
+TIMEOUT, _ROUNDED = 30.0, 0.1
 _NAMES = {kind.TOPIC: kind.__name__ for step in STEPS for kind in (step.do, step.undo)}
 
 
@@ -55,7 +56,9 @@ class Went(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A command that was late: how, when it was sent, and when that was heard; in seconds since the epoch."""
+    """A command that was late: how, when it was decided on, and when its lateness was; in seconds since the
+    epoch.
+    """
 
     command_id: str
     what: str
@@ -65,7 +68,7 @@ class Late(NamedTuple):
     @property
     def too_early(self) -> bool:
         """Whether a deadline rang before its time."""
-        return self.what.startswith("timed_out") and self.heard - self.asked < TIMEOUT - _COMMITTED_WITHIN
+        return self.what.startswith("timed_out") and self.heard - self.asked < TIMEOUT - _ROUNDED
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def way_of(said: Said) -> Way:
         reply = replies.get(each.command_id)
         if reply is not None and reply.outcome in LATE:
             name = _NAMES[each.sent.topic]
-            late.append(Late(each.command_id, f"{reply.outcome} of {name}", each.time, reply.time))
+            late.append(Late(each.command_id, f"{reply.outcome} of {name}", each.decided, reply.decided))
         return reply.outcome if reply is not None else ""
 
     for step in STEPS:

@@ -158,14 +158,14 @@ class GoodSaga:
     def _ask(self, step: Step, kind: type) -> Asked:
         self._attempts[step] += 1
         sent = self.post.send(kind, self.order_id, self.heard)
-        asked = Asked(sent, f"order:{self.order_id}:{step.name}:{self._attempts[step]}", self._now)
+        asked = Asked(sent, f"order:{self.order_id}:{step.name}:{self._attempts[step]}", self._now, self._now)
         self.said.asked.append(asked)
         self._now += 0.1
         return asked
 
     def _reply(self, cause: Sent, asked: Asked, outcome: str) -> Sent:
         sent = self.post.send(OrderSagaReply, self.order_id, cause)
-        self.said.replied.append(Replied(sent, asked.command_id, outcome, self._now))
+        self.said.replied.append(Replied(sent, asked.command_id, outcome, self._now, self._now))
         self._now += 0.1
         return sent
 

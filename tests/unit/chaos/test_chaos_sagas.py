@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,22 +17,26 @@ from agents.commands import (
     OrderSubmitted,
     RefundPayment,
     ReleaseStock,
+    ReserveStock,
     ScheduleShipment,
 )
 from agents.gateway.wire import Refunded
 from agents.messages import (
     LineReleased,
+    Order,
     OrderConfirmed,
     ReleaseLine,
     ReservationSettled,
     ReserveLine,
     ShipLine,
 )
+from chaos.consequences import Sent
 from chaos.evidence import Evidence
 from chaos.findings import findings
 from chaos.kinds import Kind
 from chaos.lateness import explained
-from chaos.saga_records import STEPS, Said
+from chaos.saga_records import STEPS, SagaRecords, Said
+from demo.evidence import make_codec
 from demo.purchases import Outcome, orchestrated, outcome
 from streams.message import Message
 
@@ -276,7 +281,7 @@ def ship_all_the_same(evidence: Evidence) -> None:
 def ring_too_early(evidence: Evidence) -> None:
     those = of(evidence, CONFIRMED).replied
     ring = next(each for each in those if each.outcome == "timed_out")
-    those[those.index(ring)] = ring._replace(time=ring.time - 10)
+    those[those.index(ring)] = ring._replace(decided=ring.decided - 1)
 
 
 def reply_before_the_deadline(evidence: Evidence) -> None:
@@ -311,6 +316,32 @@ def reply_before_the_deadline(evidence: Evidence) -> None:
 )
 def test_a_late_order_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:
     assert red(late(spoil)) == names
+
+
+def test_a_command_that_was_written_long_after_it_was_decided_on_has_its_deadline_all_the_same() -> None:
+    def write_late(evidence: Evidence) -> None:
+        said = of(evidence, CONFIRMED)
+        rung = {each.command_id for each in said.replied if each.outcome == "timed_out"}
+        said.asked = [
+            each._replace(time=each.time + 12) if each.command_id in rung else each for each in said.asked
+        ]
+
+    assert red(late(write_late)) == set()
+
+
+def test_when_a_command_was_decided_on_is_in_its_headers() -> None:
+    own = {"saga_id": "order:o-1", "step": "reserve_inventory", "command_id": "c", "attempt": 1}
+    order = Order(order_id="o-1", customer="c", lines=(), total_cents=1, card="tok_accepted", country="US")
+    codec = make_codec(ReserveStock, ReserveStock.TOPIC)
+    value = codec.encode(ReserveStock(**own, expires=30.0, order=order))  # type: ignore[arg-type]
+    headers = [("ce_time", b"1970-01-01T00:16:40.500Z")]
+    records = SagaRecords()
+    records.take(
+        SimpleNamespace(topic=ReserveStock.TOPIC, timestamp=1_012_000, value=value, headers=headers),  # type: ignore[arg-type]
+        Sent(ReserveStock.TOPIC, 0, 7, "o-1", "m", "orders", "cause"),
+    )
+    (asked,) = records.by_order["o-1"].asked
+    assert (asked.command_id, asked.time, asked.decided) == ("c", 1012.0, 1000.5)
 
 
 def test_an_order_that_was_to_be_refused_may_be_late_before_but_not_after() -> None:
