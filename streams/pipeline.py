@@ -438,11 +438,9 @@ class Pipeline:
         return self.overlay.get(LANE, timer[:2] + TIMER + timer[2:]) is not None
 
     def fire(self, due: Due) -> bool:
-        """Stage a due timer's message; False when it has been moved, cancelled or fired meanwhile, or may
-        yet be: by an async handler of its key, whose changes come first.
+        """Stage the message of a due timer of which no change is staged; False when one may yet be, by an
+        async handler of its key, whose changes come first.
         """
-        if self.overlay.get(LANE, prefix_of(due.partition) + TIMER + due.name) is not None:
-            return False
         if timer_key(due.name) in self._busy:
             return False
         self.sequences.add(self._stager.fire(due, self._at_now()))

@@ -225,7 +225,7 @@ class Retries:
         attempts: int = 0,
     ) -> None:
         """A message cannot wait: the handler tells whoever asked, or it becomes a dead letter."""
-        if handler.on_give_up is None or not self._tells(arrival, handler, inbox_key, error):
+        if not self._tells(arrival, handler, inbox_key, error):
             self._stager.give_up(arrival, handler, error, inbox_key, attempts)
 
     def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
@@ -324,7 +324,7 @@ class Retries:
         letter.
         """
         gate = self.gates[handler.name]
-        if handler.on_give_up is not None and self._tells(arrival, handler, inbox_key, error):
+        if self._tells(arrival, handler, inbox_key, error):
             if arrival.queue:
                 self._leave(arrival, gate, now)
             return
@@ -343,11 +343,10 @@ class Retries:
     def _tells(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, error: Exception
     ) -> bool:
-        """Whether whoever asked is told. Not of a replay, which an operator has asked for, nor of a message
-        whose payload is elsewhere.
+        """Whether the handler tells whoever asked. Not of a replay, which an operator has asked for, nor of a
+        message whose payload is elsewhere.
         """
-        assert handler.on_give_up is not None
-        if arrival.message is None or _is_replay(arrival):
+        if handler.on_give_up is None or arrival.message is None or _is_replay(arrival):
             return False
         try:
             told = handler.on_give_up(arrival.message, error)

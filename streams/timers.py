@@ -7,7 +7,7 @@ been moved or cancelled is recognised when it comes up, and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -76,9 +76,12 @@ class DueIndex:
     def due(
         self, store: Store, now: float, staged: Callable[[bytes], bool]
     ) -> Generator[tuple[Due | None, bytes], None, None]:
-        """As `due_timers`, without those of which a change is `staged`, by their local names: most of them
-        ring already, and are in the index until that is committed, so they are not read again and again.
-        Whoever takes a None drops its entry from the store; close this when it is not taken to its end.
+        """Timers due at `now` (epoch seconds), earliest first, each with its index key; None in place of a
+        timer when its entry is stale: whoever takes it drops that from the store. Close this when it is not
+        taken to its end.
+
+        Left out are those of which a change is `staged`, by their local names: most of them ring already, and
+        are in the index until that is committed, so they are not read again and again.
         """
         first, reached = None, self._begin
         try:
@@ -98,15 +101,6 @@ class DueIndex:
         for change in changes:
             if change.value is not None and change.key[:1] == TIMER:
                 self._begin = min(self._begin, change.value[:8])
-
-
-def due_timers(store: Store, now: float) -> Iterator[tuple[Due | None, bytes]]:
-    """Timers due at `now` (epoch seconds), earliest first, each with its index key.
-
-    None in place of a timer means that its index entry is stale and can be dropped.
-    """
-    for index_key, _ in store.scan(TIMERS_BY_DUE, stop=_until(now)):
-        yield _timer(store, index_key), index_key
 
 
 def _timer(store: Store, index_key: bytes) -> Due | None:

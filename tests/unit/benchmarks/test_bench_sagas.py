@@ -23,7 +23,7 @@ from streams.saga.messages import Reply
 from streams.saga.transition import begin, receive
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
-from streams.timers import due_timers
+from streams.timers import DueIndex
 
 PARTITIONS = 4
 NOW = 1_700_000_000.0
@@ -38,8 +38,8 @@ def test_preloaded_timers_are_found_when_they_are_due_and_not_before(tmp_path: P
     store, writes = MemoryStores().open(0), Writes(60.0)
     for partition, key, value, _ in waiting_timers(made, 50, NOW):
         store.apply(writes.of(LANE, partition, [(key, value)]), {})
-    assert list(due_timers(store, NOW - 1)) == []
-    due = [timer for timer, _ in due_timers(store, NOW + 1) if timer is not None]
+    assert list(DueIndex().due(store, NOW - 1, lambda _: False)) == []
+    due = [timer for timer, _ in DueIndex().due(store, NOW + 1, lambda _: False) if timer is not None]
     assert {timer.outgoing.key for timer in due} == {b"w%d" % i for i in range(50)}
     assert all(timer.topic == rang_topic(made.name) for timer in due)
     assert all(timer.partition == partition_of(timer.outgoing.key or b"", PARTITIONS) for timer in due)

@@ -13,8 +13,8 @@ from streams.changes import LANE, TIMERS_BY_DUE, Change, Writes, store_key
 from streams.ports import Outgoing, Write
 from streams.testing.store import MemoryStore, MemoryStores
 from streams.timers import (
+    Due,
     DueIndex,
-    due_timers,
     next_due,
     remove_timer,
     set_timer,
@@ -37,9 +37,18 @@ def message(text: bytes) -> Outgoing:
     return Outgoing(b"k", text, [("ce_id", b"1")])
 
 
+def all_due(rows: MemoryStore, now: float) -> list[tuple[Due | None, bytes]]:
+    """What a look from the beginning finds."""
+    return list(DueIndex().due(rows, now, none_staged))
+
+
+def none_staged(_local: bytes) -> bool:
+    return False
+
+
 def drained(rows: MemoryStore, now: float) -> list[bytes | None]:
     """What is due; stale index entries are dropped as a lane does."""
-    found = list(due_timers(rows, now))
+    found = all_due(rows, now)
     rows.apply([Write(TIMERS_BY_DUE, index, None) for due, index in found if due is None], {})
     return [due.outgoing.value for due, _ in found if due is not None]
 
@@ -72,7 +81,7 @@ def test_a_due_timer_has_all_that_is_needed_to_send_it() -> None:
     rows = store()
     name = timer_name(b"svc.h", b"k", "alarm")
     put(rows, set_timer(name, 1.5, "topic", message(b"body")), partition=7)
-    ((due, _),) = due_timers(rows, 2.0)
+    ((due, _),) = all_due(rows, 2.0)
     assert due is not None
     assert (due.partition, due.name, due.due_ms, due.topic) == (7, name, 1500, "topic")
     assert (due.outgoing.key, due.outgoing.value) == (b"k", b"body")
@@ -111,7 +120,7 @@ def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_fin
             index.written([each])
             continue
         now, most, staged = each
-        there = [found for found in due_timers(rows, now) if found[0] and found[0].name not in staged]
+        there = [found for found in all_due(rows, now) if found[0] and found[0].name not in staged]
         local = {store_key(0, name) for name in staged}
         with closing(index.due(rows, now, local.__contains__)) as looked:
             found = list(islice(looked, most) if most else looked)
@@ -119,10 +128,6 @@ def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_fin
         due = [one for one in found if one[0] is not None]
         assert due == there[: len(due)]
         assert len(due) == len(there) or 0 < most == len(found)
-
-
-def none_staged(_local: bytes) -> bool:
-    return False
 
 
 def test_a_look_does_not_begin_before_what_the_one_before_has_dropped() -> None:
