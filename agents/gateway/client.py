@@ -13,19 +13,21 @@ import aiohttp
 import msgspec
 import stamina
 
-from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
+from agents.gateway.errors import GatewayInvalid, GatewayRefused, GatewayUnavailable, Unanswered
 from agents.gateway.retries import Retries
-from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, VoidAsk
-from agents.payments.gateway import Charge, Refund
+from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal, VoidAsk
+from agents.payments.gateway import INVALID, Charge, Refund
 
 T = TypeVar("T")
 
 _TOO_MANY_REQUESTS = 429
+_MALFORMED = (413, 422)  # too large, or not within the bounds of its fields
 _SHOWN = 2000  # characters of an answer that an error carries
 _encode = msgspec.json.Encoder().encode
 _read_charged = msgspec.json.Decoder(Charged).decode
 _read_refunded = msgspec.json.Decoder(Refunded).decode
 _read_either = msgspec.json.Decoder(Charged | Refunded).decode
+_read_refusal = msgspec.json.Decoder(Refusal).decode
 
 
 class HttpGateway:
@@ -63,21 +65,25 @@ class HttpGateway:
             await self._opened.close()
 
     async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
-        """Charge `cents` (one or more) to `card` under `operation`. A declined card is an answer."""
-        body = _encode(ChargeAsk(operation, cents, card))
-        done = await self._ask(
-            operation, lambda: self._once(operation, "POST", "/charges", body, _read_charged)
-        )
-        return _charge(done)
+        """Charge `cents` (one or more) to `card` under `operation`. A declined card is an answer, and so is
+        a charge that the gateway finds malformed.
+        """
+        return await self._charge_or_void("/charges", ChargeAsk(operation, cents, card))
 
     async def void(self, *, operation: str, cents: int, card: str) -> Charge:
         """See to it that a charge is not made under `operation` any more; answers the one that was, or one
-        that is declined.
+        that is declined, as `invalid` when it could never be made.
         """
-        body = _encode(VoidAsk(operation, cents, card))
-        done = await self._ask(
-            operation, lambda: self._once(operation, "POST", "/voids", body, _read_charged)
-        )
+        return await self._charge_or_void("/voids", VoidAsk(operation, cents, card))
+
+    async def _charge_or_void(self, path: str, ask: ChargeAsk | VoidAsk) -> Charge:
+        operation, body = ask.operation, _encode(ask)
+        try:
+            done = await self._ask(
+                operation, lambda: self._once(operation, "POST", path, body, _read_charged)
+            )
+        except GatewayInvalid:
+            return Charge("", operation, "declined", INVALID, ask.cents)
         return _charge(done)
 
     async def refund(self, *, operation: str, charge_operation: str) -> Refund:
@@ -152,13 +158,23 @@ class HttpGateway:
         said = answer[:_SHOWN].decode(errors="replace")
         if status == _TOO_MANY_REQUESTS or status >= 500:
             raise Unanswered(f"{operation}: {status} {said}")
-        raise GatewayRefused(operation, status, said)
+        kind = _refused(answer) if status in _MALFORMED else GatewayRefused
+        raise kind(operation, status, said)
 
     @property
     def _session(self) -> aiohttp.ClientSession:
         if self._opened is None:
             raise RuntimeError("HttpGateway is not open: use it `async with`")
         return self._opened
+
+
+def _refused(answer: bytes) -> type[GatewayRefused]:
+    """What a 4xx is; only the gateway's own word makes it a finding about the request's values."""
+    try:
+        malformed = _read_refusal(answer).error == "invalid"
+    except (msgspec.MsgspecError, UnicodeError):
+        malformed = False
+    return GatewayInvalid if malformed else GatewayRefused
 
 
 def _charge(done: Charged) -> Charge:

@@ -21,6 +21,10 @@ class GatewayRefused(PermanentError):
         super().__init__(f"{operation}: the payment gateway refused it with {status}: {body}")
 
 
+class GatewayInvalid(GatewayRefused):
+    """The gateway calls the values of the request malformed: it was not done and can never be."""
+
+
 class GatewayUnavailable(TransientError):
     """No answer came in the time allowed. The operation may have been done: ask again under the same name.
 

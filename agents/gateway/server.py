@@ -62,7 +62,7 @@ class GatewayServer:
         app.router.add_post("/charges", self._charge)
         app.router.add_post("/voids", self._void)
         app.router.add_post("/refunds", self._refund)
-        app.router.add_get("/operations/{operation:.+}", self._find)
+        app.router.add_get(r"/operations/{operation:[\s\S]+}", self._find)
         app.router.add_get("/ledger", self._ledger)
         app.router.add_get("/health", self._health)
         app.on_shutdown.append(self._let_go)

@@ -10,16 +10,19 @@ import sys
 from pathlib import Path
 from typing import Literal, Self
 
-from agents.gateway.cards import behaviour
-from agents.gateway.errors import GatewayRefused, GatewayUnavailable, Unanswered
-from agents.gateway.ledger import VOIDED
-from agents.payments.gateway import Charge, Refund
+import msgspec
 
-_CONFLICT, _NOT_FOUND = 409, 404
+from agents.gateway.cards import behaviour
+from agents.gateway.errors import GatewayInvalid, GatewayRefused, GatewayUnavailable, Unanswered
+from agents.gateway.ledger import VOIDED
+from agents.gateway.wire import ChargeAsk, RefundAsk, VoidAsk
+from agents.payments.gateway import INVALID, Charge, Refund
+
+_INVALID, _CONFLICT, _NOT_FOUND = 422, 409, 404
 
 
 class FakeGateway:
-    """The port in memory, with the same answers to the same test cards and no waiting.
+    """The port in memory, with the same checks, the same answers to the same test cards and no waiting.
 
     Attributes:
         done: what was done, by operation.
@@ -39,6 +42,8 @@ class FakeGateway:
     async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
         """Charge `cents` to `card` under `operation`, once."""
         self._heard(operation)
+        if _malformed(ChargeAsk(operation, cents, card)):
+            return Charge("", operation, "declined", INVALID, cents)
         if (done := self._charged_before(operation, cents, card)) is not None:
             return done
         self._wait_out(operation, behaviour(card).outages)
@@ -51,6 +56,8 @@ class FakeGateway:
     async def void(self, *, operation: str, cents: int, card: str) -> Charge:
         """See to it that it is not charged any more."""
         self._heard(operation)
+        if _malformed(VoidAsk(operation, cents, card)):
+            return Charge("", operation, "declined", INVALID, cents)
         if (done := self._charged_before(operation, cents, card)) is not None:
             return done
         charge = Charge(f"ch_{len(self.done) + 1}", operation, "declined", VOIDED, cents)
@@ -68,6 +75,8 @@ class FakeGateway:
     async def refund(self, *, operation: str, charge_operation: str) -> Refund:
         """Give back the charge made under `charge_operation`, once."""
         self._heard(operation)
+        if why := _malformed(RefundAsk(operation, charge_operation)):
+            raise GatewayInvalid(operation, _INVALID, why)
         if (done := self.done.get(operation)) is not None:
             if isinstance(done, Refund) and done.charge_operation == charge_operation:
                 return done
@@ -98,6 +107,15 @@ class FakeGateway:
         self._outages[operation] = min(outages, before + self._attempts)
         if before + self._attempts <= outages:
             raise GatewayUnavailable(operation, self._attempts, 0.0, Unanswered(f"{operation}: 503"))
+
+
+def _malformed(ask: ChargeAsk | VoidAsk | RefundAsk) -> str:
+    """Why the gateway would not take it from the wire; empty when it would."""
+    try:
+        msgspec.convert(msgspec.to_builtins(ask), type(ask))
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
 class GatewayProcess:

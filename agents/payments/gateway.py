@@ -10,15 +10,19 @@ from typing import Literal, Protocol
 
 import msgspec
 
+#: Why a charge is declined that the gateway finds malformed. It is not in the gateway's books.
+INVALID = "invalid_charge"
+
 
 class Charge(msgspec.Struct, frozen=True):
     """What the gateway did about one charge: the card was charged, or its bank said no.
 
     Attributes:
-        charge_id: the gateway's own name for it.
+        charge_id: the gateway's own name for it; empty when it was `invalid_charge`.
         operation: the business operation it was asked under.
         status: `captured` or `declined`. Either is final.
-        reason: why it was declined (`card_declined`, `unknown_card`, `voided`); empty when captured.
+        reason: why it was declined (`card_declined`, `unknown_card`, `voided`, `invalid_charge`); empty when
+            captured.
         cents: the amount asked for; it moved only if captured.
     """
 
@@ -61,12 +65,15 @@ class Gateway(Protocol):
     """
 
     async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
-        """Charge `cents` (one or more) to `card` under `operation`. A declined card is an answer."""
+        """Charge `cents` (one or more) to `card` under `operation`. A declined card is an answer, and so is
+        a charge that the gateway finds malformed.
+        """
         ...
 
     async def void(self, *, operation: str, cents: int, card: str) -> Charge:
         """See to it that this charge is not made any more, also by an ask that is still on its way. Answers
-        the charge that was made, or one that is declined as `voided`.
+        the charge that was made, or one that is declined: as `voided`, or as `invalid_charge` when it could
+        never be made.
         """
         ...
 

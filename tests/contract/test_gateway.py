@@ -141,6 +141,37 @@ async def test_another_charge_cannot_be_voided_under_the_same_name(gateway):
         await gateway.void(operation=operation, cents=701, card=ACCEPTED)
 
 
+MALFORMED = [
+    pytest.param("", 700, "4111 1111 1111 1111", id="card"),
+    pytest.param("", 700, "", id="no card"),
+    pytest.param("", 700, "tok_" + "x" * 61, id="long card"),
+    pytest.param("", 700, "tok_" + "x" * 100_000, id="card over the body's limit"),
+    pytest.param("", 700, "tok_\u00fc", id="letter"),
+    pytest.param("", 10**12 + 1, ACCEPTED, id="cents"),
+    pytest.param("", 2**63 - 1, ACCEPTED, id="largest cents"),
+    pytest.param("", 0, ACCEPTED, id="no cents"),
+    pytest.param("\n", 700, ACCEPTED, id="control character"),
+    pytest.param("x" * 200, 700, ACCEPTED, id="long name"),
+]
+
+
+@pytest.mark.parametrize(("odd", "cents", "card"), MALFORMED)
+async def test_a_charge_that_is_malformed_is_declined_and_its_void_succeeds(gateway, odd, cents, card):
+    operation = new() + odd
+    charge = await gateway.charge(operation=operation, cents=cents, card=card)
+    assert (charge.operation, charge.status, charge.reason) == (operation, "declined", "invalid_charge")
+    assert await gateway.void(operation=operation, cents=cents, card=card) == charge
+    assert await gateway.find(operation) is None
+    assert await gateway.charge(operation=operation, cents=cents, card=card) == charge
+
+
+async def test_a_refund_under_a_malformed_name_is_refused(gateway):
+    charge = await gateway.charge(operation=new(), cents=10, card=ACCEPTED)
+    with pytest.raises(GatewayRefused) as refused:
+        await gateway.refund(operation=new("refund") + "x" * 200, charge_operation=charge.operation)
+    assert refused.value.status == 422
+
+
 async def test_an_outage_shorter_than_the_callers_patience_is_not_noticed(gateway):
     charge = await gateway.charge(operation=new(), cents=1, card=unavailable(3))
     assert charge.status == "captured"

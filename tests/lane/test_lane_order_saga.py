@@ -42,6 +42,7 @@ ORDERED = [
     order("greedy", ("apple", 1), ("pear", 99)),
     order("poor", ("apple", 1), card=DECLINED),
     order("far", ("pear", 2), country="AQ"),
+    order("odd", ("apple", 1), card="4111 1111 1111 1111"),
     order("empty"),
 ]
 ENDS = {
@@ -50,6 +51,7 @@ ENDS = {
     "greedy": "out_of_stock",
     "poor": "card_declined",
     "far": "unsupported_destination",
+    "odd": "invalid_charge",
 }
 
 

@@ -2,6 +2,7 @@ import pytest
 from shop import BrokenGateway, FakeGateway, NoGateway, order
 
 from agents.gateway.cards import DECLINED
+from agents.gateway.testing import FakeGateway as SandboxGateway
 from agents.messages import (
     OrderPlaced,
     PaymentCaptured,
@@ -49,6 +50,14 @@ async def test_a_declined_card_is_an_event() -> None:
         "payment": Payment(status="failed", charge_id="ch-capture:o-1", reason="card_declined")
     }
     assert outcome.send == [PaymentFailed(order=declined, reason="card_declined")]
+
+
+@pytest.mark.parametrize("odd", [{"card": "4111 1111 1111 1111"}, {"total_cents": 10**12 + 1}])
+async def test_a_charge_that_the_gateway_calls_malformed_is_an_event(odd) -> None:
+    malformed = order("o-1", **odd)
+    outcome = await payments.capture(StockReserved(order=malformed), None, gateway=SandboxGateway())
+    assert outcome.rows == {"payment": Payment(status="failed", reason="invalid_charge")}
+    assert outcome.send == [PaymentFailed(order=malformed, reason="invalid_charge")]
 
 
 async def test_an_outage_is_an_exception() -> None:
