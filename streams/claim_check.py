@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
-from streams.errors import BlobAltered, PermanentError
+from streams.errors import BlobAltered, DataError
 from streams.ports import Headers
 
 DATAREF = "ce_dataref"
@@ -41,7 +41,7 @@ _COUNT = re.compile(r"[0-9]{1,15}")
 _HEADERS = {DATAREF, CONTENT_TYPE, SHA256, SIZE}
 
 
-class BadReference(PermanentError):
+class BadReference(DataError):
     """A message refers to its payload in a way that cannot be followed."""
 
 

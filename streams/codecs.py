@@ -17,6 +17,7 @@ import msgspec
 from fastavro.schema import fingerprint as schema_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
+from streams.avro_ranges import Ranges
 from streams.errors import Undecodable, Unencodable, UnknownSchema
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -38,7 +39,7 @@ class Codec(Protocol[T]):
     schema: str
 
     def encode(self, value: T) -> bytes:
-        """The value's bytes, without the fingerprint."""
+        """The value's bytes, without the fingerprint. Raises Unencodable."""
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """The value. Raises Undecodable, or UnknownSchema when the writer's schema is not known yet."""
@@ -86,27 +87,31 @@ class AvroCodec(Generic[T]):
         self._kind = kind
         self._schemas = schemas
         self._parsed = fastavro.parse_schema(json.loads(schema))
+        self._ranges = Ranges(self._parsed)
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
-        self._writers: dict[bytes, Any] = {self.fingerprint: None}
+        self._writers: dict[bytes, tuple[Any, Ranges]] = {self.fingerprint: (None, self._ranges)}
 
     def encode(self, value: T) -> bytes:
         """Raises Unencodable when the value does not fit its own schema."""
         out = BytesIO()
         try:
             fastavro.schemaless_writer(out, self._parsed, msgspec.to_builtins(value, builtin_types=_BYTES))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if self._ranges.has_int:
+                self._ranges.check(out.getvalue())
+        except Exception as error:  # fastavro raises whatever a value leads it into
             raise Unencodable(f"{type(value).__name__} does not fit its schema: {error}") from error
         return out.getvalue()
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """Without a fingerprint the bytes are taken to be of our own schema."""
-        writer = self._writer(fingerprint or self.fingerprint)
+        writer, ranges = self._writer(fingerprint or self.fingerprint)
         source = BytesIO(data)
         try:
             if writer is None:
                 fields = fastavro.schemaless_reader(source, self._parsed, None)
             else:
                 fields = fastavro.schemaless_reader(source, writer, self._parsed)
+            ranges.check(data)
             value = msgspec.convert(fields, self._kind)
         except Exception as error:  # fastavro raises whatever damaged bytes lead it into
             raise Undecodable(f"{self._kind.__name__}: {type(error).__name__}: {error}") from error
@@ -118,12 +123,13 @@ class AvroCodec(Generic[T]):
         """Raises Undecodable or UnknownSchema."""
         self._writer(fingerprint or self.fingerprint)
 
-    def _writer(self, fingerprint: bytes) -> Any:
+    def _writer(self, fingerprint: bytes) -> tuple[Any, Ranges]:
         if fingerprint not in self._writers:
             if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
                 raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
             text = self._schemas.get(fingerprint.decode())
-            self._writers[fingerprint] = fastavro.parse_schema(json.loads(text))
+            parsed = fastavro.parse_schema(json.loads(text))
+            self._writers[fingerprint] = parsed, Ranges(parsed)
         return self._writers[fingerprint]
 
 
@@ -136,9 +142,15 @@ class JsonCodec(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
-        #: Never fails for a value of the type.
-        self.encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
+        self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
+
+    def encode(self, value: T) -> bytes:
+        """Raises Unencodable for a text that is no Unicode, or a number of thousands of digits."""
+        try:
+            return self._encode(value)
+        except Exception as error:  # as above
+            raise Unencodable(f"{type(value).__name__} cannot be JSON: {error}") from error
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
         """Raises Undecodable."""

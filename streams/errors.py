@@ -35,23 +35,29 @@ class TransientError(SteadfaustError):
     """Something outside did not work and may work later: the same message is tried again."""
 
 
-class MissingHeader(PermanentError):
+class DataError(PermanentError):
+    """What a message says, or what its handler made of it, cannot be. It tells nothing of the outside, so a
+    circuit breaker does not count it.
+    """
+
+
+class MissingHeader(DataError):
     """A message lacks a header that delivery depends on, such as its id."""
 
 
-class KeyMismatch(PermanentError):
+class KeyMismatch(DataError):
     """A message came under another key than the one it is about: its handlers would touch foreign rows."""
 
 
-class Undecodable(PermanentError):
+class Undecodable(DataError):
     """The bytes of a message are not what its schema says."""
 
 
-class Unencodable(SteadfaustError):
-    """A handler returned a value that does not fit its own schema: a mistake in the handler."""
+class Unencodable(DataError):
+    """A handler decided on a value that does not fit its schema, such as a number of 70 bits."""
 
 
-class TooLarge(PermanentError):
+class TooLarge(DataError):
     """A row or an outgoing message is over the broker's limit; found when staged, before the commit."""
 
 
