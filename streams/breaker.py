@@ -4,7 +4,8 @@ Closed, calls are allowed and their failure rate is measured. Open, none is: mes
 into the dead letters. Half-open, a few probes are allowed, and show whether to close or to open again.
 
 A call is one attempt of the handler. It has failed when its error is transient or unknown (see `retry.Kind`).
-A permanent error or a business refusal is a success here: it says that the outside works.
+A permanent error or a business refusal is a success here: it says that the outside works. An error of the
+data (`errors.DataError`) says nothing of it, and is not counted.
 """
 
 from __future__ import annotations

@@ -68,6 +68,12 @@ class Gate:
         elif self.breaker.state is State.CLOSED:  # else it says nothing of the state that came after
             self.breaker.record(self.breaker.acquire(now) or permit, ok=ok, now=now)
 
+    def give_back(self, permit: Permit, *, now: float) -> None:
+        """Tell that an attempt has ended that says nothing of the outside: it counts for nothing."""
+        self.tell(now)
+        if permit != UNASKED:
+            self.breaker.give_back(permit)
+
     def tell(self, now: float) -> None:
         """Pass on to the breaker what time it is and how many have succeeded."""
         count, self.succeeded = self.succeeded, 0

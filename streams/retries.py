@@ -19,7 +19,7 @@ from streams.breaker import Permit, State
 from streams.changes import Change
 from streams.dead_letters import message_bytes
 from streams.envelope import rfc3339
-from streams.errors import NotYet, QueueFull, TooLarge, text_of
+from streams.errors import DataError, NotYet, QueueFull, TooLarge, text_of
 from streams.gate import UNASKED, Gate
 from streams.inbox import Inbox
 from streams.ports import TP, Outgoing
@@ -284,7 +284,10 @@ class Retries:
             self._tell(arrival, handler, error, kind, attempts, "NotYet", NOT_YET_PAUSE)
             self._wait(arrival, handler, inbox_key, Reason.RETRY, now + NOT_YET_PAUSE, attempts - 1, error)
             return None
-        gate.record(permit, ok=kind is Kind.PERMANENT, now=now)
+        if isinstance(error, DataError) and kind is Kind.PERMANENT:
+            gate.give_back(permit, now=now)
+        else:
+            gate.record(permit, ok=kind is Kind.PERMANENT, now=now)
         if gate.away and arrival.queue and kind is not Kind.PERMANENT:
             # A probe that failed while nothing says that the outside is back: it is not the message's fault.
             self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")

@@ -12,7 +12,7 @@ from streams.claim_check import VALUE, with_claim
 from streams.codecs import encode_row
 from streams.dead_letters import dead_letter
 from streams.envelope import EXPIRY, ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
-from streams.errors import TooLarge, WiringError
+from streams.errors import TooLarge, Unencodable, WiringError
 from streams.inbox import Inbox
 from streams.letters import Letters
 from streams.outcome import Outcome
@@ -27,6 +27,8 @@ from streams.timers import Due, remove_timer, set_timer, timer_name
 RECORD_OVERHEAD = 512
 #: What a record's batch takes beside it, in bytes.
 FRAME = 128
+#: What a text that is no Unicode, or a time that is none, leads to.
+_NOT_DATA = (ArithmeticError, ValueError, OSError)
 
 
 class Stager:
@@ -64,7 +66,22 @@ class Stager:
         """Everything is encoded and its size checked before any of it is staged (design rule 8). Where
         payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
         is raised.
+
+        Raises TooLarge or Unencodable when it cannot be written so, WiringError when it was not declared.
         """
+        try:
+            return self._stage(arrival, handler, outcome, inbox_key, uploads)
+        except _NOT_DATA as error:
+            raise Unencodable(f"{handler.name} decided what cannot be written: {error}") from error
+
+    def _stage(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        outcome: Outcome,
+        inbox_key: bytes | None,
+        uploads: Uploads,
+    ) -> Prepared | None:
         record, entry = arrival.record, arrival.entry
         key = record.key or b""
         changes = [self._change(handler, name, row, arrival) for name, row in outcome.rows.items()]

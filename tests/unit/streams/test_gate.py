@@ -171,3 +171,14 @@ class AnyGate(RuleBasedStateMachine):
 
 
 TestAnyGate = AnyGate.TestCase
+
+
+def test_attempts_that_say_nothing_of_the_outside_neither_open_nor_close(gate: Gate) -> None:
+    for _ in range(3 * POLICY.minimum):
+        gate.give_back(UNASKED, now=0.0)
+    assert gate.breaker.state is State.CLOSED
+    opened(gate)
+    for _ in range(3 * POLICY.probes):
+        gate.give_back(probe(gate, 6.0), now=6.0)
+    assert gate.breaker.state is State.HALF_OPEN
+    assert gate.away
