@@ -14,8 +14,9 @@ from agents.settings import OrderSettings, Way
 from demo.errors import DemoFailed
 from demo.evidence import settlements
 from demo.load import place_orders, receive_stock
+from demo.pacing import Pace
 from demo.progress import Tally, View, watch
-from demo.purchases import orchestrated, purchases
+from demo.purchases import Purchase, orchestrated, purchases
 from demo.workers import Workers
 from streams.local import Stack
 from streams.s3 import claim_checks
@@ -23,8 +24,9 @@ from streams.s3 import claim_checks
 _LANES_OPEN_WITHIN = 90.0
 _STALLED_AFTER = 60.0
 _LOOK_EVERY = 0.1
-#: No more are placed while so many are under way: a saga whose step waits its turn for 30 s goes back.
-_MOST_OPEN = 1000
+#: So many orders are placed before the rate counts, or a tenth of all: code is loaded and compiled meanwhile.
+_WARM_UP = 100
+_PACE = Pace()
 
 Say = Callable[[str], None]
 
@@ -55,7 +57,8 @@ class Drive:
         self._stack = stack
         self._workers = workers
         self._say = say
-        self._room = asyncio.Event()
+        self._room = 0
+        self._has_room = asyncio.Event()
 
     async def run(self, console: Console) -> None:
         """Until every order is settled. Raises DemoFailed, or StackError when the stack goes down."""
@@ -70,6 +73,7 @@ class Drive:
                 f"not all lanes opened within {_LANES_OPEN_WITHIN:.0f} s: see {self._workers.logs}"
             ) from None
         self.tally.resume(await settlements(self._stack.bootstrap))
+        self.tally.warm_up = min(_WARM_UP, max(0, self.plan.orders - self.tally.earlier) // 10)
         await receive_stock(self._stack.bootstrap, app_id)
         self._say("the stock is on the shelves; placing orders")
         with View(self.tally, console) as view:
@@ -109,19 +113,26 @@ class Drive:
             await place_orders(
                 self._stack.bootstrap,
                 purchases(self.plan.orders),
-                self.tally.place,
+                self._placed,
                 claims=claims,
                 attached=self.plan.attached,
                 trouble=True,
                 submitted=orchestrated,
-                room=self._room.wait,
+                room=self._has_room.wait,
             )
 
+    def _placed(self, purchase: Purchase) -> None:
+        self.tally.place(purchase.order_id)
+        self._room -= 1
+        if self._room <= 0:
+            self._has_room.clear()
+
     def _make_room(self) -> None:
-        if self.tally.open < _MOST_OPEN:
-            self._room.set()
+        self._room = _PACE.room(self.tally.seen(_PACE.seconds))
+        if self._room > 0:
+            self._has_room.set()
         else:
-            self._room.clear()
+            self._has_room.clear()
 
     def _show(self, view: View, *, last: bool = False) -> None:
         view.update([worker.process.pid for worker in self._workers.alive], last=last)

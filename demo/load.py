@@ -35,7 +35,7 @@ async def receive_stock(bootstrap: str, app_id: str) -> None:
 async def place_orders(
     bootstrap: str,
     purchases: Sequence[Purchase],
-    placed: Callable[[], None],
+    placed: Callable[[Purchase], None],
     *,
     submitted: Callable[[Purchase], bool] = lambda _: False,
     room: Callable[[], Awaitable[object]] | None = None,
@@ -56,6 +56,6 @@ async def place_orders(
             begins = OrderSubmitted if submitted(purchase) else OrderPlaced
             message = begins(order=place(purchase), attachments=attachments(purchase, attached))
             await producer.send(message, message_id=f"placed-{purchase.order_id}")
-            placed()
+            placed(purchase)
             if trouble and (bad := poison(purchase)) is not None:
                 await producer.send_record(bad.topic, bad.record)

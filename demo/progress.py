@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from statistics import median_high
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from agents.messages import OrderCancelled, OrderConfirmed
 from demo.evidence import Settlement, settlement
+from demo.pacing import Seen
 from demo.purchases import Outcome
 from streams.runtime.client import TopicReader
 
@@ -26,25 +28,38 @@ _PLAIN_EVERY = 2.0
 class Tally:
     """Counts of orders; each order counts once, however often it is said to be settled.
 
-    `earlier` orders had come to an end before this run: its rate is not about them.
+    `earlier` orders had come to an end before this run: its rate is not about them, nor about the first
+    `warm_up` orders that it places.
     """
 
     orders: int
     clock: Callable[[], float] = time.monotonic
+    warm_up: int = 0
     placed: int = 0
     earlier: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
+    took: list[float] = field(default_factory=list)
+    first: float | None = None
     began: float | None = None
     moved: float | None = None
     _settled: set[str] = field(default_factory=set)
+    _under_way: dict[str, float] = field(default_factory=dict)
+    _begun: int = 0
+    _ended: deque[tuple[float, float]] = field(default_factory=deque)
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def place(self) -> None:
-        """Another order is placed."""
+    def place(self, order_id: str) -> None:
+        """Another order is placed: under way from now on, unless it has come to its end already."""
         self.placed += 1
-        self.moved = self.clock()
-        if self.began is None:
-            self.began = self.moved
+        self.moved = now = self.clock()
+        if self.first is None:
+            self.first = now
+        if order_id in self._settled:
+            return
+        self._under_way[order_id] = now
+        self._begun += 1
+        if self._begun == self.warm_up + 1:
+            self.began = now
 
     def resume(self, settlements: Iterable[Settlement]) -> None:
         """These had come to an end before this run began."""
@@ -55,10 +70,15 @@ class Tally:
     def settle(self, settlements: Iterable[Settlement]) -> None:
         """These have come to an end."""
         for each in settlements:
-            if each.order.order_id not in self._settled:
-                self._settled.add(each.order.order_id)
-                self.outcomes[each.outcome] += 1
-                self.moved = self.clock()
+            order_id = each.order.order_id
+            if order_id in self._settled:
+                continue
+            self._settled.add(order_id)
+            self.outcomes[each.outcome] += 1
+            self.moved = now = self.clock()
+            if (placed := self._under_way.pop(order_id, None)) is not None:
+                self.took.append(now - placed)
+                self._ended.append((now, now - placed))
 
     @property
     def settled(self) -> int:
@@ -66,9 +86,14 @@ class Tally:
         return len(self._settled)
 
     @property
-    def open(self) -> int:
-        """Orders that are placed and have not come to an end; those of a run before count for nothing."""
-        return self.placed - (self.settled - self.earlier)
+    def under_way(self) -> int:
+        """Orders that are placed and have not come to an end."""
+        return len(self._under_way)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether what is placed does not count yet."""
+        return self.began is None
 
     @property
     def done(self) -> bool:
@@ -77,15 +102,19 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """Since the first order was placed; up to the last settlement once all are done."""
-        if self.began is None or self.moved is None:
-            return 0.0
-        return (self.moved if self.done else self.clock()) - self.began
+        """Since the first order after those that warm up; up to the last settlement once all are done."""
+        return self._since(self.began)
+
+    @property
+    def elapsed(self) -> float:
+        """The same, since the first order of all."""
+        return self._since(self.first)
 
     @property
     def rate(self) -> float:
-        """Orders settled a second, over all of it."""
-        return (self.settled - self.earlier) / self.seconds if self.seconds else 0.0
+        """Orders settled a second, over all of it but the warm-up."""
+        counted = self.settled - self.earlier - self.warm_up
+        return counted / self.seconds if self.seconds and counted > 0 else 0.0
 
     def recent_rate(self) -> float:
         """Orders settled a second just now; called again and again, it takes its samples."""
@@ -96,9 +125,30 @@ class Tally:
         then, before = self._samples[0]
         return (self.settled - before) / (now - then) if now > then else 0.0
 
+    def seen(self, within: float) -> Seen:
+        """What the pace follows; orders that came to their end in the last `within` seconds count as
+        settled.
+        """
+        now = self.clock()
+        while self._ended and now - self._ended[0][0] > within:
+            self._ended.popleft()
+        took = median_high(took for _, took in self._ended) if self._ended else 0.0
+        oldest = next(iter(self._under_way.values()), now)
+        return Seen(len(self._under_way), len(self._ended), took, now - oldest)
+
+    def half_and_most(self) -> tuple[float, float]:
+        """How long half of the orders were under way at most, and 99 of a hundred, in seconds."""
+        took = sorted(self.took)
+        return (round(took[len(took) // 2], 2), round(took[len(took) * 99 // 100], 2)) if took else (0.0, 0.0)
+
     def idle(self) -> float:
         """Seconds since anything moved."""
         return 0.0 if self.moved is None else self.clock() - self.moved
+
+    def _since(self, then: float | None) -> float:
+        if then is None or self.moved is None:
+            return 0.0
+        return (self.moved if self.done else self.clock()) - then
 
 
 async def watch(bootstrap: str, tally: Tally) -> None:
@@ -142,8 +192,9 @@ class View:
     def _row(self, pids: Iterable[int]) -> dict[str, str]:
         tally = self._tally
         return {
-            "seconds": f"{tally.seconds:.1f}",
+            "seconds": f"{tally.elapsed:.1f}",
             "placed": f"{tally.placed:,}",
+            "under way": f"{tally.under_way:,}",
             **{outcome.value: f"{tally.outcomes[outcome.value]:,}" for outcome in Outcome},
             "orders/s": f"{tally.recent_rate():,.0f}",
             "workers": " ".join(map(str, pids)) or "none",

@@ -84,6 +84,8 @@ def _report(drive: Drive, *, verdict: Verdict | None = None, error: str = "") ->
         choreography=plan.choreography.value,
         seconds=round(tally.seconds, 2),
         orders_per_second=round(tally.rate, 1),
+        warm_up=tally.warm_up,
+        under_way=tally.half_and_most(),
         killed=drive.killed,
         restarted=bool(drive.killed) and plan.restart,
         died=drive.died,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from streams.local import loopback, state
+from streams.local.patience import Patience
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
 
@@ -61,7 +62,8 @@ class Companions:
         child = await Child.start(name, companion.command, self._var.log / f"{name}.log", env)
         self._children[name] = child
         self._changed()
-        await child.ready(partial(loopback.http_answers, port, companion.ready), READY_WITHIN)
+        patience = Patience(name, READY_WITHIN, lambda: [child.pid], self._say)
+        await child.ready(partial(loopback.http_answers, port, companion.ready), patience)
         self._up.add(name)
         self._changed()
         self._say(f"{name} answers on {loopback.HOST}:{port}")

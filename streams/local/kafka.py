@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,18 +16,15 @@ import msgspec
 
 from streams.local.errors import BadListener, OtherCluster, StackError
 from streams.local.loopback import HOST
+from streams.local.patience import Patience
+from streams.local.processes import POLL
 from streams.local.state import Listener
 
 FORMAT_BOUND = 60.0
-"""Seconds for Kafka's storage tool to prepare one directory."""
+"""Seconds for Kafka's storage tool to prepare one directory, as `Patience` counts them."""
 
 _CLIENTS, _CONTROLLER = "CLIENTS", "CONTROLLER"
 """The listeners that every broker has."""
-
-# Brokers stand for other machines, but answer readers and followers as often as they get a processor: on a
-# machine of two cores, a worker took 6 s to start beside three of them, and takes 2 s when they give way. The
-# scheduler weighs sessions first where it groups by them, then processes.
-_GIVE_WAY = '{ echo 10 > /proc/$$/autogroup; } 2> /dev/null; exec nice -n 10 "$@"'
 
 _LOGGING = {
     "showDateTime": "true",
@@ -34,6 +32,17 @@ _LOGGING = {
     # These print every setting at each start, hundreds of lines: the broker's properties file has ours.
     "log.kafka.server.KafkaConfig": "warn",
     "log.org.apache.kafka.common.config": "warn",
+    # These print lines for each partition, of which an application has a thousand: at its start, and when a
+    # broker recovers, which takes minutes on a busy machine.
+    "log.state.change.logger": "warn",
+    "log.kafka.cluster.Partition": "warn",
+    "log.kafka.log.LogManager": "warn",
+    "log.kafka.server.ReplicaFetcherThread": "warn",
+    "log.kafka.server.metadata.DynamicConfigPublisher": "warn",
+    "log.kafka.coordinator.transaction.TransactionMarkerRequestCompletionHandler": "warn",
+    "log.org.apache.kafka.controller.ConfigurationControlManager": "warn",
+    "log.org.apache.kafka.controller.ReplicationControlManager": "warn",
+    "log.org.apache.kafka.storage.internals.log": "warn",
 }
 
 
@@ -68,8 +77,7 @@ class Jvm:
     Attributes:
         java: the binary.
         class_path: Kafka's jars.
-        tiered: for benchmarks: leave the optimising compiler on, slower to start and faster once warm, and
-            run at normal priority.
+        tiered: for benchmarks: leave the optimising compiler on, slower to start and faster once warm.
     """
 
     java: Path
@@ -79,12 +87,10 @@ class Jvm:
     def command(self, main_class: str, *arguments: str) -> list[str]:
         """The command line that runs a class."""
         flags = ["-Xmx384m", "-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED"]
-        priority: list[str] = []
         if not self.tiered:
             flags.append("-XX:TieredStopAtLevel=1")
-            priority = ["sh", "-c", _GIVE_WAY, "sh"]
         flags += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in _LOGGING.items()]
-        return [*priority, str(self.java), *flags, "-cp", self.class_path, main_class, *arguments]
+        return [str(self.java), *flags, "-cp", self.class_path, main_class, *arguments]
 
 
 def listener_name(name: str) -> str:
@@ -163,7 +169,7 @@ class Cluster:
         """What the storage was formatted for."""
         return msgspec.json.decode((self.home / "cluster.json").read_bytes(), type=Shape)
 
-    def prepare(self) -> None:
+    def prepare(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Write the brokers' properties; format their storage if this is the first time.
 
         Raises:
@@ -173,7 +179,7 @@ class Cluster:
         if not self.nodes:
             return
         if not self.home.exists():
-            self._format()
+            self._format(say)
         found = self.shape.brokers
         if found != len(self.nodes):
             raise OtherCluster(
@@ -187,7 +193,7 @@ class Cluster:
         """The command line of a prepared broker."""
         return self.jvm.command("kafka.Kafka", str(self.home / f"broker-{node.id}.properties"))
 
-    def _format(self) -> None:
+    def _format(self, say: Callable[[str], None]) -> None:
         """Format all brokers' storage aside and move it in place, so that a crash leaves all or nothing."""
         part = self.home.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
@@ -196,16 +202,8 @@ class Cluster:
         for node in self.nodes:
             written = self._write_properties(part, node)
             arguments = ["format", "-t", shape.cluster_id, "-c", str(written)]
-            done = subprocess.run(
-                self.jvm.command("kafka.tools.StorageTool", *arguments),
-                capture_output=True,
-                text=True,
-                timeout=FORMAT_BOUND,
-                check=False,
-            )
-            if done.returncode != 0:
-                reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
-                raise StackError(f"Kafka cannot format its storage in {part}: {reason[0]}")
+            command = self.jvm.command("kafka.tools.StorageTool", *arguments)
+            _run(command, part / f"format-{node.id}.log", f"the storage of broker {node.id}", say)
         (part / "cluster.json").write_bytes(msgspec.json.encode(shape))
         part.rename(self.home)
 
@@ -213,6 +211,24 @@ class Cluster:
         path = home / f"broker-{node.id}.properties"
         path.write_text(properties(node, self.nodes, home / f"broker-{node.id}"))
         return path
+
+
+def _run(command: Sequence[str], log: Path, what: str, say: Callable[[str], None]) -> None:
+    """Run Kafka's storage tool. Raises StackError."""
+    with log.open("w") as output:
+        tool = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    patience = Patience(what, FORMAT_BOUND, lambda: [tool.pid], say)
+    why = ""
+    while not why:
+        with suppress(subprocess.TimeoutExpired):
+            if tool.wait(POLL) == 0:
+                return
+            why = (log.read_text().strip().splitlines() or ["no output"])[-1]
+        if patience.over():
+            tool.kill()
+            tool.wait()
+            why = f"no end within {patience}"
+    raise StackError(f"Kafka cannot prepare {what} in {log.parent}: {why}")
 
 
 def _new_cluster_id() -> str:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 import tomllib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +16,20 @@ import msgspec
 
 from streams.local import state
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
+from streams.local.patience import Patience
 
 READY_WITHIN = 60.0
-"""Seconds for a process to answer after its start."""
+"""Seconds for a process to answer after its start, as `Patience` counts them."""
 
 STOP_WITHIN = 20.0
-"""Seconds for a process to stop before it is killed."""
+"""Seconds for a process to stop before it is killed, as `Patience` counts them."""
 
 POLL = 0.05
 """Seconds between two looks at whether something has come about."""
+
+
+GIVES_WAY_BY = 5
+"""What is added to the niceness of a process that gives way."""
 
 
 class Companion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,20 +115,27 @@ class Child:
         """Its exit status, once it has ended; negative: the signal that ended it."""
         return await self._process.wait()
 
-    async def ready(self, answers: Callable[[], Awaitable[bool]], within: float) -> None:
+    async def ready(self, answers: Callable[[], Awaitable[bool]], patience: Patience) -> None:
         """Wait until it answers.
 
         Raises:
             ProcessDied: it ended first.
-            NotReady: it did not answer within so many seconds.
+            NotReady: the patience was over before.
         """
-        deadline = time.monotonic() + within
         while not await _bounded(answers):
             if self._process.returncode is not None:
                 raise self.death()
-            if time.monotonic() > deadline:
-                raise NotReady(f"{self.name} did not answer within {within:.0f} s: see {self.log}")
+            if patience.over():
+                raise NotReady(f"{self.name} did not answer within {patience}: see {self.log}")
             await asyncio.sleep(POLL)
+
+    def give_way(self) -> None:
+        """Let others go first from now on, where there are not processors enough for all."""
+        with suppress(OSError):  # it has ended, or the machine does not let us
+            for thread in Path(f"/proc/{self.pid}/task").iterdir():
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), GIVES_WAY_BY)
+            # The scheduler weighs sessions first where it groups by them, then threads.
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(GIVES_WAY_BY))
 
     def death(self) -> ProcessDied:
         """The error that says how it ended, and why as far as its log tells."""
@@ -133,17 +144,17 @@ class Child:
         return ProcessDied(f"{self.name} died ({how}): {why(self.log, self._log_start)}; log: {self.log}")
 
     async def stop(self, grace: float, say: Callable[[str], None]) -> None:
-        """Ask it to stop, and kill it if it has not within `grace` seconds."""
+        """Ask it to stop, and kill it if it has not within `grace` seconds that count."""
         with suppress(ProcessLookupError):
             self._process.terminate()
-        try:
-            async with asyncio.timeout(grace):
-                await self._process.wait()
-        except TimeoutError:
-            say(f"{self.name} did not stop within {grace:.0f} s and is killed; log: {self.log}")
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            await self._process.wait()
+        patience = Patience(f"{self.name} to stop", grace, lambda: [self.pid], say)
+        ended = asyncio.create_task(self._process.wait())
+        while not (await asyncio.wait({ended}, timeout=min(1.0, grace / 4)))[0]:
+            if patience.over():
+                say(f"{self.name} did not stop within {patience} and is killed; log: {self.log}")
+                with suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                await ended
 
 
 async def _bounded(answers: Callable[[], Awaitable[bool]]) -> bool:

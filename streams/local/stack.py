@@ -18,11 +18,12 @@ import psutil
 
 from streams.local import state
 from streams.local.errors import NotReady, StackError
+from streams.local.patience import Patience
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Companion
 from streams.local.supervisor import ERROR, READY, StackSpec, take_over
 
 _STOPPED_WITHIN = 2 * STOP_WITHIN + 10
-"""Seconds for a supervisor to end: companions, then brokers, each killed at last."""
+"""Seconds for a supervisor to end: companions, then brokers, each killed at last; as `Patience` counts."""
 
 _left_running: list[subprocess.Popen[str]] = []
 """Supervisors that outlive us: a Popen that is collected while its process runs warns."""
@@ -86,11 +87,11 @@ class Stack:
         self._wait(process, up=True, within=READY_WITHIN + STOP_WITHIN)
 
     def _wait(self, process: str, *, up: bool, within: float) -> None:
-        deadline = time.monotonic() + within
+        wanted = f"{process} to be {'up' if up else 'down'}"
+        patience = Patience(wanted, within, lambda: [self.state.processes[process].pid], _silent)
         while (found := self.state.processes[process]).up is not up:
-            if time.monotonic() > deadline:
-                wanted = "up" if up else "down"
-                raise NotReady(f"{process} was not {wanted} within {within:.0f} s: see {found.log}")
+            if patience.over():
+                raise NotReady(f"waited {patience} for {wanted}: see {found.log}")
             time.sleep(POLL)
 
     def stop(self) -> None:
@@ -224,14 +225,21 @@ def stop(var: Path, say: Callable[[str], None] = _silent) -> bool:
     """
     place = state.VarDir(var)
     was_up = place.supervised() or place.read() is not None
-    deadline = time.monotonic() + _STOPPED_WITHIN
+    found = place.read()
     if (pid := place.holder()) is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
+    ending = [pid] if pid is not None else []
+    if found is not None:
+        ending += [each.pid for each in found.brokers]
+        ending += [each.pid for each in found.processes.values()]
+    patience = Patience("the supervisor to stop", _STOPPED_WITHIN, lambda: ending, say)
     while place.supervised():
-        if time.monotonic() > deadline:
-            raise NotReady(f"supervisor {pid} has not stopped: see {place.log / 'supervisor.log'}")
-        time.sleep(0.05)
+        if patience.over():
+            raise NotReady(
+                f"supervisor {pid} has not stopped within {patience}: see {place.log / 'supervisor.log'}"
+            )
+        time.sleep(POLL)
     if was_up:
         with place.lock():
             take_over(place, say)

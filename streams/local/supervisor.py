@@ -24,6 +24,7 @@ from streams.local import artifacts, loopback, s3, state
 from streams.local.companions import Companions
 from streams.local.errors import DiskFull
 from streams.local.kafka import Cluster, Jvm, Node
+from streams.local.patience import Patience
 from streams.local.processes import READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
 LEAST_FREE_SPACE = 1 << 30
@@ -90,7 +91,7 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
             for number, client in enumerate(clients, start=1)
         ]
         cluster = Cluster(var.kafka, jvm, nodes)
-        cluster.prepare()
+        cluster.prepare(say)
         processes, ports = dict(spec.processes), {name: port() for name in spec.processes}
         if spec.buckets:
             jars = artifacts.class_path(artifacts.S3PROXY, say)
@@ -173,6 +174,11 @@ class _Supervisor:
         for node in self.cluster.nodes:
             await self._start_broker(node)
         await together(*(self._answering(node) for node in self.cluster.nodes))
+        if len(self.brokers) > 1 and not self.spec.tiered:
+            # They stand for other machines, but answer each other as often as they get a processor. Not while
+            # they start: a broker that recovers a thousand partitions on a busy machine took minutes then.
+            for broker in self.brokers.values():
+                broker.give_way()
         await self.companions.start(changed=self._record)
         self.ready = True
         self._record()
@@ -187,7 +193,10 @@ class _Supervisor:
 
     async def _answering(self, node: Node) -> None:
         answers = partial(loopback.kafka_answers, node.port, len(self.cluster.nodes))
-        await self.brokers[node.id].ready(answers, READY_WITHIN)
+        # All of them: a broker answers when it has found the others.
+        starting = [broker.pid for broker in self.brokers.values()]
+        patience = Patience(f"broker {node.id}", READY_WITHIN, lambda: starting, self.say)
+        await self.brokers[node.id].ready(answers, patience)
         self.say(f"broker {node.id} answers on {loopback.HOST}:{node.port}")
 
     async def _watch_broker(self, node: Node) -> None:

@@ -99,7 +99,7 @@ async def _load(bootstrap: str) -> tuple[tuple[float, float], Commits]:
     try:
         await receive_stock(bootstrap, APP)
         began = time.time()
-        await place_orders(bootstrap, purchases(ORDERS), lambda: None, submitted=orchestrated)
+        await place_orders(bootstrap, purchases(ORDERS), lambda _: None, submitted=orchestrated)
         await send_poison(bootstrap, purchases(ORDERS), POISON_EVERY)
         assert await quiet(bootstrap, APP, within=60) == {}
         return (began, time.time()), watch.commits()

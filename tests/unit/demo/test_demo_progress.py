@@ -42,11 +42,11 @@ def test_an_order_counts_once_however_often_it_is_settled(numbers: list[int]) ->
 
 def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
     tally = Tally(2, clock)
-    tally.place()
+    tally.place("one")
     tally.settle([settled(0), settled(1)])
     assert not tally.done
     clock.now += 4
-    tally.place()
+    tally.place("other")
     assert tally.done
     clock.now += 10
     assert (tally.seconds, tally.rate) == (4.0, 0.5)
@@ -56,17 +56,48 @@ def test_orders_of_an_earlier_run_count_but_not_in_the_rate(clock: Clock) -> Non
     tally = Tally(3, clock)
     tally.resume([settled(0), settled(1)])
     assert (tally.settled, tally.seconds, tally.idle()) == (2, 0.0, 0.0)
-    for _ in range(3):
-        tally.place()
+    for number in range(3):
+        tally.place(ORDERS[number].order_id)
+    assert tally.under_way == 1  # what has come to its end does not come to another
     clock.now += 2
     tally.settle([settled(0), settled(2)])
+    assert tally.under_way == 0
     assert tally.done
     assert (tally.seconds, tally.rate) == (2.0, 0.5)
 
 
+def test_what_warms_up_is_settled_too_and_is_not_in_the_rate(clock: Clock) -> None:
+    tally = Tally(6, clock, warm_up=2)
+    for number in range(2):
+        tally.place(ORDERS[number].order_id)
+    clock.now += 10
+    assert (tally.warming_up, tally.seconds, tally.elapsed) == (True, 0.0, 10.0)
+    for number in range(2, 6):
+        tally.place(ORDERS[number].order_id)
+    assert not tally.warming_up
+    clock.now += 2
+    tally.settle(map(settled, range(6)))
+    assert tally.done
+    assert (tally.settled, tally.seconds, tally.elapsed, tally.rate) == (6, 2.0, 12.0, 2.0)
+    assert tally.half_and_most() == (2.0, 12.0)
+
+
+def test_it_sees_how_long_orders_are_under_way(clock: Clock) -> None:
+    tally = Tally(20, clock)
+    for number in range(4):
+        tally.place(ORDERS[number].order_id)
+        clock.now += 1
+    tally.settle([settled(1), settled(2)])
+    assert tally.seen(within=2.0) == (2, 2, 3.0, 4.0)
+    clock.now += 3
+    assert tally.seen(within=2.0) == (2, 0, 0.0, 7.0)
+    tally.settle([settled(0), settled(3)])
+    assert tally.seen(within=2.0) == (0, 2, 7.0, 0.0)
+
+
 def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
     tally = Tally(20, clock)
-    tally.place()
+    tally.place("any")
     tally.recent_rate()
     tally.settle(map(settled, range(10)))
     clock.now += 1
@@ -80,7 +111,7 @@ def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
 def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
     tally = Tally(20, clock)
     assert tally.idle() == 0.0
-    tally.place()
+    tally.place("any")
     clock.now += 7
     assert tally.idle() == 7.0
     tally.settle([settled(0)])
@@ -95,7 +126,7 @@ def test_without_a_terminal_it_prints_a_line_now_and_then(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tally = Tally(20, clock)
-    tally.place()
+    tally.place("any")
     with View(tally, Console(file=io.StringIO())) as view:
         for _ in range(10):
             view.update([41, 42])

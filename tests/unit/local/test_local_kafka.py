@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -61,17 +59,6 @@ def test_internal_topics_are_as_safe_as_the_cluster_allows(brokers: int, copies:
 def test_benchmarks_leave_the_optimising_compiler_on() -> None:
     assert "-XX:TieredStopAtLevel=1" in JVM.command("Main")
     assert "-XX:TieredStopAtLevel=1" not in Jvm(Path("java"), "kafka.jar", tiered=True).command("Main")
-
-
-def test_brokers_give_way_to_the_application_except_in_benchmarks() -> None:
-    def niceness(jvm: Jvm) -> int:
-        command = jvm.command("Main")
-        before = command[: command.index("java")]
-        return int(subprocess.run([*before, "nice"], check=True, capture_output=True, text=True).stdout)
-
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    assert niceness(JVM) == min(usual + 10, 19)
-    assert niceness(Jvm(Path("java"), "kafka.jar", tiered=True)) == usual
 
 
 def test_data_of_another_cluster_size_is_left_alone(tmp_path: Path) -> None:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
-from streams.local.processes import Child, Companion, declared, declared_buckets, why
+from streams.local.patience import Patience
+from streams.local.processes import GIVES_WAY_BY, Child, Companion, declared, declared_buckets, why
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
 )
+
+
+def so_long(seconds: float) -> Patience:
+    return Patience("bank", seconds, list, pytest.fail)
 
 
 async def never() -> bool:
@@ -53,13 +60,13 @@ async def test_a_process_that_dies_before_it_answers_says_why(tmp_path: Path) ->
     log.write_text("OutOfMemoryError of an earlier run\n")
     child = await Child.start("bank", ["python", "-c", "raise ValueError('no vault')"], log, {})
     with pytest.raises(ProcessDied, match=rf"bank died \(status 1\): ValueError: no vault; log: {log}"):
-        await child.ready(never, within=30)
+        await child.ready(never, so_long(30))
 
 
 async def test_a_process_that_never_answers_is_given_up(tmp_path: Path) -> None:
     child = await Child.start("bank", ["sleep", "60"], tmp_path / "bank.log", {})
     with pytest.raises(NotReady, match="bank did not answer within 0 s: see "):
-        await child.ready(never, within=0)
+        await child.ready(never, so_long(0))
     await child.stop(grace=10, say=pytest.fail)
 
 
@@ -70,7 +77,7 @@ async def test_a_process_deaf_to_sigterm_is_killed_and_it_is_said(tmp_path: Path
     async def deaf() -> bool:
         return "deaf" in log.read_text()
 
-    await child.ready(deaf, within=30)
+    await child.ready(deaf, so_long(30))
     said: list[str] = []
     await child.stop(grace=0.1, say=said.append)
     assert said == [f"bank did not stop within 0 s and is killed; log: {log}"]
@@ -95,3 +102,21 @@ def test_the_cause_of_a_death_is_read_from_the_log(tmp_path: Path, log: str, cau
     path = tmp_path / "broker.log"
     path.write_text(log)
     assert why(path).startswith(cause)
+
+
+async def test_a_process_gives_way_with_all_its_threads(tmp_path: Path) -> None:
+    two = "import threading, time; threading.Thread(target=time.sleep, args=[60]).start(); print('both')"
+    log = tmp_path / "bank.log"
+    child = await Child.start("bank", ["python", "-uc", two], log, {})
+
+    async def both() -> bool:
+        return "both" in log.read_text()
+
+    await child.ready(both, so_long(30))
+    child.give_way()
+    threads = [each.id for each in psutil.Process(child.pid).threads()]
+    assert len(threads) == 2
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {max(usual, GIVES_WAY_BY)}
+    await child.stop(grace=10, say=pytest.fail)
+    child.give_way()  # it has ended: nothing happens
