@@ -157,9 +157,10 @@ def _wait(worker: Worker, job: dict[str, Any], *, quiet: bool = False) -> dict[s
 
 
 def _progress(job: dict[str, Any]) -> str:
+    waits = f", waits: {job['waits_for']}" if job.get("waits_for") and job["state"] == "running" else ""
     return (
         f"{job['state']}, {job['asked']} asked for, {job['matched']} matched of {job['looked']},"
-        f" {job['lane']} of {job['lanes']} lanes"
+        f" {job['lane']} of {job['lanes']} lanes{waits}"
     )
 
 

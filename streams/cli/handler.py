@@ -36,7 +36,7 @@ Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
 @app.command("list")
 def list_(worker: At = "", *, as_json: Json = False) -> None:
     """List all handlers with their state."""
-    found = _ask(find_worker(worker))
+    found = _ask(find_worker(worker), whole=True)
     for handler in found.handlers:
         typer.echo(json_line(_plain(handler)) if as_json else _line(handler))
     _tell_left_out(found)
@@ -47,7 +47,7 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
     """Show what a handler does, who has paused it and why, and how many messages wait for which reason."""
     asked = find_worker(worker)
     _check_known(asked, name)
-    found = _ask(asked, name)
+    found = _ask(asked, name, whole=True)
     handler = _only(found, name)
     if as_json:
         typer.echo(json_line(_plain(handler)))
@@ -146,10 +146,10 @@ def _wait(asked: Worker, kind: Wish, name: str, timeout: float, *, quiet: bool) 
         time.sleep(PAUSE)
 
 
-def _ask(worker: Worker, name: str = "") -> HandlersAnswer:
-    return msgspec.convert(
-        worker.get(f"{HANDLERS}/{name}" if name else HANDLERS), HandlersAnswer, strict=False
-    )
+def _ask(worker: Worker, name: str = "", *, whole: bool = False) -> HandlersAnswer:
+    """What is known now, or of all lanes, if they answer soon."""
+    ask = worker.whole if whole else worker.get
+    return msgspec.convert(ask(f"{HANDLERS}/{name}" if name else HANDLERS), HandlersAnswer, strict=False)
 
 
 def _check_known(worker: Worker, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from getpass import getuser
 from socket import gethostname
@@ -16,9 +17,17 @@ import typer
 from streams.errors import SteadfaustError
 from streams.settings import Settings
 from streams.slots import addresses
+from streams.web.patience import PASSING
+from streams.web.patience import PATIENCE as ASK_AGAIN
 
 #: Seconds for an answer; the worker may have to ask another one first.
 TIMEOUT = 30.0
+#: Seconds for which a lane's owner is waited for: a dead one is listed until its session has ended.
+PATIENCE = 60.0
+#: Seconds for which lanes are waited for without which an answer says something, but not all.
+FOR_ALL_LANES = 20.0
+#: Between two tries, in seconds.
+PAUSE = 0.5
 
 
 At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
@@ -41,6 +50,10 @@ class NoAnswer(SteadfaustError):
     """No worker could be asked, or it refused; its message says why."""
 
 
+class _NotYet(NoAnswer):
+    """A lane has no owner that answers, which passes."""
+
+
 class Worker:
     """A worker by its address; any of them knows who owns what."""
 
@@ -61,28 +74,69 @@ class Worker:
         """Every page of an answer, one after the other."""
         cursor = ""
         while True:
-            page = self.get(path, {**query, "cursor": cursor} if cursor else query)
+            page = self.whole(path, {**query, "cursor": cursor} if cursor else query)
             yield page
             cursor = page["next"]
             if not cursor:
                 return
 
+    def whole(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """What the worker says, of all lanes if they answer within some seconds: what others say is in
+        `left_out`, where the answer has that. Raises NoAnswer.
+        """
+        waiting = _Waiting(FOR_ALL_LANES)
+        while True:
+            answer = self.get(path, query)
+            reasons = {f"lane {lane}: {why}" for lane, why in sorted(answer.get("left_out", {}).items())}
+            if not reasons or not waiting.goes_on("; ".join(sorted(reasons))):
+                return answer
+
     def _ask(self, request: Request) -> Any:
+        request.add_header(ASK_AGAIN, "0")  # we ask again ourselves, and say so
+        waiting = _Waiting(PATIENCE)
+        while True:
+            try:
+                return self._ask_once(request)
+            except _NotYet as problem:
+                if not waiting.goes_on(str(problem)):
+                    raise NoAnswer(f"{problem} (waited for {PATIENCE:g} s)") from problem
+
+    def _ask_once(self, request: Request) -> Any:
         try:
             with self._open(request, timeout=TIMEOUT) as response:
                 return msgspec.json.decode(response.read())
         except HTTPError as error:
             with error:
-                raise NoAnswer(_reason(error)) from error
+                raise _refusal(error) from error
         except (URLError, OSError, msgspec.DecodeError) as error:
             raise NoAnswer(f"{self.url} does not answer: {error}") from error
 
 
-def _reason(error: HTTPError) -> str:
+class _Waiting:
+    """Waits between tries, up to a bound, and says what for: once, and again when that changes."""
+
+    def __init__(self, within: float) -> None:
+        self._until = time.monotonic() + within
+        self._said = ""
+
+    def goes_on(self, reason: str) -> bool:
+        """Wait a little; False when the time is over."""
+        if time.monotonic() >= self._until:
+            return False
+        if reason != self._said:
+            self._said = reason
+            typer.echo(f"waiting: {reason}", err=True)
+        time.sleep(PAUSE)
+        return True
+
+
+def _refusal(error: HTTPError) -> NoAnswer:
     try:
-        return str(msgspec.json.decode(error.read())["detail"])
+        said = msgspec.json.decode(error.read())
+        kind = _NotYet if said["error"] in PASSING else NoAnswer
+        return kind(str(said["detail"]))
     except (msgspec.DecodeError, KeyError, TypeError):
-        return f"{error.url} answers {error.code}"
+        return NoAnswer(f"{error.url} answers {error.code}")
 
 
 def find_worker(url: str = "") -> Worker:

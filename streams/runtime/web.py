@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a page under way may take when the worker stops.
 SHUTDOWN_TIMEOUT = 2.0
+#: Seconds in which the next owner of a dead worker's lane has opened it, mostly.
+_LANE_OPENS_WITHIN = 5.0
 
 
 class LaneWeb(Web):
@@ -67,6 +69,10 @@ class _Worker:
     @property
     def standbys(self) -> Mapping[int, Standby]:
         return self._app.host.standbys if self._app.host is not None else {}
+
+    @property
+    def patience(self) -> float:
+        return self._app.steadfaust.session_timeout + _LANE_OPENS_WITHIN
 
     def now(self) -> float:
         return time.time()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ from streams.web.letter_answers import (
 )
 from streams.web.letters import FILTERS, partition_and_key
 from streams.web.paging import MOST_ROWS
+from streams.web.patience import patiently
 from streams.web.view import Problem, WorkerView
 
 log = structlog.get_logger(__name__)
@@ -39,6 +41,8 @@ log = structlog.get_logger(__name__)
 #: A page of letters for a query: `letters.list_letters` with all but its query given.
 Page = Callable[[Query], Awaitable[LettersAnswer]]
 
+#: Seconds for which a job waits for a lane's owner, each time; then it fails, and can be resumed.
+PATIENCE = 120.0
 #: Jobs that are remembered after they have ended.
 REMEMBERED = 100
 #: The states of the letters that an operation can do something about; those in brackets with force.
@@ -143,7 +147,8 @@ class Jobs:
         clock = asyncio.get_running_loop().time
         began, cursor = clock(), ""
         while True:
-            page = await self._page({**asked.matching, "limit": str(MOST_ROWS), "cursor": cursor})
+            query = {**asked.matching, "limit": str(MOST_ROWS), "cursor": cursor}
+            page = await patiently(lambda: self._page(query), PATIENCE, waits=partial(self._waits, asked))  # noqa: B023 - called at once
             found = [letter for letter in page.letters if letter.state in states]
             job = self._became(
                 job,
@@ -151,6 +156,7 @@ class Jobs:
                 matched=job.matched + len(found),
                 groups=merged(job.groups, _groups(found)),
                 lane=lane_of_cursor(cursor),
+                waits_for="",
             )
             slice_ = max(1, min(100, int(asked.rate / 5)))
             for at in range(0, 0 if asked.dry_run else len(found), slice_):
@@ -161,6 +167,12 @@ class Jobs:
             cursor = page.next
             if not cursor:
                 return self._became(job, lane=job.lanes)
+
+    def _waits(self, asked: Ask, problem: Problem) -> None:
+        job = self._jobs[asked.job]
+        if job.waits_for != problem.detail:
+            log.info("job_waits", job=asked.job, reason=problem.detail)
+            self._became(job, waits_for=problem.detail)
 
     def _became(self, job: JobAnswer, **changes: object) -> JobAnswer:
         self._jobs[job.job] = replace(job, **changes)

@@ -127,8 +127,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How far a job is: letters looked at, matched and asked for; `lanes` of how many it has been through.
 
-    `state`: running, done, stopped or failed. What was asked for is settled by the letters' lanes, a moment
-    later; the letters' history and the log of operations tell how.
+    `state`: running, done, stopped or failed; `waits_for` says why it does not get on, while a lane has no
+    owner that answers. What was asked for is settled by the letters' lanes, a moment later; the letters'
+    history and the log of operations tell how.
     """
 
     job: str
@@ -142,6 +143,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int
     groups: list[GroupAnswer]
     error: str = ""
+    waits_for: str = ""
 
 
 class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):

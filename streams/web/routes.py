@@ -19,6 +19,7 @@ from streams.web.lookup import browse, look_up, tables
 from streams.web.loopback import names_loopback
 from streams.web.overview import overview, readiness
 from streams.web.owner import ASKED_BY, Refusal, ask_owner
+from streams.web.patience import patience_of, patiently
 from streams.web.saga_routes import list_answer, saga_routes, shown_answer
 from streams.web.view import Problem, WorkerView
 
@@ -151,7 +152,10 @@ async def _guarded(
     """Nothing for other hosts' names; every error as JSON or as a page, like the answer it stands for."""
     try:
         _check_host(request)
-        response = await handler(request)
+        # Nothing is done before a question has its answer, so that all of it can be asked again.
+        most = request.app[_VIEW].patience if ASKED_BY not in request.headers else 0.0  # the asker waits
+        patience = patience_of(request.headers, most)
+        response = await patiently(lambda: handler(request), patience)
     except Problem as problem:
         response = _refuse(request, problem)
     except web.HTTPException as error:

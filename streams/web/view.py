@@ -117,6 +117,10 @@ class WorkerView(Protocol):
     def standbys(self) -> Mapping[int, StandbyView]:
         """The lanes it follows."""
 
+    @property
+    def patience(self) -> float:
+        """Seconds for which a lane's owner is looked for: a little over those that a dead one is listed."""
+
     def now(self) -> float:
         """Seconds since the epoch."""
 

@@ -13,6 +13,7 @@ from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application
 from streams.claim_check import claim_of, with_claim
 from streams.letter_rows import State
 from streams.operations import Kind, Operation, decode_operation
+from streams.web import jobs as jobs_module
 from streams.web import letters as letters_module
 from streams.web.letter_answers import Ask
 
@@ -231,7 +232,8 @@ async def test_a_job_that_runs_is_not_taken_for_another_one_of_its_name(two):
     assert (status, job["operation"]) == (200, "discard")
 
 
-async def test_a_job_that_meets_an_error_says_so(two):
+async def test_a_job_that_meets_an_error_says_so(two, monkeypatch):
+    monkeypatch.setattr(jobs_module, "PATIENCE", 0.0)
     _, second, one, _ = two
     for lane in second.lanes.values():
         lane.store = None
