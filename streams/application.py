@@ -51,6 +51,8 @@ class Delivery:
         fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
         retry: what becomes of failed messages of handlers that do not say it themselves.
         breaker: when handlers that do not say it themselves are left alone for a while.
+        outage_patience: while nothing of a handler succeeds, a message's late tries are not spent for so long
+            after it began to wait; 0: each counts.
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
             letters.
         max_waiting_bytes: bytes of those.
@@ -76,6 +78,7 @@ class Delivery:
     fenced_pause: float = 3.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    outage_patience: float = 3 * 86400.0
     max_waiting: int = 1000
     max_waiting_bytes: int = 16 << 20
     max_replays: int = 3

@@ -23,6 +23,7 @@ class Gate:
             straight through.
         succeeded: how many of those did since the breaker was last told.
         away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
+        last_success: when an attempt has succeeded last, epoch seconds; 0: none since the lane opened.
         queues: the handler's queues by their local keys.
         running: those of which the head is under way.
         stranded: those of which the head is of a topic that the handler no longer takes.
@@ -37,6 +38,7 @@ class Gate:
         "clear",
         "handler",
         "held",
+        "last_success",
         "pauses",
         "queues",
         "running",
@@ -51,6 +53,7 @@ class Gate:
         self.clear = True
         self.succeeded = 0
         self.away = False
+        self.last_success = 0.0
         self.queues: set[bytes] = set()
         self.running: set[bytes] = set()
         self.stranded: set[bytes] = set()
@@ -77,6 +80,8 @@ class Gate:
     def tell(self, now: float) -> None:
         """Pass on to the breaker what time it is and how many have succeeded."""
         count, self.succeeded = self.succeeded, 0
+        if count:
+            self.last_success = now
         self.breaker.succeeded(count, now=now)
 
     def add(self, queue: bytes) -> None:

@@ -43,8 +43,8 @@ class Replays:
         """Let a handler see a letter's message again, before what waits behind it. Returns why not; empty
         when it is staged.
         """
-        message = message_of(letter.record, letter=True)
         now_ms = int(self._stager.now * 1000)
+        message = message_of(letter.record, now_ms, letter=True)
         if letter.queue:
             local = arrival.entry.prefix + letter.queue
         else:

@@ -24,7 +24,7 @@ from streams.gate import UNASKED, Gate
 from streams.inbox import Inbox
 from streams.ports import TP, Outgoing
 from streams.queues import Queues, with_message, without_head
-from streams.retry import Expired, GiveUp, Kind, Later, TryAgain, classify, decide
+from streams.retry import Expired, GiveUp, Kind, Later, PutOff, TryAgain, classify, decide
 from streams.stager import RECORD_OVERHEAD, Stager
 from streams.waiting import (
     Reason,
@@ -155,10 +155,10 @@ class Retries:
         """
         queue = self._queues.get(local)
         assert queue is not None
-        is_replay = _is_replay(arrival)
-        message = message_of(arrival.record, letter=is_replay)
+        is_replay, now_ms = _is_replay(arrival), _ms(self._stager.now)
+        message = message_of(arrival.record, now_ms, letter=is_replay)
         if is_replay:  # its place is before them, as if its ordering key had been known from the start
-            longer = replayed(queue, message.size, _ms(self._stager.now))
+            longer = replayed(queue, message.size, now_ms)
         else:
             longer = append(queue, message.size)
         number = longer.newest_replay if is_replay else queue.next
@@ -183,6 +183,7 @@ class Retries:
         *,
         attempts: int = 0,
         error: Exception | None = None,
+        tried_ms: int = 0,
     ) -> bool:
         """Let a message wait until it is due, first in a queue of its own. False: it is a dead letter."""
         local = self.local_of(arrival, handler)
@@ -190,7 +191,7 @@ class Retries:
         if local in gate.queues:  # only where `order_by` does not say the same twice
             self._stand_behind(arrival, handler, inbox_key, local)
             return True
-        changes = _first(local, arrival, reason, due, attempts)
+        changes = _first(local, arrival, reason, due, attempts, _ms(self._stager.now), tried_ms=tried_ms)
         if not self._put_or_bury(arrival, handler, inbox_key, changes, error, attempts):
             return False
         gate.add(local)
@@ -256,6 +257,7 @@ class Retries:
         """The outcome is staged; whoever has waited behind the message is next."""
         gate = self.gates[handler.name]
         gate.record(permit, ok=True, now=now)
+        gate.last_success = now
         if arrival.queue:
             self._leave(arrival, gate, now)
             if _is_replay(arrival):
@@ -282,7 +284,8 @@ class Retries:
         if isinstance(error, NotYet):  # no fault of the outside, and in time it will be known
             gate.record(permit, ok=True, now=now)
             self._tell(arrival, handler, error, kind, attempts, "NotYet", NOT_YET_PAUSE)
-            self._wait(arrival, handler, inbox_key, Reason.RETRY, now + NOT_YET_PAUSE, attempts - 1, error)
+            due = now + NOT_YET_PAUSE
+            self._wait(arrival, handler, inbox_key, Reason.RETRY, due, now, attempts - 1, error)
             return None
         if isinstance(error, DataError) and kind is Kind.PERMANENT:
             gate.give_back(permit, now=now)
@@ -291,11 +294,12 @@ class Retries:
         if gate.away and arrival.queue and kind is not Kind.PERMANENT:
             # A probe that failed while nothing says that the outside is back: it is not the message's fault.
             self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")
-            self._put_off(arrival, gate, Reason.BREAKER, now, attempts - 1)
+            self._put_off(arrival, gate, Reason.BREAKER, now, attempts - 1, now)
             return None
         deadline = None if _is_replay(arrival) else arrival.envelope.deadline
-        decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline)
-        delay = decision.delay if isinstance(decision, Later) else 0.0
+        away = self._away(arrival, gate, now)
+        decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline, away=away)
+        delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
         self._tell(arrival, handler, error, kind, attempts, type(decision).__name__, delay)
         match decision:
             case TryAgain():
@@ -303,15 +307,29 @@ class Retries:
                 again = None if held else gate.breaker.acquire(now)
                 if again is None:
                     reason = Reason.PAUSED if held else Reason.BREAKER
-                    self._wait(arrival, handler, inbox_key, reason, now, attempts, error)
+                    self._wait(arrival, handler, inbox_key, reason, now, now, attempts, error)
                 return again
             case Later():
-                if self._wait(arrival, handler, inbox_key, Reason.RETRY, decision.due, attempts, error):
+                if self._wait(arrival, handler, inbox_key, Reason.RETRY, decision.due, now, attempts, error):
                     self._counters.retries += 1
                     self._show(arrival, handler, error, attempts, decision)
+            case PutOff():
+                self._put_off(arrival, gate, Reason.RETRY, decision.due, attempts - 1, now)
             case GiveUp() | Expired():
                 self.give_up(arrival, handler, inbox_key, error, attempts, now)
         return None
+
+    def _away(self, arrival: Arrival, gate: Gate, now: float) -> float | None:
+        """Seconds until the message is tried again while nothing of its handler has succeeded since it was
+        tried last; None: something has, it was not tried before, or it has waited for too long already.
+        """
+        record = arrival.record
+        if not isinstance(record, Waiting) or now > record.waits_since + self._delivery.outage_patience:
+            return None
+        queue = self._queues.get(arrival.queue)
+        if queue is None or not queue.tried_ms or _ms(gate.last_success) > queue.tried_ms:
+            return None
+        return gate.breaker.policy.max_open_for
 
     def give_up(
         self,
@@ -363,14 +381,15 @@ class Retries:
         """The queue that is to wait behind a dead letter, by its local key, and the changes that let it wait;
         nothing where the message cannot be its head.
         """
+        now_ms = _ms(self._stager.now)
         if arrival.queue:
             queue = self._queues.get(arrival.queue)
             assert queue is not None
             held = put_off(queue, Reason.DEAD, due_ms=0, attempts=attempts)
-            message = message_of(arrival.record, letter=True)
+            message = message_of(arrival.record, now_ms, letter=True)
             return arrival.queue, with_message(arrival.queue, held, held.head, message)
         local = self.local_of(arrival, handler)
-        changes = _first(local, arrival, Reason.DEAD, 0.0, attempts, letter=True)
+        changes = _first(local, arrival, Reason.DEAD, 0.0, attempts, now_ms, letter=True)
         if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `_begin`
             return b"", []
         return local, changes
@@ -382,20 +401,25 @@ class Retries:
         inbox_key: bytes | None,
         reason: Reason,
         due: float,
+        tried: float,
         attempts: int,
         error: Exception,
     ) -> bool:
+        """Let a message that was tried wait until it is due."""
         if arrival.queue:
-            self._put_off(arrival, self.gates[handler.name], reason, due, attempts)
+            self._put_off(arrival, self.gates[handler.name], reason, due, attempts, tried)
             return True
-        return self._begin(arrival, handler, inbox_key, reason, due, attempts=attempts, error=error)
+        more = {"attempts": attempts, "tried_ms": _ms(tried)}
+        return self._begin(arrival, handler, inbox_key, reason, due, error=error, **more)
 
-    def _put_off(self, arrival: Arrival, gate: Gate, reason: Reason, due: float, attempts: int) -> None:
+    def _put_off(
+        self, arrival: Arrival, gate: Gate, reason: Reason, due: float, attempts: int, tried: float
+    ) -> None:
         """Let the head of a queue wait on."""
         local = arrival.queue
         queue = self._queues.get(local)
         assert queue is not None
-        later = put_off(queue, reason, due_ms=_ms(due), attempts=attempts)
+        later = put_off(queue, reason, due_ms=_ms(due), attempts=attempts, tried_ms=_ms(tried))
         self._stager.put(arrival.entry, [set_queue(local[2:], later)])
         gate.running.discard(local)
 
@@ -404,7 +428,7 @@ class Retries:
         local = arrival.queue
         queue = self._queues.get(local)
         assert queue is not None
-        rest = advance(queue, message_of(arrival.record).size, _ms(now))
+        rest = advance(queue, message_of(arrival.record, 0).size, _ms(now))
         self._stager.put(arrival.entry, without_head(local, queue, rest))
         gate.running.discard(local)
         if rest is None:
@@ -459,11 +483,19 @@ def _unsorted(arrival: Arrival, handler: BoundHandler) -> bytes:
 
 
 def _first(
-    local: bytes, arrival: Arrival, reason: Reason, due: float, attempts: int, *, letter: bool = False
+    local: bytes,
+    arrival: Arrival,
+    reason: Reason,
+    due: float,
+    attempts: int,
+    now_ms: int,
+    *,
+    letter: bool = False,
+    tried_ms: int = 0,
 ) -> list[Change]:
     """The changes by which a message waits, first in a queue of its own."""
-    message = message_of(arrival.record, letter=letter)
-    queue = begin(reason, due_ms=_ms(due), attempts=attempts, size=message.size)
+    message = message_of(arrival.record, now_ms, letter=letter)
+    queue = begin(reason, due_ms=_ms(due), attempts=attempts, size=message.size, tried_ms=tried_ms)
     return with_message(local, queue, queue.first, message)
 
 

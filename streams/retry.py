@@ -90,6 +90,19 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
+class PutOff:
+    """Try again later, and do not count the try: the outside seems to be away (docs/adr/0016).
+
+    Attributes:
+        delay: seconds that it waits.
+        due: epoch seconds before which it is not tried.
+    """
+
+    delay: float
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """Send the message to the dead letters: its error is not retried, or it has had all its attempts."""
 
@@ -101,7 +114,7 @@ class Expired:
     """The message's deadline is over before it could be tried again; a command is answered so at once."""
 
 
-Decision = TryAgain | Later | GiveUp | Expired
+Decision = TryAgain | Later | PutOff | GiveUp | Expired
 
 
 def classify(error: BaseException, policy: RetryPolicy) -> Kind:
@@ -130,12 +143,20 @@ def _nearest(
 
 
 def decide(
-    kind: Kind, attempt: int, *, policy: RetryPolicy, now: float, deadline: float | None = None
+    kind: Kind,
+    attempt: int,
+    *,
+    policy: RetryPolicy,
+    now: float,
+    deadline: float | None = None,
+    away: float | None = None,
 ) -> Decision:
     """What becomes of a message after its `attempt`-th attempt has failed, counted from 1.
 
     `now` and `deadline` in epoch seconds; None: the message does not expire. At its deadline itself a message
-    is still of use. Raises ValueError for an attempt below 1.
+    is still of use. `away`, in seconds: nothing of the handler has succeeded since the attempt before this
+    one, so no late try is spent on a transient error; it is repeated after so long, or sooner where a late
+    try is never that far off. Raises ValueError for an attempt below 1.
     """
     if attempt < 1:
         raise ValueError(f"attempt {attempt}: the attempt that has failed counts too, so give 1 or more")
@@ -143,6 +164,9 @@ def decide(
         return GiveUp("permanent")
     if kind is Kind.UNKNOWN and policy.unknown_is_permanent:
         return GiveUp("unknown")
+    if away is not None and kind is Kind.TRANSIENT and policy.delays and attempt > policy.immediate + 1:
+        delay = min(away, max(policy.delays))
+        return Expired() if deadline is not None and deadline < now + delay else PutOff(delay, now + delay)
     if attempt >= policy.max_attempts:
         return GiveUp("exhausted")
     tier = max(0, attempt - policy.immediate)  # 0: still in the lane
@@ -156,6 +180,7 @@ def decide(
 def longest_path(policy: RetryPolicy) -> float:
     """Seconds that a message waits in retry topics at most; for `inbox.check_retention`.
 
-    What it waits for an open breaker, a pause or an earlier message of its key comes on top and has no bound.
+    What it waits in an outage, for an open breaker, a pause or an earlier message of its key comes on top and
+    has no bound here.
     """
     return sum(policy.delays)

@@ -79,6 +79,12 @@ class Settings(BaseSettings):
         default="10,60,300",
         description="seconds that a failed message waits before each later try, three at most",
     )
+    outage_patience: float = Field(
+        default=259_200.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="how long a message's late tries are not spent while nothing of its handler succeeds",
+    )
     max_replays: int = Field(
         default=3, ge=1, description="replays in vain after which a dead letter is parked"
     )
@@ -134,6 +140,7 @@ class Settings(BaseSettings):
             message_retention=self.message_retention_days * DAY,
             fenced_pause=self.heartbeat * 1.5,
             retry=retry,
+            outage_patience=self.outage_patience,
             max_replays=self.max_replays,
             edit_dead_letters=self.edit_dead_letters,
             saga_limit=self.saga_limit,

@@ -48,6 +48,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         attempts: how often the head was tried.
         first_replay, next_replay: numbers of replays.
         behind: reason, due_ms and attempts of message `first`, while replays come before it.
+        tried_ms: when its head was tried last, epoch milliseconds; 0: not since it is the head.
     """
 
     reason: Reason
@@ -59,6 +60,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     first_replay: int = 0
     next_replay: int = 0
     behind: tuple[Reason, int, int] | None = None
+    tried_ms: int = 0
 
     @property
     def length(self) -> int:
@@ -82,7 +84,9 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Waiting(msgspec.Struct, array_like=True, frozen=True):
-    """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters."""
+    """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters,
+    `since_ms` when it began to wait, epoch milliseconds; 0: an earlier version did not write it.
+    """
 
     topic: str
     partition: int
@@ -92,6 +96,12 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True):
     value: bytes
     headers: list[tuple[str, bytes]]
     letter: bool = False
+    since_ms: int = 0
+
+    @property
+    def waits_since(self) -> float:
+        """When it began to wait, epoch seconds; where that is not known, when it was written."""
+        return (self.since_ms or self.timestamp) / 1000
 
     @property
     def size(self) -> int:
@@ -141,9 +151,12 @@ def due_until(now: float) -> bytes:
     return (int(now * 1000) + 1).to_bytes(8, "big")
 
 
-def message_of(record: Record, *, letter: bool = False) -> Waiting:
-    """A record as it is kept. It has a key and a value, or it would be a dead letter already."""
+def message_of(record: Record, now_ms: int, *, letter: bool = False) -> Waiting:
+    """A record as it is kept from now on, or was before. It has a key and a value, or it would be a dead
+    letter already.
+    """
     headers: Headers = record.headers
+    since_ms = record.since_ms if isinstance(record, Waiting) else now_ms
     return Waiting(
         record.topic,
         record.partition,
@@ -153,15 +166,16 @@ def message_of(record: Record, *, letter: bool = False) -> Waiting:
         record.value or b"",
         [(name, value or b"") for name, value in headers],
         letter,
+        since_ms,
     )
 
 
 # -- what becomes of a queue ------------------------------------------------------------------------------
 
 
-def begin(reason: Reason, *, due_ms: int, attempts: int, size: int) -> Queue:
+def begin(reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0) -> Queue:
     """A queue of one message, of `size` bytes."""
-    return Queue(reason, due_ms, 0, 1, size, attempts)
+    return Queue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms)
 
 
 def append(queue: Queue, size: int) -> Queue:
@@ -169,9 +183,9 @@ def append(queue: Queue, size: int) -> Queue:
     return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
 
 
-def put_off(queue: Queue, reason: Reason, *, due_ms: int, attempts: int) -> Queue:
+def put_off(queue: Queue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0) -> Queue:
     """The head is tried later, or not by itself."""
-    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts)
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms)
 
 
 def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
@@ -180,12 +194,12 @@ def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
         return None
     queue = replace(queue, bytes=queue.bytes - size)
     if not queue.replays:
-        return replace(queue, reason=Reason.NEXT, due_ms=now_ms, first=queue.first + 1, attempts=0)
+        return put_off(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
     queue = replace(queue, first_replay=queue.first_replay + 1)
     if queue.replays:
         return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
     reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
-    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, behind=None)
+    return put_off(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
 
 
 def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:

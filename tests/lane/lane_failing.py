@@ -44,7 +44,8 @@ class Failing:
 
 
 async def started(world: World, work: Workload, **delivery: Any) -> None:
-    await world.start(work, **{"retry": QUICK, "breaker": PATIENT, **delivery})
+    """Each late try counts, also while nothing else of the handler succeeds, unless told otherwise."""
+    await world.start(work, **{"retry": QUICK, "breaker": PATIENT, "outage_patience": 0.0, **delivery})
 
 
 async def letters_of(world: World, work: Workload) -> list[dict[str, bytes]]:

@@ -40,7 +40,9 @@ class Parcels:
 
     async def start(self, **delivery: Any) -> None:
         await self.world.start(
-            self.work, claims=self.checks, **{"retry": QUICK, "breaker": PATIENT, **delivery}
+            self.work,
+            claims=self.checks,
+            **{"retry": QUICK, "breaker": PATIENT, "outage_patience": 0.0, **delivery},
         )
 
     async def post(self, key: str, i: int, size: int = 0) -> Post:

@@ -16,6 +16,7 @@ from streams.retry import (
     GiveUp,
     Kind,
     Later,
+    PutOff,
     RetryPolicy,
     TryAgain,
     classify,
@@ -130,6 +131,46 @@ def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
     attempt: int, deadline: float, decision: Decision
 ) -> None:
     assert decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, deadline=deadline) == decision
+
+
+@pytest.mark.parametrize(
+    ("attempt", "decision"),
+    [
+        (1, TryAgain()),
+        (2, TryAgain()),
+        (3, Later(tier=1, delay=10.0, due=NOW + 10)),
+        (4, PutOff(60.0, NOW + 60)),
+        (6, PutOff(60.0, NOW + 60)),
+        (60, PutOff(60.0, NOW + 60)),
+    ],
+)
+def test_while_the_outside_is_away_no_late_try_is_spent(attempt: int, decision: Decision) -> None:
+    assert decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, away=60.0) == decision
+
+
+def test_what_is_put_off_waits_no_longer_than_the_longest_late_try() -> None:
+    quick = RetryPolicy(delays=(1.0, 5.0, 2.0))
+    assert decide(Kind.TRANSIENT, 4, policy=quick, now=NOW, away=60.0) == PutOff(5.0, NOW + 5)
+
+
+@pytest.mark.parametrize("kind", [Kind.PERMANENT, Kind.UNKNOWN])
+@pytest.mark.parametrize("attempt", [1, 3, 4, 6])
+def test_only_transient_errors_are_put_off(kind: Kind, attempt: int) -> None:
+    away = decide(kind, attempt, policy=DEFAULT, now=NOW, away=60.0)
+    assert away == decide(kind, attempt, policy=DEFAULT, now=NOW)
+
+
+def test_a_message_that_would_be_of_no_use_by_then_is_not_put_off() -> None:
+    def after(deadline: float) -> Decision:
+        return decide(Kind.TRANSIENT, 4, policy=DEFAULT, now=NOW, deadline=deadline, away=60.0)
+
+    assert after(NOW + 60) == PutOff(60.0, NOW + 60)
+    assert after(NOW + 59.9) == Expired()
+
+
+def test_without_late_tries_there_is_nothing_to_spare() -> None:
+    at_once = RetryPolicy(immediate=0, delays=())
+    assert decide(Kind.TRANSIENT, 1, policy=at_once, now=NOW, away=60.0) == GiveUp("exhausted")
 
 
 def test_a_policy_may_have_no_retries_of_either_sort() -> None:

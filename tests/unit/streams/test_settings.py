@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from pydantic import ValidationError
 
 from streams import slots
 from streams.application import Application
@@ -269,6 +270,14 @@ def test_the_addresses_of_workers_are_those_whose_slots_are_held(tmp_path: Path)
     assert addresses(tmp_path / "nowhere") == []
     second.release()
     third.release()
+
+
+def test_how_patient_handlers_are_is_a_setting() -> None:
+    assert Settings().delivery().outage_patience == 3 * 86400
+    assert Settings(outage_patience=0).delivery().outage_patience == 0
+    for wrong in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValidationError):
+            Settings(outage_patience=wrong)
 
 
 def test_a_desk_has_its_limits_from_the_settings() -> None:

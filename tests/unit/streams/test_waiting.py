@@ -128,7 +128,7 @@ def test_the_messages_of_a_queue_lie_in_the_order_of_their_numbers(one: int, oth
 )
 def test_a_message_is_kept_as_it_came(headers: list[Any]) -> None:
     record = FakeRecord("topic", 3, 42, 1_700_000_000_123, b"key", b"value\xff", headers)
-    kept = message_of(record)
+    kept = message_of(record, 1_700_000_000_456)
     change = set_message(b"name", 0, kept)
     assert change.value is not None
     assert read_message(change.value) == kept == change.row

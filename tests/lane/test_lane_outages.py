@@ -1,0 +1,247 @@
+"""An outage, however long, buries nothing, also where so little comes in that no breaker opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store, dead_letters
+from lane_failing import Failing, expiring, finish, letters_of, pass_time, started
+from lane_workloads import asking, counting
+from lane_worlds import FakeWorld, Post, World
+
+from streams.breaker import BreakerPolicy
+from streams.errors import PermanentError
+from streams.retry import RetryPolicy
+
+DAY = 86400.0
+MINUTE = 60.0
+#: Those of the application.
+DEFAULTS: dict[str, Any] = {
+    "retry": RetryPolicy(),
+    "breaker": BreakerPolicy(),
+    "outage_patience": 3 * DAY,
+}
+#: A lone message has spent all of its tries within a second.
+SHORT: dict[str, Any] = {"retry": RetryPolicy(immediate=0, delays=(0.3, 0.5)), "outage_patience": DAY}
+
+
+class Outside:
+    """What the handlers call: away, or there but for some keys."""
+
+    def __init__(self, *, away: bool) -> None:
+        self.away = away
+        self.refused: set[str] = set()
+        self.calls: list[str] = []
+
+    def __call__(self, event: Any) -> None:
+        self.calls.append(event.k)
+        if self.away or event.k in self.refused:
+            raise ConnectionError("nobody there")
+
+
+async def in_outage(world: World, work: Any, *, away: bool = True, **delivery: Any) -> Outside:
+    await started(world, work, **delivery)
+    work.hooks.before = outside = Outside(away=away)
+    return outside
+
+
+async def hours_pass(world: FakeWorld, seconds: float) -> None:
+    """Let time go on in steps of seconds."""
+    end = world.clock.now() + seconds
+    while world.clock.now() < end:
+        world.clock.set(world.clock.now() + 5.0)
+        await world.clock.advance(0.0)
+
+
+async def passed_on(world: FakeWorld, work: Any, n: int, within: float) -> None:
+    over = world.clock.now()
+    await world.until(lambda: len(world.cluster.visible(work.output)) == n)
+    assert world.clock.now() - over < within
+
+
+async def test_an_overnight_outage_at_one_order_a_minute_ends_with_all_orders_settled(
+    fake: FakeWorld,
+) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **DEFAULTS)
+    lane = await world.open()
+    events: list[Post] = []
+    for minute in range(8 * 60):
+        events.append(world.event(work, f"order-{minute}", 0))
+        await world.post(events[-1])
+        await hours_pass(world, MINUTE)
+    outside.away = False
+    await passed_on(world, work, len(events), within=2 * MINUTE)
+    await finish(world, work, lane, events)
+    assert await dead_letters(world, work.source) == []
+
+
+async def test_messages_that_are_too_few_for_a_breaker_outlast_the_outage(world: World) -> None:
+    work = counting(world.name)
+    outside = await in_outage(world, work, **SHORT)
+    events = [world.event(work, key, i) for key in "ab" for i in range(2)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: len(outside.calls) >= 12)  # six of each key, where three were all
+    assert await dead_letters(world, work.source) == []
+    outside.away = False
+    await world.until(lambda: lane.handled >= 4 and not any(gate.queues for gate in lane.lane.gates.values()))
+    await finish(world, work, lane, events)
+    assert await dead_letters(world, work.source) == []
+
+
+async def test_when_it_is_over_a_lone_message_is_soon_done(fake: FakeWorld) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **DEFAULTS)
+    event = world.event(work, "a", 0)
+    await world.post(event)
+    lane = await world.open()
+    await hours_pass(world, 4 * 3600.0)
+    outside.away = False
+    await passed_on(world, work, 1, within=61.0)
+    await finish(world, work, lane, [event])
+
+
+async def test_an_async_handler_s_messages_outlast_an_outage_too(fake: FakeWorld) -> None:
+    world, down = fake, True
+
+    async def ask(key: str, i: int) -> None:
+        if down:
+            raise TimeoutError("no answer")
+
+    work = asking(world.name, ask)
+    await in_outage(world, work, away=False, **SHORT)
+    event = world.event(work, "a", 0)
+    await world.post(event)
+    lane = await world.open()
+    await pass_time(world, 20.0)
+    down = False
+    await passed_on(world, work, 1, within=1.0)
+    await finish(world, work, lane, [event])
+
+
+async def test_a_lane_that_opens_in_mid_outage_has_not_forgotten_it(world: World) -> None:
+    work = counting(world.name)
+    outside = await in_outage(world, work, **SHORT)
+    events = [world.event(work, "a", 0)]
+    await world.post(*events)
+    for tries in (2, 4, 6, 8):  # each lane lives for two tries, and three are all
+        lane = await world.open()
+        await world.until(lambda tries=tries: len(outside.calls) >= tries)
+        await world.settled(work.source)
+        await world.until(lambda lane=lane: not lane.lane.backlog)
+        await lane.stop()
+    assert await dead_letters(world, work.source) == []
+    outside.away = False
+    lane = await world.open()
+    await world.until(lambda: not any(gate.queues for gate in lane.lane.gates.values()))
+    await finish(world, work, lane, events)
+
+
+async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world: World) -> None:
+    work = counting(world.name)
+    outside = await in_outage(world, work, away=False, **SHORT)
+    outside.refused.add("bad")
+    await world.post(world.event(work, "bad", 0))
+    lane = await world.open()
+    for other in range(4):
+        await world.post(world.event(work, f"k{other}", 0))
+        await world.until(lambda n=other + 1: outside.calls.count("bad") >= min(n, 3) and work.hooks.calls)
+        await world.until(lambda key=f"k{other}": key in outside.calls)
+    await world.until(lambda: lane.lane.counters.dead_letters == 1)
+    await world.settled(work.source)
+    await lane.stop()
+    (letter,) = await letters_of(world, work)
+    assert (letter["ce_id"], letter["dlq-retry-count"]) == (b"bad-0", b"2")
+    await check_store(world)
+
+
+async def test_a_lone_message_that_always_fails_is_a_dead_letter_when_patience_is_over(
+    fake: FakeWorld,
+) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **{**DEFAULTS, "outage_patience": DAY})
+    begun = world.clock.now()
+    await world.post(world.event(work, "a", 0))
+    lane = await world.open()
+    await hours_pass(world, DAY)
+    assert await dead_letters(world, work.source) == []
+    await world.until(lambda: lane.lane.counters.dead_letters == 1)
+    assert DAY < world.clock.now() - begun < DAY + 8 * MINUTE
+    assert len(outside.calls) < DAY / MINUTE + 10, "once a minute, no more"
+    await lane.stop()
+
+
+async def test_a_mistake_in_a_handler_is_no_outage(world: World) -> None:
+    work = counting(world.name)
+    await in_outage(world, work, **SHORT)
+    work.hooks.before = failing = Failing(world, {("a", 0): 99}, ZeroDivisionError("oops"))
+    await world.post(world.event(work, "a", 0))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 1)
+    await lane.stop()
+    assert len(failing.tries) == 3
+
+
+async def test_messages_that_can_never_succeed_say_nothing_of_the_outside(fake: FakeWorld) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **SHORT)
+
+    def before(event: Any) -> None:
+        if event.k.startswith("bad"):
+            raise PermanentError("never")
+        outside(event)
+
+    work.hooks.before = before
+    good = world.event(work, "a", 0)
+    await world.post(good)
+    lane = await world.open()
+    for n in range(10):
+        await world.post(world.event(work, f"bad{n}", 0))
+        await pass_time(world, 1.0)
+    outside.away = False
+    await passed_on(world, work, 1, within=1.0)
+    await lane.stop()
+    assert {letter["dlq-error-type"] for letter in await letters_of(world, work)} == {b"PermanentError"}
+    await check(world, work, [good])
+
+
+async def test_a_message_still_expires_in_an_outage(fake: FakeWorld) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **SHORT)
+    await world.post(expiring(world.event(work, "a", 0), world.clock.now() + 10.0))
+    lane = await world.open()
+    await pass_time(world, 9.0)
+    assert await dead_letters(world, work.source) == []
+    await pass_time(world, 2.0)
+    await lane.stop()
+    (letter,) = await letters_of(world, work)
+    assert letter["ce_id"] == b"a-0"
+    assert len(outside.calls) > 10
+
+
+async def test_with_a_patience_of_zero_each_late_try_counts(fake: FakeWorld) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **{**SHORT, "outage_patience": 0.0})
+    await world.post(world.event(work, "a", 0))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 1)
+    await lane.stop()
+    assert len(outside.calls) == 3
+
+
+@pytest.mark.parametrize("immediate", [0, 2])
+async def test_what_is_put_off_in_an_outage_is_shown_in_its_tier_once(
+    fake: FakeWorld, immediate: int
+) -> None:
+    world, work = fake, counting(fake.name)
+    retry = RetryPolicy(immediate=immediate, delays=(0.3, 0.5))
+    await in_outage(world, work, **{**SHORT, "retry": retry})
+    await world.post(world.event(work, "a", 0))
+    lane = await world.open()
+    await pass_time(world, 10.0)
+    await world.settled(work.source)
+    await lane.stop()
+    shown = [len(await world.records(f"{work.source}.retry-{tier}")) for tier in (1, 2)]
+    assert shown == [1, 0]
