@@ -25,6 +25,8 @@ EXPIRY = "ce_expirytime"
 TIMER_DUE = "timer-due"
 
 _SPEC = (SPEC_VERSION, b"1.0")
+#: What a batch takes before its records, in bytes.
+_BATCH = 61
 
 
 class Envelope:
@@ -150,5 +152,19 @@ def epoch_seconds(text: str) -> float | None:
 
 
 def headers_size(headers: Headers) -> int:
-    """Bytes that headers take in a record, a little more than less."""
-    return sum(len(name) + len(value or b"") + 4 for name, value in headers)
+    """Bytes that headers take in a record, as brokers count them."""
+    return _varint(len(headers)) + sum(_sized(name.encode()) + _sized(value) for name, value in headers)
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Bytes of a record alone in its batch, uncompressed: what `max.message.bytes` is held against."""
+    body = 3 + _sized(key) + _sized(value) + headers_size(headers)  # attributes, and distances of 0
+    return _BATCH + _varint(body) + body
+
+
+def _sized(data: bytes | None) -> int:
+    return 1 if data is None else _varint(len(data)) + len(data)
+
+
+def _varint(number: int) -> int:
+    return number.bit_length() // 7 + 1  # zigzag: a bit more

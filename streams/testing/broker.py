@@ -28,8 +28,9 @@ class Producer:
 class FakeCluster:
     """Topics, transactional ids and group positions. Every request gives other tasks a turn, as networks do.
 
-    `topics` are names with their numbers of partitions; `max_batch` is the largest record in bytes; `now` is
-    the time of records, in seconds since the epoch.
+    `topics` are names with their numbers of partitions; `max_batch` is the largest record that a producer
+    makes, in bytes, `limits` has the `max.message.bytes` of topics that take less; `now` is the time of
+    records, in seconds since the epoch.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class FakeCluster:
         topics: Mapping[str, int] | None = None,
         *,
         max_batch: int = 1 << 20,
+        limits: Mapping[str, int] | None = None,
         now: Callable[[], float] = time,
     ) -> None:
         self.max_batch = max_batch
+        self.limits = dict(limits or {})
         #: How often each fault has happened: a test ends with asserting that its own did.
         self.happened: Counter[Fault] = Counter()
         self._now = now
@@ -97,7 +100,9 @@ class FakeCluster:
         headers: Headers = (),
         timestamp: int | None = None,
     ) -> int:
-        """Write a record outside any transaction, as other applications do; returns its offset."""
+        """Write a record outside any transaction, as other applications do; returns its offset. It may have
+        come compressed: no limit holds.
+        """
         offset = self.log(tp).append(None, timestamp or self.timestamp(), key, value, headers)
         self.wake()
         return offset

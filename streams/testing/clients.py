@@ -8,15 +8,13 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from streams.errors import Fenced, OutcomeUnknown, PositionLost, TooLarge
+from streams.envelope import record_size
+from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
 from streams.ports import TP, Batch, Outgoing
 from streams.testing.log import FakeRecord, Transaction, TransactionState
 
 if TYPE_CHECKING:
     from streams.testing.broker import FakeCluster, Producer
-
-#: What a batch of one record adds to its key, value and headers, at most.
-_BATCH_OVERHEAD = 90
 
 
 class Fault(Enum):
@@ -73,6 +71,8 @@ class FakeTransactions:
         for tp in wanted:
             self._cluster.log(tp)
         transaction = await self._request("send")
+        for tp, records in wanted.items():
+            self._refuse_too_large(tp, records)
         transaction.partitions |= wanted.keys()
         refused, torn = self._cluster.take(Fault.SEND_REFUSED), self._cluster.take(Fault.SEND_TORN)
         ends: dict[TP, int] = {}
@@ -121,10 +121,19 @@ class FakeTransactions:
 
     def _check_sizes(self, tp: TP, records: Sequence[Outgoing]) -> None:
         limit = self._cluster.max_batch
-        for key, value, headers in records:
-            size = len(key or b"") + len(value or b"") + sum(len(name) + len(v or b"") for name, v in headers)
-            if size + _BATCH_OVERHEAD > limit:
+        for size in (record_size(*record) for record in records):
+            if size > limit:
                 raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
+
+    def _refuse_too_large(self, tp: TP, records: Sequence[Outgoing]) -> None:
+        """What the broker does with a batch that its topic does not take: nothing of this send is written."""
+        limit = self._cluster.limits.get(tp.topic)
+        if limit is None:
+            return
+        for size in (record_size(*record) for record in records):
+            if size > limit:
+                self._failure = Refused(f"{tp.topic} takes {limit} bytes, not {size}: MessageSizeTooLarge")
+                raise self._failure
 
     def _check_usable(self) -> None:
         if self._failure is not None:

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 
+from streams.envelope import record_size
 from streams.errors import (
     ClusterUnavailable,
     Fenced,
@@ -40,7 +41,7 @@ def unique(prefix: str) -> str:
 class World(Protocol):
     cluster: Cluster
 
-    async def topic(self, partitions: int = 1) -> str: ...
+    async def topic(self, partitions: int = 1, *, limit: int = 0) -> str: ...
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None: ...
     async def truncate(self, tp: TP, before: int) -> None: ...
     async def close(self) -> None: ...
@@ -50,9 +51,11 @@ class FakeWorld:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
 
-    async def topic(self, partitions: int = 1) -> str:
+    async def topic(self, partitions: int = 1, *, limit: int = 0) -> str:
         name = unique("topic")
         self.cluster.create_topic(name, partitions)
+        if limit:
+            self.cluster.limits[name] = limit
         return name
 
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
@@ -71,10 +74,11 @@ class KafkaWorld:
         self.bootstrap = bootstrap
         self.cluster = KafkaCluster(bootstrap, KafkaOptions(metadata_timeout=2.0))
 
-    async def topic(self, partitions: int = 1) -> str:
+    async def topic(self, partitions: int = 1, *, limit: int = 0) -> str:
         name = unique("topic")
+        config = {"cleanup.policy": "delete", **({"max.message.bytes": str(limit)} if limit else {})}
         async with KafkaTopics(self.bootstrap) as topics:
-            await topics.create([TopicSpec(name, partitions, 1, {"cleanup.policy": "delete"})])
+            await topics.create([TopicSpec(name, partitions, 1, config)])
         return name
 
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
@@ -620,20 +624,32 @@ async def test_a_discarded_producer_sends_nothing_more(kafka: Any) -> None:
     await world.close()
 
 
-async def test_a_record_that_the_broker_does_not_take_for_what_it_is_is_refused(kafka: Any) -> None:
-    world = KafkaWorld(kafka.bootstrap)
-    name = unique("topic")
-    async with KafkaTopics(kafka.bootstrap) as topics:
-        await topics.create([TopicSpec(name, 1, 1, {"max.message.bytes": "1000"})])
-    producer = world.cluster.transactions(unique("id"))
-    await producer.start()
+MANY = [("n" * (i % 70), b"v" * i if i % 3 else None) for i in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (None, b"x", []),
+        (b"", b"x" * 5_000, [("", b"")]),
+        (b"k" * 70, None, [("n" * 64, b"v" * 8_192), ("é" * 40, b"v" * 63)]),
+        (b"k" * 9_000, b"x" * 20_000, MANY),
+    ],
+    ids=["little", "value", "no value", "many headers"],
+)
+async def test_a_topic_takes_what_its_limit_allows_and_refuses_a_byte_more(
+    world: World, owner: Any, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]
+) -> None:
+    record = Outgoing(key, value, headers)
+    size = record_size(*record)
+    enough, too_small = [TP(await world.topic(limit=limit), 0) for limit in (size, size - 1)]
+    await write(await owner(unique("id")), {enough: [record]})
+    producer = await owner(unique("id"))
     await producer.begin()
     with pytest.raises(Refused, match="MessageSizeTooLarge"):
-        await producer.send({TP(name, 0): out(b"x" * 5_000)})
+        await producer.send({too_small: [record]})
     with pytest.raises(Refused):
         await producer.commit()
-    await producer.discard()
-    await world.close()
 
 
 async def test_topics_are_created_once_and_described(kafka: Any) -> None:

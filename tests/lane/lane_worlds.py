@@ -255,8 +255,13 @@ class FakeWorld(World):
 
     async def _start(self) -> None:
         largest = self.app.delivery.max_message_bytes + DEAD_LETTER_ROOM
-        topics = {spec.name: spec.partitions for spec in declare(self.app, replication=1)}
-        self.cluster = FakeCluster(topics, max_batch=largest, now=self.clock.now)
+        declared = declare(self.app, replication=1)
+        self.cluster = FakeCluster(
+            {spec.name: spec.partitions for spec in declared},
+            max_batch=largest,
+            limits={spec.name: int(spec.config["max.message.bytes"]) for spec in declared},
+            now=self.clock.now,
+        )
 
     def stores(self) -> MemoryStores:
         return MemoryStores(self.clock.now)
