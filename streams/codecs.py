@@ -55,8 +55,15 @@ class Schemas:
         self._texts: dict[str, str] = {}
 
     def add(self, text: str) -> str:
-        """Learn a schema; returns its fingerprint, 16 hexadecimal digits (CRC-64-AVRO)."""
-        fingerprint = fingerprint_of(text)
+        """Learn a schema; returns its fingerprint, 16 hexadecimal digits (CRC-64-AVRO).
+
+        Raises Undecodable when it is none.
+        """
+        try:
+            fastavro.parse_schema(json.loads(text))
+            fingerprint = fingerprint_of(text)
+        except Exception as error:  # fastavro raises whatever a text that is no schema leads it into
+            raise Undecodable(f"{text[:200]!r} is no schema: {type(error).__name__}: {error}") from error
         self._texts[fingerprint] = text
         return fingerprint
 

@@ -6,7 +6,7 @@ import traceback
 
 from streams.envelope import headers_size, rfc3339
 from streams.errors import text_of
-from streams.ports import Outgoing, Record
+from streams.ports import Damaged, Outgoing, Record
 
 #: A stack trace in a header must not push the message over the broker's limit (mission, mistake 10).
 MAX_TRACE_BYTES = 8 * 1024
@@ -17,6 +17,8 @@ ROOM = MAX_TRACE_BYTES + MAX_MESSAGE_BYTES + 4096
 ROOM_FOR_HEADERS = 2048
 #: Says that value and headers are not in the dead letter, and how many bytes the record had.
 OMITTED = "dlq-omitted-bytes"
+#: Says that the value is not a record's, but the bytes of something that cannot be read, and what they are.
+RAW = "dlq-raw"
 
 
 def message_bytes(error: BaseException) -> bytes:
@@ -53,6 +55,8 @@ def dead_letter(
         ("dlq-handler", handler.encode()),
         ("dlq-original-timestamp", b"%d" % record.timestamp),
     ]
+    if isinstance(record, Damaged):
+        added.append((RAW, record.form.encode()))
     size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
     if size > limit + ROOM_FOR_HEADERS:
         return Outgoing((record.key or b"")[:limit], None, [*added, (OMITTED, b"%d" % size)])

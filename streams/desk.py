@@ -17,7 +17,7 @@ from streams.application import Application, BoundHandler, BoundRoute
 from streams.arrival import Arrival, Asked
 from streams.changes import INBOX, Change, prefix_of, store_key
 from streams.envelope import SOURCE, TYPE, Envelope
-from streams.errors import MissingHeader, PermanentError, UnknownSchema
+from streams.errors import PermanentError, UnknownSchema
 from streams.inbox import Inbox
 from streams.letter_rows import Letter, capped, parse_id
 from streams.operations import Do, Limits, Operation, Verdict, decide, decode_operation, refused
@@ -99,7 +99,7 @@ class Desk:
         try:
             envelope = Envelope(record)
             operation = _understood(record)
-        except (MissingHeader, msgspec.DecodeError, ValueError) as error:
+        except (PermanentError, msgspec.DecodeError, ValueError) as error:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_unreadable", error=str(error), action="passed over", **at)
             return None

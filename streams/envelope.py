@@ -8,8 +8,8 @@ from hashlib import blake2b
 
 import uuid_utils
 
-from streams.errors import MissingHeader
-from streams.ports import Headers, Record
+from streams.errors import MissingHeader, PermanentError, Unreadable
+from streams.ports import Damaged, Headers, Record
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -23,6 +23,9 @@ TRACEPARENT = "traceparent"
 FINGERPRINT = "schema-fingerprint"
 EXPIRY = "ce_expirytime"
 TIMER_DUE = "timer-due"
+
+#: The first and the last time that has an RFC 3339 form, in epoch seconds.
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
 
 _SPEC = (SPEC_VERSION, b"1.0")
 #: What a batch takes before its records, in bytes.
@@ -40,13 +43,11 @@ class Envelope:
     __slots__ = ("headers", "id_bytes", "record")
 
     def __init__(self, record: Record) -> None:
-        """Raises MissingHeader when the record has no id."""
+        """Raises MissingHeader when the record has no id, Unreadable when it is none."""
         headers = dict(record.headers)
         id_bytes = headers.get(ID)
         if not id_bytes:
-            raise MissingHeader(
-                f"{record.topic} partition {record.partition} offset {record.offset} has no {ID} header"
-            )
+            raise _no_id(record)
         self.record = record
         self.headers: Mapping[str, bytes] = headers
         self.id_bytes = id_bytes
@@ -112,6 +113,14 @@ class Envelope:
         return headers
 
 
+def _no_id(record: Record) -> PermanentError:
+    if isinstance(record, Damaged):
+        return Unreadable(record.why)
+    return MissingHeader(
+        f"{record.topic} partition {record.partition} offset {record.offset} has no {ID} header"
+    )
+
+
 def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
     """The id of the message that `handler` sends as its `index`-th answer to `incoming`, an envelope's
     identity (design rule 13).
@@ -139,7 +148,10 @@ def new_headers(
 
 
 def rfc3339(seconds: float) -> str:
-    """Epoch seconds as RFC 3339 in UTC, to the millisecond."""
+    """Epoch seconds as RFC 3339 in UTC, to the millisecond. Clients' times may be any: of those that are no
+    time of the years 1 to 9999, the nearest that is.
+    """
+    seconds = min(max(seconds, _FIRST), _LAST) if seconds == seconds else 0.0  # NaN is not itself
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

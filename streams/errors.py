@@ -49,6 +49,10 @@ class KeyMismatch(DataError):
     """A message came under another key than the one it is about: its handlers would touch foreign rows."""
 
 
+class Unreadable(DataError):
+    """A record, or a batch of them, is damaged or not what Kafka's format allows."""
+
+
 class Undecodable(DataError):
     """The bytes of a message are not what its schema says."""
 
@@ -127,6 +131,10 @@ class StoreBusy(SteadfaustError):
 
 class StoreBroken(SteadfaustError):
     """A lane's local store cannot be opened or read: it is wiped and rebuilt from its changelogs."""
+
+
+class ChangelogDamaged(SteadfaustError):
+    """A record of a changelog cannot be read, so no store can be made of it: the lane does not open."""
 
 
 class HandlerFailed(SteadfaustError):

@@ -36,6 +36,28 @@ class Record(Protocol):
     def headers(self) -> Headers: ...
 
 
+class Damaged(NamedTuple):
+    """In the place of a record that nobody can read: its bytes as they came are its value.
+
+    It has no headers, so nothing takes it for a message; its key is there if that much could be read. Where a
+    whole batch or the rest of one cannot be read, it stands for all of it, at the last offset.
+
+    Attributes:
+        form: what its bytes are: a record, records of a batch, or a record batch, as Kafka stores them.
+        why: what is wrong with it, and where.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes
+    headers: Headers
+    form: str
+    why: str
+
+
 class Outgoing(NamedTuple):
     """A record to be produced to a partition that the caller has chosen. A value of None is a tombstone."""
 

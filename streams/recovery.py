@@ -12,8 +12,8 @@ import structlog
 
 from streams.application import Application
 from streams.changes import POSITIONS, Writes, store_key
-from streams.errors import ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
-from streams.ports import TP, Batch, Clock, Cluster, Faults, Reader, Store, Stores, Write
+from streams.errors import ChangelogDamaged, ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
+from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
 
 log = structlog.get_logger(__name__)
 
@@ -42,11 +42,16 @@ def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:
 
 
 def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Iterable[Batch]) -> int:
-    """Write changelog records to the store with their positions; returns how many records."""
+    """Write changelog records to the store with their positions; returns how many records. Raises
+    ChangelogDamaged: what cannot be read may be a row.
+    """
     changes: list[Write] = []
     positions: dict[TP, int] = {}
     records = 0
     for batch in batches:
+        for record in batch.records:
+            if type(record) is Damaged:
+                raise ChangelogDamaged(f'{record.why}. See docs/operating.md, "A changelog is damaged".')
         pairs = ((record.key or b"", record.value) for record in batch.records)
         changes.extend(writes.of(tables[batch.tp], batch.tp.partition, pairs))
         positions[batch.tp] = batch.next_offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 import structlog
@@ -16,8 +17,8 @@ from aiokafka.errors import KafkaError
 
 from streams.application import Application
 from streams.codecs import Schemas
-from streams.errors import ClusterUnavailable, LayoutMismatch
-from streams.ports import TP, Batch, Cluster, Reader
+from streams.errors import ClusterUnavailable, LayoutMismatch, Undecodable, Unreadable
+from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.clients import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -25,16 +26,22 @@ log = structlog.get_logger(__name__)
 _LAYOUT = b"layout"
 _SCHEMA = b"schema:"
 _RETRY = 1.0
+#: Characters of an error that the log has.
+_SHOWN = 500
 
 
 class Recorded(msgspec.Struct):
     """The layout as recorded at first start. Lanes may change with all workers stopped, partitions not."""
 
-    partitions: int
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Announcements:
-    """Reads what has been announced, announces what is missing, and follows what comes."""
+    """Reads what has been announced, announces what is missing, and follows what comes.
+
+    All workers read the same records, and would stop for the same one: what is no announcement is passed by,
+    told and counted (`unreadable`), and what it should have announced stays unknown.
+    """
 
     def __init__(
         self,
@@ -51,6 +58,7 @@ class Announcements:
         self._bootstrap = bootstrap
         self._options = options or KafkaOptions()
         self._tp = TP(app.layout.announcements, 0)
+        self.unreadable = 0
         self._announced: set[str] = set()
         self._layout: Recorded | None = None
 
@@ -87,11 +95,26 @@ class Announcements:
     def _learn(self, batches: list[Batch]) -> None:
         for batch in batches:
             for record in batch.records:
-                key, value = record.key or b"", record.value or b""
-                if key == _LAYOUT:
-                    self._layout = msgspec.json.decode(value, type=Recorded)
-                elif key.startswith(_SCHEMA):
-                    self._announced.add(self._schemas.add(value.decode()))
+                try:
+                    self._take(record)
+                except (Unreadable, Undecodable, msgspec.DecodeError, UnicodeDecodeError) as error:
+                    self.unreadable += 1
+                    log.warning(
+                        "announcement_unreadable",
+                        topic=record.topic,
+                        offset=record.offset,
+                        error=str(error)[:_SHOWN],
+                        action="passed by; write the right one under the same key, if there is to be one",
+                    )
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, Damaged):
+            raise Unreadable(record.why)
+        key, value = record.key or b"", record.value or b""
+        if key == _LAYOUT:
+            self._layout = msgspec.json.decode(value, type=Recorded)
+        elif key.startswith(_SCHEMA):
+            self._announced.add(self._schemas.add(value.decode()))
 
     def _check_layout(self) -> None:
         ours = self._app.layout.partitions

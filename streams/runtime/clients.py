@@ -34,6 +34,7 @@ class KafkaOptions:
             added, and their topics more room.
         max_fetch: what one fetch may bring, and so what a reader holds in memory, for each broker.
         max_partition_fetch: what one fetch may bring of one partition.
+        max_unpacked: what one batch may be decompressed to; one that would be more is not read.
         fetch_wait: how long a broker holds back the answer when nothing new is there.
         transaction_timeout: after this long the broker aborts the open transaction of a dead owner.
         step_timeout: bound on each of begin, send, send_offsets and commit.
@@ -47,6 +48,7 @@ class KafkaOptions:
     max_record: int = 0
     max_fetch: int = 8 * _MIB
     max_partition_fetch: int = _MIB
+    max_unpacked: int = 16 * _MIB
     fetch_wait: float = 0.5
     transaction_timeout: float = 15.0
     step_timeout: float = 25.0

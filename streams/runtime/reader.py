@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Batch
 from streams.runtime.clients import KafkaOptions, require_partitions
+from streams.runtime.partition_records import Isolation
 
 #: Between attempts to cancel what swallows a cancellation, in seconds.
 _CANCEL_AGAIN = 0.2
@@ -35,6 +36,7 @@ class KafkaReader:
             fetch_max_bytes=options.max_fetch,
             max_partition_fetch_bytes=options.max_partition_fetch,
             fetch_max_wait_ms=int(options.fetch_wait * 1000),
+            check_crcs=Isolation(options.max_unpacked),
         )
         self._fetcher: Any = None
         self._states: list[tuple[TP, Any]] = []
@@ -96,9 +98,9 @@ class KafkaReader:
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.
 
-        A batch without records says that a position moved over markers, aborted records or holes.
-        Raises PositionLost when a position is no longer in the log, ClusterUnavailable when fetching has
-        ended.
+        A batch without records says that a position moved over markers, aborted records or holes. What
+        cannot be read is a `Damaged` among the records. Raises PositionLost when a position is no longer in
+        the log, ClusterUnavailable when fetching has ended.
         """
         deadline = monotonic() + timeout
         while True:

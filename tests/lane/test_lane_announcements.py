@@ -1,0 +1,74 @@
+"""What workers make of the topic that all of them read, whatever somebody has written there."""
+
+from __future__ import annotations
+
+import pytest
+from lane_workloads import MADE_NEWER, counting
+from lane_worlds import Post, World
+from structlog.testing import capture_logs
+
+from streams.codecs import Schemas, fingerprint_of
+from streams.errors import LayoutMismatch, UnknownSchema
+from streams.runtime.announcements import Announcements
+
+UNHEARD = b'{"type": "record", "name": "A", "fields": [{"name": "x", "type": "Unheard"}]}'
+BAD = {
+    "no JSON": (b"schema:a", b"{"),
+    "no UTF-8": (b"schema:b", b"\xff\xfe"),
+    "nothing": (b"schema:c", None),
+    "JSON, but no schema": (b"schema:d", b"17"),
+    "a record without a name": (b"schema:e", b'{"type": "record", "fields": []}'),
+    "a type that nobody knows": (b"schema:f", UNHEARD),
+    "nested without end": (b"schema:g", b'{"type": "array", "items": ' * 5000),
+    "a layout that is none": (b"layout", b"{}"),
+    "a layout of words": (b"layout", b'{"partitions": "many"}'),
+    "a layout of nothing": (b"layout", b'{"partitions": 0}'),
+    "a layout that was deleted": (b"layout", None),
+    "no key, and something": (None, b"something"),
+}  # fmt: skip
+
+
+def announced(world: World, key: bytes | None, value: bytes | None) -> Post:
+    return Post(world.app.layout.announcements, 0, key, value, [])
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_an_announcement_that_is_none_keeps_no_worker_from_starting(world: World, what: str) -> None:
+    await world.start(counting(world.name))
+    good = announced(world, b"schema:" + fingerprint_of(MADE_NEWER).encode(), MADE_NEWER.encode())
+    bad = announced(world, *BAD[what])
+    await world.post(bad, good, bad)
+    schemas = Schemas()
+    announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")
+    with capture_logs() as logs:
+        await announcements.read()
+    assert fingerprint_of(MADE_NEWER) in schemas
+    told = [each["offset"] for each in logs if each["event"] == "announcement_unreadable"]
+    expected = [] if BAD[what][0] is None else [0, 2]
+    assert (told, announcements.unreadable) == (expected, len(expected))
+
+
+async def test_what_a_bad_announcement_has_announced_stays_unknown(world: World) -> None:
+    await world.start(counting(world.name))
+    await world.post(announced(world, b"schema:0123456789abcdef", UNHEARD))
+    schemas = Schemas()
+    await Announcements(world.app, schemas, cluster=world.cluster, bootstrap="").read()
+    with pytest.raises(UnknownSchema):
+        schemas.get("0123456789abcdef")
+
+
+async def test_a_worker_that_runs_goes_on_learning_after_a_bad_announcement(world: World) -> None:
+    await world.start(counting(world.name))
+    schemas = Schemas()
+    announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")
+    world.spawn(announcements.follow())
+    await world.post(announced(world, *BAD["no JSON"]), announced(world, b"schema:x", MADE_NEWER.encode()))
+    await world.until(lambda: fingerprint_of(MADE_NEWER) in schemas)
+    assert announcements.unreadable == 1
+
+
+async def test_a_layout_that_can_be_read_still_counts(world: World) -> None:
+    await world.start(counting(world.name), partitions=2)
+    await world.post(announced(world, b"layout", b'{"partitions": 3}'), announced(world, b"layout", b"{"))
+    with pytest.raises(LayoutMismatch, match="STEADFAUST_PARTITIONS=3"):
+        await Announcements(world.app, Schemas(), cluster=world.cluster, bootstrap="").read()
