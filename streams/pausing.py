@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from streams.changes import HANDLER, LANE, Change
+from streams.operations import EpochMs
 
 #: What the type of such a message is, by which it is told from an operation on a dead letter.
 HANDLER_OPERATION = "steadfaust.handler.operation"
@@ -45,7 +46,7 @@ class HandlerOperation(msgspec.Struct, frozen=True, kw_only=True):
     handler: str
     who: str
     why: str
-    at_ms: int
+    at_ms: EpochMs
 
 
 class Pause(msgspec.Struct, array_like=True, frozen=True):

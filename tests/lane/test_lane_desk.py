@@ -66,6 +66,26 @@ async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -
     await check_store(world)
 
 
+@pytest.mark.parametrize("at_ms", [-1, 10**15, 1 << 62, 10**30, 10**400], ids=range(5))
+async def test_an_operation_of_no_time_is_passed_over_and_the_lane_goes_on(world: World, at_ms: int) -> None:
+    work = counting(world.name)
+    lane, broken, events, ident = await with_a_letter(world, work)
+    asked = operation(world, Kind.REPLAY, ident, operation_id="of no time")
+    (text, _) = asked.value.split(b'"at_ms":1') if asked.value else (b"", b"")
+    with capture_logs() as logs:
+        await world.post(asked._replace(value=text + b'"at_ms":%d}' % at_ms))
+        broken.mend()
+        await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    assert [each["event"] for each in logs if "unreadable" in each["event"]] == ["operation_unreadable"]
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    assert (lane.lane.reopened, await results(world)) == (
+        0,
+        [("replay", "replaying"), ("replayed", "succeeded")],
+    )
+    await lane.stop()
+    await check(world, work, events)
+
+
 async def test_a_replay_runs_the_message_once_and_its_row_goes(world: World) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)

@@ -189,14 +189,23 @@ async def test_a_wish_that_comes_twice_is_settled_once_and_one_for_what_is_so_ch
     await check_store(world)
 
 
-async def test_a_wish_that_nobody_can_read_or_about_no_handler_changes_nothing(fake: FakeWorld) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"kind": "pause"}',
+        b'{"kind": "pause", "handler": "bench.count", "who": "ann", "why": "", "at_ms": 4611686018427387904}',
+    ],
+)
+async def test_a_wish_that_nobody_can_read_or_about_no_handler_changes_nothing(
+    fake: FakeWorld, value: bytes
+) -> None:
     world = fake
     work = counting(world.name)
     await started(world, work)
     lane = await world.open()
     (post,) = wished(world, Wish.PAUSE, operation_id="cut off", partitions=[0])
     with capture_logs() as logs:
-        await world.post(post._replace(value=b'{"kind": "pause"}'))
+        await world.post(post._replace(value=value))
         await asked(world, Wish.PAUSE, "bench.nobody")
     assert [each["event"] for each in logs if each["event"].endswith("unreadable")] == [
         "operation_unreadable"

@@ -157,3 +157,17 @@ def test_an_error_of_any_length_and_text_fits_the_room_that_dead_letters_have(te
     assert len(headers["dlq-error-message"]) <= MAX_MESSAGE_BYTES
     assert len(headers["dlq-stack-trace"]) <= MAX_TRACE_BYTES
     assert headers_size(letter.headers[1:]) < DEAD_LETTER_ROOM
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00.000Z"),
+        (-(2.0**62), "0001-01-01T00:00:00.000Z"),
+        (2.0**62, "9999-12-31T23:59:59.000Z"),
+        (float("inf"), "9999-12-31T23:59:59.000Z"),
+        (float("nan"), "1970-01-01T00:00:00.000Z"),
+    ],
+)
+def test_any_time_that_a_client_says_can_be_shown(seconds: float, text: str) -> None:
+    assert rfc3339(seconds) == text
