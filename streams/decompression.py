@@ -64,13 +64,13 @@ def _snappy(data: bytes, limit: int) -> bytes:
         pos += _BLOCK.size
         if not 0 <= size <= len(data) - pos:
             raise CannotOpen(f"a snappy block says that it has {size} bytes, and there are {len(data) - pos}")
-        found += _raw_snappy(data[pos : pos + size], limit - len(found))
+        found += _raw_snappy(data[pos : pos + size], limit, len(found))
         pos += size
     return bytes(found)
 
 
-def _raw_snappy(data: bytes, limit: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(data) > limit:
+def _raw_snappy(data: bytes, limit: int, before: int = 0) -> bytes:
+    if before + cramjam.snappy.decompress_raw_len(data) > limit:
         raise _too_much(limit)
     return bytes(cramjam.snappy.decompress_raw(data))
 

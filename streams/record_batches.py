@@ -27,8 +27,8 @@ _MAGIC_AT = 16
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 #: Bytes of the smallest record after its length: attributes, two deltas, three lengths.
 _SMALLEST = 6
-#: A record's headers may be as many; in memory each takes more than its two bytes there.
-MAX_HEADERS = 10_000
+#: A record's headers may be as many; in memory each takes fifty times its two bytes there.
+MAX_HEADERS = 1000
 _INT64 = 1 << 63
 
 #: What the bytes of a `Damaged` are.
@@ -244,9 +244,7 @@ def _place(head: Head, later: int, delta: int, between: tuple[int, int]) -> tupl
     if not before < head.base + delta <= most:
         raise _Broken(f"it says that its offset is {head.base + delta}; it lies in {before + 1} to {most}")
     timestamp = head.max_timestamp if head.attributes & _LOG_APPEND_TIME else head.first_timestamp + later
-    if not -_INT64 <= timestamp < _INT64:
-        raise _Broken(f"it says that its timestamp is {timestamp}")
-    return head.base + delta, timestamp
+    return head.base + delta, (timestamp + _INT64) % (2 * _INT64) - _INT64  # as in other languages
 
 
 def _headers(body: bytes, pos: int, stop: int) -> Headers:

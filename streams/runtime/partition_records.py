@@ -8,7 +8,7 @@ decompresses without a bound.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from streams.ports import TP
 from streams.record_batches import (
+    MAX_HEADERS,
     Head,
     damaged_batch,
     end_of,
@@ -114,7 +115,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
             is_whole = batch.validate_crc()
             if not is_whole and not isolation.is_sure(self._place, head.base, raw):
                 return
-            end = end_of(head, after)
+            end = head.last + 1 if is_whole and head.last_delta >= 0 else end_of(head, after)
             if end is None:
                 raise CorruptRecordException(
                     f"{self._place.topic}[{self._place.partition}]: the record batch at offset {head.base}"
@@ -143,26 +144,22 @@ class IsolatingRecords(fetcher.PartitionRecords):
 
     def _sound(self, head: Head, raw: bytes, end: int, limit: int) -> Iterator[Any]:
         """The records of a batch with the right checksum: aiokafka's, unless it cannot read it."""
-        records: list[Any] | None = None
-        body = b""
         try:
             body = opened(head, raw, limit)
-            if len(body) <= _MAX_FAST:
+            if len(body) > _MAX_FAST:
+                records = None
+            else:
                 records = list(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
         except Exception:  # noqa: BLE001 - looked for again by `read_batch`, which says what it is
-            body = b""
-        if records is None:
-            found = walk(self._place, head, body, end - 1) if body else None
-            yield from self._from_here(found or read_batch(self._place, raw, limit, end))
+            yield from self._from_here(read_batch(self._place, raw, limit, end))
             return
-        before = head.base - 1
+        if records is None or not _in_order(head, records, end):
+            yield from self._from_here(walk(self._place, head, body, end - 1))
+            return
         for record in records:
-            if not before < record.offset < end:
-                yield from self._from_here(walk(self._place, head, body, end - 1))
-                return
-            before = record.offset
-            if before >= self.next_fetch_offset:
-                self.next_fetch_offset = before + 1
+            offset = record.offset
+            if offset >= self.next_fetch_offset:
+                self.next_fetch_offset = offset + 1
                 yield self._consumer_record(self._tp, record)
 
     def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
@@ -171,6 +168,18 @@ class IsolatingRecords(fetcher.PartitionRecords):
             if record.offset >= self.next_fetch_offset:
                 self.next_fetch_offset = record.offset + 1
                 yield record
+
+
+def _in_order(head: Head, records: Sequence[Any], end: int) -> bool:
+    """Whether `walk` would find the same: a client chooses offsets within its batch, and brokers do not look
+    at those that are not compressed.
+    """
+    before, most = head.base - 1, end - len(records)
+    for record in records:
+        if not before < record.offset <= most or len(record.headers) > MAX_HEADERS:
+            return False
+        before, most = record.offset, most + 1
+    return True
 
 
 def _is_abort_marker(batch: Any) -> bool:

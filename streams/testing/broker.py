@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from time import time
 
 from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.ports import TP, Headers
+from streams.ports import TP, Headers, Record
 from streams.testing.clients import FakeReader, FakeTransactions, Fault
-from streams.testing.log import Entry, FakeRecord, Log, Transaction, TransactionState
+from streams.testing.log import Entry, Log, Transaction, TransactionState
 
 __all__ = ["FakeCluster", "Fault"]
 
@@ -29,8 +29,8 @@ class FakeCluster:
     """Topics, transactional ids and group positions. Every request gives other tasks a turn, as networks do.
 
     `topics` are names with their numbers of partitions; `max_batch` is the largest record that a producer
-    makes, in bytes, `limits` has the `max.message.bytes` of topics that take less; `now` is the time of
-    records, in seconds since the epoch.
+    makes, in bytes, `limits` has the `max.message.bytes` of topics that take less, `max_unpacked` is what
+    readers decompress a batch to; `now` is the time of records, in seconds since the epoch.
     """
 
     def __init__(
@@ -39,10 +39,12 @@ class FakeCluster:
         *,
         max_batch: int = 1 << 20,
         limits: Mapping[str, int] | None = None,
+        max_unpacked: int = 16 << 20,
         now: Callable[[], float] = time,
     ) -> None:
         self.max_batch = max_batch
         self.limits = dict(limits or {})
+        self.max_unpacked = max_unpacked
         #: How often each fault has happened: a test ends with asserting that its own did.
         self.happened: Counter[Fault] = Counter()
         self._now = now
@@ -107,6 +109,12 @@ class FakeCluster:
         self.wake()
         return offset
 
+    def produce_batch(self, tp: TP, raw: bytes) -> int:
+        """Write a batch as it is, sound or not (`streams.testing.batches`); returns its first offset."""
+        offset = self.log(tp).append_batch(raw, self.max_unpacked)
+        self.wake()
+        return offset
+
     def inject(self, fault: Fault, *, skip: int = 0, times: int = 1) -> None:
         """Make a fault happen at the next occasion, after `skip` occasions that go well."""
         self._faults += [(fault, skip if i == 0 else 0) for i in range(times)]
@@ -136,7 +144,7 @@ class FakeCluster:
         for log in list(self._of(name)):
             self._logs[log.tp] = Log(log.tp)
 
-    def visible(self, topic: str) -> list[FakeRecord]:
+    def visible(self, topic: str) -> list[Record]:
         """What a read_committed reader of the whole topic would get, partition by partition."""
         return [
             e.record

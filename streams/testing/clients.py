@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from streams.envelope import record_size
 from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
-from streams.ports import TP, Batch, Outgoing
-from streams.testing.log import FakeRecord, Transaction, TransactionState
+from streams.ports import TP, Batch, Outgoing, Record
+from streams.testing.log import Transaction, TransactionState
 
 if TYPE_CHECKING:
     from streams.testing.broker import FakeCluster, Producer
@@ -198,7 +198,7 @@ class FakeReader:
     def _take(self, max_records: int) -> list[Batch]:
         batches = []
         for tp, position in list(self._positions.items()):
-            records: Sequence[FakeRecord]
+            records: Sequence[Record]
             log = self._cluster.log(tp)
             if not log.start <= position <= log.end:
                 raise PositionLost(

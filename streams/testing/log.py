@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from streams.ports import TP, Headers
+from streams.ports import TP, Headers, Record
+from streams.record_batches import HEADER, damaged_batch, head_of, read_batch
+from streams.testing.batches import is_whole
 
 
 class FakeRecord(NamedTuple):
@@ -45,7 +47,7 @@ class Entry(NamedTuple):
     """An offset of a log. A marker has no record; a record outside any transaction has no `transaction`."""
 
     offset: int
-    record: FakeRecord | None
+    record: Record | None
     transaction: Transaction | None
 
     @property
@@ -88,17 +90,35 @@ class Log:
         self.end += 1
         return offset
 
+    def append_batch(self, raw: bytes, limit: int) -> int:
+        """Write a batch as another client made it, or as a disk has left it, of which readers decompress
+        `limit` bytes at most; returns its first offset. It is of no transaction.
+        """
+        head = head_of(raw)
+        if head is None:
+            raise ValueError("the fake takes batches of format 2 alone")
+        first = self.end
+        raw = HEADER.pack(*head._replace(base=first)) + raw[HEADER.size :]
+        last = first + head.last_delta
+        if is_whole(raw):
+            records = list(read_batch(self.tp, raw, limit))
+        else:
+            records = [damaged_batch(self.tp, raw, first, last, head.max_timestamp, "its checksum is wrong")]
+        self._entries += [Entry(record.offset, record, None) for record in records]
+        self.end = last + 1
+        return first
+
     def mark(self, transaction: Transaction) -> None:
         """Write the marker of a transaction that has ended."""
         self._open.pop(transaction, None)
         self._entries.append(Entry(self.end, None, transaction))
         self.end += 1
 
-    def read(self, position: int, max_records: int) -> tuple[list[FakeRecord], int]:
+    def read(self, position: int, max_records: int) -> tuple[list[Record], int]:
         """Committed records from a position, and the position after them: over markers and aborted records,
         unless the limit stopped it right behind a record.
         """
-        records: list[FakeRecord] = []
+        records: list[Record] = []
         stable = self.stable
         for entry in self.entries(position):
             if entry.offset >= stable:
