@@ -137,6 +137,12 @@ class ChangelogDamaged(SteadfaustError):
     """A record of a changelog cannot be read, so no store can be made of it: the lane does not open."""
 
 
+class StoreTooOld(SteadfaustError):
+    """A local store was last current so long ago that deletions may be gone from its changelogs: it is wiped
+    and rebuilt when it is opened again.
+    """
+
+
 class HandlerFailed(SteadfaustError):
     """A handler cannot be run at all, such as over a row that cannot be read: the worker stops."""
 

@@ -105,6 +105,7 @@ class Lane:
         self._room = asyncio.Event()
         self._error: BaseException | None = None
         self._disagreed = ""
+        self._touched = 0.0
         self._pipeline: Pipeline | None = None
         self._backlog_limit = backlog_limit or BacklogLimit(app.delivery)
         self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
@@ -302,11 +303,15 @@ class Lane:
             if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
             staged = pipeline.sequences.take(self._reopening.limit, self._app.delivery.max_batch_bytes)
+            began = self._clock.now()
             ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
             changelogs = self._app.changelogs
+            # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
+            # Not of now: the process may have been frozen since, for days.
             self.store.apply(
                 writes_of(staged, self._writes),
                 {tp: end for tp, end in ends.items() if tp.topic in changelogs},
+                current_at=began if ends else None,
             )
             self._due.written(staged.changes.get(LANE, {}).values())
             await self._faults.reach("applied")
@@ -335,7 +340,7 @@ class Lane:
             if self._clock.now() - kept > HOUSEKEEPING:
                 kept = self._clock.now()
                 self._keep_house(pipeline)
-                await touch(self.store, self._cluster, changelog_partitions(self._app, self.number))
+            await self._touch()
             self._fire_due(pipeline)
             tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))
             if pipeline.keep_house(self._clock.now()) or tried:
@@ -345,6 +350,14 @@ class Lane:
             await self._clock.sleep(TIMER_INTERVAL)
             if not self.backlog and not self._reopening.failing:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
+
+    async def _touch(self) -> None:
+        """An idle lane's store is current, too: say so, lest it be rebuilt when it is opened again."""
+        assert self.store is not None
+        interval, now = min(HOUSEKEEPING, self._app.delivery.delete_retention / 8), self._clock.now()
+        if now - max(self.store.current_at() or 0.0, self._touched) > interval:
+            self._touched = now
+            await touch(self.store, self._cluster, changelog_partitions(self._app, self.number), self._clock)
 
     def _fire_due(self, pipeline: Pipeline) -> None:
         assert self.store is not None

@@ -167,8 +167,14 @@ class Store(Protocol):
     def tables(self) -> list[str]:
         """Names of the tables that exist."""
 
-    def apply(self, writes: Iterable[Write], positions: Mapping[TP, int]) -> None:
-        """All changes and the changelog positions that they bring the store to, in one atomic write."""
+    def apply(
+        self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
+    ) -> None:
+        """All changes and the changelog positions that they bring the store to, in one atomic write.
+
+        `current_at` says that with them the store has all that the changelogs had at that time; a write
+        that does not prove it leaves it out.
+        """
 
     def position(self, tp: TP) -> int:
         """The changelog offset that the store has been brought to; 0 when it has none."""
@@ -179,8 +185,10 @@ class Store(Protocol):
     def wipe(self) -> None:
         """Remove everything, positions too."""
 
-    def updated_at(self) -> float | None:
-        """Time of the last apply, seconds since the epoch, kept across restarts; None when never."""
+    def current_at(self) -> float | None:
+        """When the store is known to have had all that its changelogs had, in seconds since the epoch, kept
+        across restarts; None when never.
+        """
 
     def close(self) -> None:
         """Release files and locks. A closed store can be opened again by the next owner."""

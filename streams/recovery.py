@@ -13,6 +13,7 @@ import structlog
 from streams.application import Application
 from streams.changes import POSITIONS, Writes, store_key
 from streams.errors import ChangelogDamaged, ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
+from streams.freshness import Freshness, is_too_old
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
 
 log = structlog.get_logger(__name__)
@@ -42,8 +43,9 @@ def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:
 
 
 def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Iterable[Batch]) -> int:
-    """Write changelog records to the store with their positions; returns how many records. Raises
-    ChangelogDamaged: what cannot be read may be a row.
+    """Write changelog records to the store with their positions; returns how many records. That does not
+    make it current: how far behind the ends it is, is not known here. Raises ChangelogDamaged: what cannot
+    be read may be a row.
     """
     changes: list[Write] = []
     positions: dict[TP, int] = {}
@@ -62,32 +64,49 @@ def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Ite
 
 
 async def start_positions(
-    store: Store, cluster: Cluster, tables: Mapping[TP, str], *, delete_retention: float, now: float
-) -> tuple[dict[TP, int], dict[TP, int]]:
-    """Where each changelog is to be read from, and its end. Wipes a store that cannot be trusted."""
+    store: Store, cluster: Cluster, tables: Mapping[TP, str], *, delete_retention: float, clock: Clock
+) -> tuple[dict[TP, int], dict[TP, int], Freshness]:
+    """Where each changelog is to be read from, its end, and how fresh the store is, which expects to reach
+    these ends. Wipes a store that cannot be trusted.
+    """
+    asked_at = clock.now()
     begins = await cluster.begin_offsets(tables)
     ends = await cluster.end_offsets(tables)
-    updated = store.updated_at()
+    current_at = store.current_at()
     ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
     behind = [tp for tp in tables if 0 < store.position(tp) < begins[tp]]
     if ahead:
         log.error("store_ahead_of_changelog", partitions=ahead, action="wiped, rebuilt from the changelog")
         store.wipe()
-    elif updated is not None and (behind or now - updated > delete_retention / 2):
+    elif behind or _is_too_old(store, tables, clock.now(), delete_retention):
         # Tombstones may have been compacted away: what was deleted could come back (design rule 4).
-        log.warning("store_too_old", seconds=now - updated, action="wiped, rebuilt from the changelog")
+        age = None if current_at is None else clock.now() - current_at
+        log.warning("store_too_old", seconds=age, action="wiped, rebuilt from the changelog")
         store.wipe()
-    return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends
+    if store.current_at() is None:
+        # An empty copy has all that there is before the first offset.
+        store.apply((), {}, current_at=asked_at)
+    freshness = Freshness(store.current_at() or asked_at, delete_retention)
+    freshness.expect(asked_at, ends)
+    return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends, freshness
 
 
-async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str]) -> None:
-    """Say that an idle store is current, if it is, so that it is not rebuilt as too old.
+def _is_too_old(store: Store, tables: Iterable[TP], now: float, delete_retention: float) -> bool:
+    current_at = store.current_at()
+    if current_at is None:
+        return any(store.position(tp) for tp in tables)  # an earlier version's: it told another time
+    return is_too_old(current_at, now, delete_retention)
+
+
+async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str], clock: Clock) -> None:
+    """Say that an idle owner's store is current, if it is, so that it is not rebuilt as too old.
 
     Raises ClusterUnavailable: without Kafka's word nothing is current. Each partition may end in a marker.
     """
+    asked_at = clock.now()
     ends = await cluster.end_offsets(tables)
     if all(ends[tp] <= store.position(tp) + 1 for tp in tables):
-        store.apply((), {})
+        store.apply((), {}, current_at=asked_at)
 
 
 async def recover(
@@ -103,11 +122,12 @@ async def recover(
 ) -> int:
     """Bring the store to the end of the lane's changelogs; returns the number of records read.
 
-    Raises TimeoutError when nothing comes for STALLED seconds.
+    Raises TimeoutError when nothing comes for STALLED seconds, and StoreTooOld when it has taken so long that
+    deletions may be missed.
     """
     tables = changelog_partitions(app, lane)
-    positions, ends = await start_positions(
-        store, cluster, tables, delete_retention=app.delivery.delete_retention, now=clock.now()
+    positions, ends, freshness = await start_positions(
+        store, cluster, tables, delete_retention=app.delivery.delete_retention, clock=clock
     )
     todo = {tp for tp in tables if positions[tp] < ends[tp]}
     await reader.assign({tp: positions[tp] for tp in todo})
@@ -119,6 +139,7 @@ async def recover(
             raise ClusterUnavailable(
                 f"lane {lane}: a changelog was cut while it was read: {error}"
             ) from error
+        freshness.check(clock.now())
         records += restore(store, writes, tables, batches)
         if batches:
             await faults.reach("recovering")
@@ -128,7 +149,9 @@ async def recover(
             moved = clock.now()
         elif clock.now() - moved > STALLED:
             raise TimeoutError(f"lane {lane}: no record for {STALLED:g} s, still to recover: {sorted(todo)}")
-    store.apply((), {tp: max(ends[tp], store.position(tp)) for tp in tables})
+    at_end = {tp: max(ends[tp], store.position(tp)) for tp in tables}
+    freshness.has_reached(at_end.__getitem__)
+    store.apply((), at_end, current_at=freshness.current_at)
     return records
 
 

@@ -14,6 +14,7 @@ from streams.errors import (
     OutcomeUnknown,
     PositionsDisagree,
     Refused,
+    StoreTooOld,
     UnknownSchema,
 )
 
@@ -40,7 +41,7 @@ class Quarantine:
 
 def is_expected(error: Exception) -> bool:
     """Whether an error is one of those that a lane is made for; others are logged with their traceback."""
-    made_for = (Fenced, OutcomeUnknown, ClusterUnavailable, PositionsDisagree, UnknownSchema)
+    made_for = (Fenced, OutcomeUnknown, ClusterUnavailable, PositionsDisagree, StoreTooOld, UnknownSchema)
     return isinstance(error, (*made_for, TimeoutError, OSError))
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import structlog
 
 from streams.application import Application
 from streams.changes import Writes
+from streams.errors import StoreTooOld
+from streams.freshness import Freshness
 from streams.inbox import bucket_length
-from streams.ports import Clock, Cluster, Stores
-from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions, touch
+from streams.ports import TP, Clock, Cluster, Reader, Store, Stores
+from streams.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
 from streams.stopping import unless
 
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY = 1.0
-TOUCH_INTERVAL = 600.0
+#: Seconds between questions whether the copy is current, or an eighth of the time that deletions are kept.
+PROVE_INTERVAL = 600.0
 #: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, and one that
 #: asks again at once costs the brokers more than the lanes do; so far behind, it is caught up in no time.
 PACE = 0.25
@@ -46,6 +50,8 @@ class Standby:
         while not self._stopping.is_set():
             try:
                 await unless(self._stopping, self._follow())
+            except StoreTooOld as error:
+                log.warning("standby_too_old", lane=self.number, error=str(error))
             except Exception:
                 log.exception("standby_restarts", lane=self.number)
                 await unless(self._stopping, self._clock.sleep(RETRY_DELAY))
@@ -56,24 +62,32 @@ class Standby:
         try:
             reader = await self._cluster.reader()
             try:
-                positions, _ = await start_positions(
-                    store,
-                    self._cluster,
-                    tables,
-                    delete_retention=self._app.delivery.delete_retention,
-                    now=self._clock.now(),
+                retention = self._app.delivery.delete_retention
+                positions, _, freshness = await start_positions(
+                    store, self._cluster, tables, delete_retention=retention, clock=self._clock
                 )
                 await reader.assign(positions)
-                touched = self._clock.now()
                 while True:
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
+                    freshness.check(self._clock.now())
                     self.records += restore(store, self._writes, tables, batches)
                     if sum(len(batch.records) for batch in batches) < FETCH_RECORDS:
                         await self._clock.sleep(PACE)
-                    if not batches and self._clock.now() - touched > TOUCH_INTERVAL:
-                        touched = self._clock.now()
-                        await touch(store, self._cluster, tables)
+                    await self._prove(freshness, reader, store, tables)
             finally:
                 await reader.close()
         finally:
             store.close()
+
+    async def _prove(
+        self, freshness: Freshness, reader: Reader, store: Store, tables: Mapping[TP, str]
+    ) -> None:
+        """Note when the copy is known to be current, and ask for the ends anew from time to time. One that
+        lags behind reaches the ends of when it asked; what it writes meanwhile proves nothing.
+        """
+        if freshness.has_reached(reader.position):
+            store.apply((), {}, current_at=freshness.current_at)
+        now = self._clock.now()
+        interval = min(PROVE_INTERVAL, freshness.interval)
+        if not freshness.is_awaited and now - freshness.current_at > interval:
+            freshness.expect(now, await self._cluster.end_offsets(tables))

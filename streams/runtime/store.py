@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,8 @@ from streams.errors import StoreBroken, StoreBusy
 from streams.ports import TP, Write
 from streams.runtime.store_options import MIB, table_options
 
-_META = "default"  # RocksDB's own column family: positions and the time of the last apply
-_UPDATED_AT = b"updated-at"
+_META = "default"  # RocksDB's own column family: positions and when it was current
+_CURRENT_AT = b"current-at"
 _POSITION = b"position:"
 _SCAN_CHUNK = 512
 _OFFSET = struct.Struct(">q")
@@ -85,8 +84,8 @@ class RocksStore:
         self._positions = {
             _tp_of(key): _OFFSET.unpack(meta[key])[0] for key in meta if key.startswith(_POSITION)
         }
-        raw = meta.get(_UPDATED_AT)
-        self._updated_at: float | None = None if raw is None else _TIME.unpack(raw)[0]
+        raw = meta.get(_CURRENT_AT)
+        self._current_at: float | None = None if raw is None else _TIME.unpack(raw)[0]
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -140,11 +139,12 @@ class RocksStore:
         """Names of the tables that exist, sorted."""
         return sorted(self._tables)
 
-    def apply(self, writes: Iterable[Write], positions: Mapping[TP, int]) -> None:
+    def apply(
+        self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
+    ) -> None:
         """All changes and the changelog positions that they bring the store to, in one atomic write."""
         batch = WriteBatch(raw_mode=True)
         put, delete, handles = batch.put, batch.delete, self._handles
-        now = time.time()
         try:
             for table, key, value in writes:
                 handle = handles.get(table)
@@ -156,12 +156,14 @@ class RocksStore:
                     put(key, value, handle)
             for tp, offset in positions.items():
                 put(_position_key(tp), _OFFSET.pack(offset))
-            put(_UPDATED_AT, _TIME.pack(now))
+            if current_at is not None:
+                put(_CURRENT_AT, _TIME.pack(current_at))
             self._db.write(batch)
         except Exception as error:
             raise _refused(self._path, error) from error
         self._positions.update(positions)
-        self._updated_at = now
+        if current_at is not None:
+            self._current_at = current_at
 
     def _create(self, table: str) -> Any:
         if table == _META:
@@ -195,9 +197,9 @@ class RocksStore:
         _destroy(self._path)
         self._open()
 
-    def updated_at(self) -> float | None:
-        """Time of the last apply, seconds since the epoch, kept across restarts; None when never."""
-        return self._updated_at
+    def current_at(self) -> float | None:
+        """When the store is known to have had all that its changelogs had, in seconds since the epoch."""
+        return self._current_at
 
     def close(self) -> None:
         """Release files and locks. Closing twice does nothing."""

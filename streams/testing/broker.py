@@ -134,10 +134,12 @@ class FakeCluster:
         """Remove everything before an offset, as retention does."""
         self.log(tp).truncate(before)
 
-    def compact(self, topic: str, *, tombstones: bool = False) -> None:
-        """Compact a topic, leaving holes; with `tombstones`, deletions are forgotten too."""
+    def compact(self, topic: str, *, delete_retention: float = 86400.0) -> None:
+        """Compact a topic, leaving holes. Deletions are forgotten `delete_retention` seconds after they were
+        compacted first; 0 forgets them at once.
+        """
         for log in self._of(topic):
-            log.compact(tombstones=tombstones)
+            log.compact(now=self._now(), delete_retention=delete_retention)
 
     def recreate_topic(self, name: str) -> None:
         """Delete a topic and make it anew, empty."""

@@ -67,6 +67,7 @@ class Log:
         self.end = 0
         self._entries: list[Entry] = []
         self._open: dict[Transaction, int] = {}
+        self._cleaned_at: dict[int, float] = {}
 
     @property
     def stable(self) -> int:
@@ -141,9 +142,9 @@ class Log:
         self.start = max(self.start, min(before, self.end))
         self._entries = list(self.entries(self.start))
 
-    def compact(self, *, tombstones: bool) -> None:
+    def compact(self, *, now: float, delete_retention: float) -> None:
         """Keep the last committed value of each key below the last stable offset, and leave holes for the
-        rest. `tombstones` says whether deletions go too, as they do after delete.retention.ms.
+        rest. A deletion goes when it was compacted for the first time `delete_retention` seconds ago.
         """
         stable = self.stable
         latest = {
@@ -155,6 +156,8 @@ class Log:
                 return True
             if not entry.visible or latest[entry.record.key] != entry.offset:
                 return False
-            return entry.record.value is not None or not tombstones
+            if entry.record.value is not None:
+                return True
+            return now < self._cleaned_at.setdefault(entry.offset, now) + delete_retention
 
         self._entries = [entry for entry in self._entries if kept(entry)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import time
 
 from streams.errors import StoreBroken, StoreBusy
 from streams.ports import TP, Write
@@ -22,7 +21,7 @@ class _Files:
 
     tables: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     positions: dict[TP, int] = field(default_factory=dict)
-    updated_at: float | None = None
+    current_at: float | None = None
     broken: bool = False
     history: deque[Undo] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
@@ -41,10 +40,9 @@ class _Files:
 
 
 class MemoryStores:
-    """The lanes' stores of one machine. `now` is the time of an apply, in seconds since the epoch."""
+    """The lanes' stores of one machine."""
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._files: dict[int, _Files] = {}
         self._open: dict[int, MemoryStore] = {}
 
@@ -57,7 +55,7 @@ class MemoryStores:
             raise StoreBroken(
                 f"the store of lane {lane} cannot be used: wipe it and rebuild it from the changelogs"
             )
-        store = MemoryStore(files, self._now, lambda: self._open.pop(lane, None))
+        store = MemoryStore(files, lambda: self._open.pop(lane, None))
         self._open[lane] = store
         return store
 
@@ -86,9 +84,8 @@ class MemoryStores:
 class MemoryStore:
     """One lane's open store."""
 
-    def __init__(self, files: _Files, now: Callable[[], float], on_close: Callable[[], object]) -> None:
+    def __init__(self, files: _Files, on_close: Callable[[], object]) -> None:
         self._files = files
-        self._now = now
         self._on_close = on_close
         self.closed = False
 
@@ -118,11 +115,13 @@ class MemoryStore:
         """Names of the tables that exist, sorted."""
         return sorted(self._live().tables)
 
-    def apply(self, writes: Iterable[Write], positions: Mapping[TP, int]) -> None:
+    def apply(
+        self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
+    ) -> None:
         """All changes and the changelog positions that they bring the store to, or none of them."""
         files = self._live()
         changes = list(writes)
-        before_positions, before_time = dict(files.positions), files.updated_at
+        before_positions, before_time = dict(files.positions), files.current_at
         undo: list[Undo] = []
         for table, key, value in changes:
             rows = files.tables.setdefault(table, {})
@@ -132,12 +131,13 @@ class MemoryStore:
             else:
                 rows[key] = value
         files.positions.update(positions)
-        files.updated_at = self._now()
+        if current_at is not None:
+            files.current_at = current_at
 
         def back() -> None:
             for step in reversed(undo):
                 step()
-            files.positions, files.updated_at = before_positions, before_time
+            files.positions, files.current_at = before_positions, before_time
 
         files.history.append(back)
 
@@ -157,11 +157,11 @@ class MemoryStore:
         files.tables.clear()
         files.positions.clear()
         files.history.clear()
-        files.updated_at = None
+        files.current_at = None
 
-    def updated_at(self) -> float | None:
-        """Time of the last apply, seconds since the epoch; None when never."""
-        return self._live().updated_at
+    def current_at(self) -> float | None:
+        """When the store is known to have had all that its changelogs had, in seconds since the epoch."""
+        return self._live().current_at
 
     def close(self) -> None:
         """Let the next owner open it. Closing twice does nothing."""

@@ -100,7 +100,7 @@ class RealWorker:
 
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
-        self.stores = MemoryStores(world.clock.now)
+        self.stores = MemoryStores()
         self.clock = ManualClock()
         self.gates = Gates()
         self.lane: Lane | None = None

@@ -264,7 +264,7 @@ class FakeWorld(World):
         )
 
     def stores(self) -> MemoryStores:
-        return MemoryStores(self.clock.now)
+        return MemoryStores()
 
     async def _tick(self) -> None:
         await self.clock.advance(0.05)

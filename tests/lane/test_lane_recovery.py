@@ -53,7 +53,7 @@ async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebui
     await handled(world, work, some(world, work, range(2)))
     store = world.machine.open(0)
     store.apply([BOGUS], {})
-    updated = store.updated_at()
+    updated = store.current_at()
     store.close()
     await world.until(lambda: world.clock.now() > updated + 0.02)
     lane = await world.open()
@@ -128,7 +128,7 @@ async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(f
     await handled(fake, work, events)
     for topic, table in fake.app.changelogs.items():
         if table != "inbox":
-            fake.cluster.compact(topic, tombstones=True)
+            fake.cluster.compact(topic, delete_retention=0)
     elsewhere = fake.stores()
     more = some(fake, work, range(5, 7))
     await handled(fake, work, more, stores=elsewhere)

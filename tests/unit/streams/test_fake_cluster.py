@@ -146,7 +146,7 @@ async def test_compaction_keeps_the_last_value_of_a_key_and_leaves_holes(cluster
     await producer.send({ROWS: one(b"open", b"a")})
     cluster.compact("rows")
     assert [(r.offset, r.key, r.value) for r in cluster.visible("rows")] == [(2, b"a", b"2"), (3, b"b", None)]
-    cluster.compact("rows", tombstones=True)
+    cluster.compact("rows", delete_retention=0)
     reader = await cluster.reader()
     await reader.assign({ROWS: 0})
     (batch,) = await reader.fetch(max_records=5, timeout=1)

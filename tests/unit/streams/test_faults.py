@@ -146,14 +146,14 @@ async def test_a_manual_clock_does_not_mind_a_cancelled_sleeper() -> None:
 def test_a_power_failure_takes_whole_batches_from_the_end() -> None:
     from streams.ports import TP, Write
 
-    stores, clog = MemoryStores(now=lambda: 5.0), TP("clog", 0)
+    stores, clog = MemoryStores(), TP("clog", 0)
     store = stores.open(0)
-    store.apply([Write("t", b"a", b"1"), Write("t", b"b", b"1")], {clog: 1})
+    store.apply([Write("t", b"a", b"1"), Write("t", b"b", b"1")], {clog: 1}, current_at=5.0)
     store.apply([Write("t", b"a", b"2"), Write("t", b"b", None), Write("t", b"c", b"2")], {clog: 2})
-    store.apply([Write("t", b"a", b"3"), Write("t", b"a", b"4")], {clog: 3})
+    store.apply([Write("t", b"a", b"3"), Write("t", b"a", b"4")], {clog: 3}, current_at=7.0)
     stores.crash(0, lose_batches=2)
     with pytest.raises(RuntimeError):
         store.get("t", b"a")
     again = stores.open(0)
     assert list(again.scan("t")) == [(b"a", b"1"), (b"b", b"1")]
-    assert (again.position(clog), again.updated_at()) == (1, 5.0)
+    assert (again.position(clog), again.current_at()) == (1, 5.0)

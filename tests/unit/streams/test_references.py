@@ -29,7 +29,7 @@ class House:
     """A lane's store and its housekeeping; rows of objects are kept for a day."""
 
     def __init__(self) -> None:
-        self.store = MemoryStores(lambda: 0.0).open(0)
+        self.store = MemoryStores().open(0)
         delivery = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
         app: Any = SimpleNamespace(delivery=delivery, layout=SimpleNamespace(operations_log="log"))
         overlay = Overlay()

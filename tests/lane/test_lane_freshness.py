@@ -1,0 +1,289 @@
+"""Deleted rows do not come back: a copy that may have missed deletions is rebuilt, whoever has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from lane_checker import check_store, counts
+from lane_frozen import Freezer
+from lane_workloads import counting, reminding
+from lane_worlds import FakeWorld, World
+from test_lane_timers import asking_for
+
+import streams.standby
+from streams.changes import TIMERS, TIMERS_BY_DUE
+from streams.ports import TP, Write
+from streams.standby import Standby
+
+DAY = 86400.0
+
+
+def forget_deletions(world: FakeWorld) -> None:
+    """What was deleted is forgotten by every changelog: its tombstones are compacted away."""
+    for topic, table in world.app.changelogs.items():
+        if table != "inbox":
+            world.cluster.compact(topic, delete_retention=0)
+
+
+def follow(world: World, stores: Any) -> tuple[Standby, Freezer, asyncio.Task[None]]:
+    freezer = Freezer(world.cluster)
+    standby = Standby(world.app, 0, cluster=freezer, stores=stores, clock=world.clock)
+    return standby, freezer, world.spawn(standby.run())
+
+
+async def caught_up(world: World, standby: Standby) -> None:
+    written = sum([len(await world.records(topic)) for topic in world.app.changelogs])
+    await world.until(lambda: standby.records >= written)
+
+
+async def test_a_timer_does_not_ring_again_where_a_standby_slept_past_its_deletion(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    await fake.start(work, partitions=1)
+    elsewhere = fake.stores()
+    standby, freezer, task = follow(fake, elsewhere)
+    lane = await fake.open()
+    due = fake.clock.now() + 60
+    await fake.post(asking_for(fake, work, 1, due))
+    await fake.settled(work.asked.TOPIC)
+    await caught_up(fake, standby)
+    freezer.freeze()
+    await fake.clock.advance(61)
+    await fake.until(lambda: lane.handled == 2)
+    await fake.settled(work.rang.TOPIC)
+    fake.clock.set(fake.clock.now() + 2 * DAY)
+    forget_deletions(fake)
+    freezer.thaw()
+    await fake.clock.advance(10)
+    standby.stop()
+    await fake.until(task.done)
+    await lane.stop()
+    heir = await fake.open(stores=elsewhere)
+    assert list(heir.lane.store.scan(TIMERS)) == []
+    await fake.clock.advance(5)
+    await heir.stop()
+    assert await counts(fake, "rings") == {"a": 1}
+    await check_store(fake, stores=elsewhere)
+
+
+async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeWorld) -> None:
+    """It writes what was committed when it wakes: that is no sign of how old the rest of its copy is."""
+    work = reminding(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    due = fake.clock.now() + 60
+    await fake.post(asking_for(fake, work, 1, due))
+    await fake.settled(work.asked.TOPIC)
+    frozen = fake.faults.pause_at("committed", nth=fake.faults.reached["committed"] + 1)
+    await fake.post(asking_for(fake, work, 2, None, key="b"))
+    await frozen.reached()
+    elsewhere = fake.stores()
+    other = await fake.open(stores=elsewhere)
+    await fake.clock.advance(61)
+    await fake.until(lambda: other.handled == 1)
+    await fake.settled(work.rang.TOPIC)
+    await other.stop()
+    fake.clock.set(fake.clock.now() + 2 * DAY)
+    forget_deletions(fake)
+    frozen.resume()
+    await fake.post(asking_for(fake, work, 3, None, key="c"))
+    await fake.until(lambda: lane.lane.fenced == 1 and lane.lane.state == "open")
+    await fake.settled(work.asked.TOPIC)
+    await fake.clock.advance(5)
+    await lane.stop()
+    assert await counts(fake, "rings") == {"a": 1}
+    await check_store(fake)
+
+
+async def test_dropping_stale_index_entries_does_not_make_a_copy_seem_current(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    first, moved = fake.clock.now() + 60, fake.clock.now() + 10 * DAY
+    for i, due in enumerate((first, moved)):
+        await fake.post(asking_for(fake, work, i, due))
+        await fake.settled(work.asked.TOPIC)
+    assert len(list(lane.lane.store.scan(TIMERS_BY_DUE))) == 2
+    was_current = lane.lane.store.current_at()
+    await fake.clock.advance(61)
+    assert len(list(lane.lane.store.scan(TIMERS_BY_DUE))) == 1
+    assert lane.lane.store.current_at() == was_current
+    await lane.stop()
+
+
+async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, delete_retention=80.0)
+    lane = await fake.open()
+    await fake.post(fake.event(work, "a", 1))
+    await fake.settled(work.source)
+    await fake.clock.advance(300)
+    assert lane.lane.store.current_at() > fake.clock.now() - 20
+    await lane.stop()
+
+
+async def test_a_standby_that_lags_behind_does_not_seem_current_for_what_it_writes(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.standby, "FETCH_RECORDS", 1)
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    began = fake.clock.now()
+    elsewhere = fake.stores()
+    standby, freezer, task = follow(fake, elsewhere)
+    freezer.fetches = 0
+    await fake.turns()
+    lane = await fake.open()
+    await fake.post(*(fake.event(work, "a", i) for i in range(8)))
+    await fake.settled(work.source)
+    for hour in range(1, 4):
+        fake.clock.set(began + hour * 3600)
+        freezer.fetches = 1
+        await fake.until(lambda: freezer.fetches == 0)
+    standby.stop()
+    await fake.until(task.done)
+    store = elsewhere.open(0)
+    assert any(store.position(TP(topic, 0)) for topic in fake.app.changelogs)
+    assert store.current_at() < began + 60
+    store.close()
+    await lane.stop()
+
+
+async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
+    """It is never at the end, but at where the end was a while ago."""
+    work = counting(fake.name)
+    await fake.start(work, partitions=1, delete_retention=80.0)
+    elsewhere = fake.stores()
+    standby, _, task = follow(fake, elsewhere)
+    lane = await fake.open()
+    for i in range(60):
+        await fake.post(fake.event(work, "a", i))
+        await fake.clock.advance(5)
+    standby.stop()
+    await fake.until(task.done)
+    store = elsewhere.open(0)
+    assert store.current_at() > fake.clock.now() - 40
+    store.close()
+    await lane.stop()
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(-DAY, False), (-3600.0, True)], ids=["a day", "an hour"])
+async def test_a_clock_that_was_set_back_far_makes_a_copy_untrusted(
+    fake: FakeWorld, seconds: float, kept: bool
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    lane = await fake.open()
+    await fake.post(fake.event(work, "a", 1))
+    await fake.settled(work.source)
+    await lane.stop()
+    store = fake.machine.open(0)
+    store.apply([Write("counts", b"\0\0bogus", b"\0" * 8 + b'{"n":99}')], {})
+    store.close()
+    fake.clock.set(fake.clock.now() + seconds)
+    lane = await fake.open()
+    assert (lane.lane.store.get("counts", b"\0\0bogus") is not None) is kept
+    await lane.stop()
+
+
+KEYS = st.sampled_from(("a", "b", "c"))
+
+
+class Copies(RuleBasedStateMachine):
+    """Timers are set and cancelled while a standby reads as it can, sleeps and is started again, time passes
+    and compaction goes by its rules: what the standby has in the end is what the changelogs say.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.world = FakeWorld()
+        self.asked = 0
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(work)
+
+    @initialize()
+    def start(self) -> None:
+        async def begin() -> None:
+            self.work = reminding(self.world.name)
+            await self.world.start(self.work, partitions=1, delete_retention=1000.0)
+            self.elsewhere = self.world.stores()
+            self.standby, self.freezer, self.task = follow(self.world, self.elsewhere)
+            self.freezer.fetches = 0
+            self.lane = await self.world.open()
+
+        self.run(begin())
+
+    @rule(key=KEYS, sets=st.booleans())
+    def ask(self, key: str, sets: bool) -> None:
+        async def ask() -> None:
+            self.asked += 1
+            due = self.world.clock.now() + 1e9 if sets else None
+            await self.world.post(asking_for(self.world, self.work, self.asked, due, key=key))
+            await self.world.settled(self.work.asked.TOPIC)
+
+        self.run(ask())
+
+    @rule(seconds=st.sampled_from((10.0, 400.0, 1100.0)))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.set(self.world.clock.now() + seconds)
+        self.run(self.world.turns(20))
+
+    @rule()
+    def a_night_passes(self) -> None:
+        self.compact()
+        self.time_passes(1100.0)
+        self.compact()
+
+    @rule()
+    def compact(self) -> None:
+        for topic, table in self.world.app.changelogs.items():
+            if table != "inbox":
+                self.world.cluster.compact(topic, delete_retention=1000.0)
+
+    @rule(fetches=st.integers(1, 5))
+    def standby_reads(self, fetches: int) -> None:
+        async def read() -> None:
+            self.freezer.fetches = fetches
+            await self.world.until(lambda: self.freezer.fetches == 0)
+
+        self.run(read())
+
+    @rule()
+    def standby_starts_again(self) -> None:
+        async def again() -> None:
+            self.standby.stop()
+            await self.world.until(self.task.done)
+            self.standby, self.freezer, self.task = follow(self.world, self.elsewhere)
+            self.freezer.fetches = 0
+
+        self.run(again())
+
+    def teardown(self) -> None:
+        async def end() -> None:
+            if hasattr(self, "lane"):
+                self.freezer.fetches = 60
+                await self.world.until(lambda: self.freezer.fetches == 0)
+                self.standby.stop()
+                await self.world.until(self.task.done)
+                await self.lane.stop()
+                await check_store(self.world, stores=self.elsewhere, may_be_empty=True)
+            await self.world.close()
+
+        self.run(end())
+        self.runner.close()
+
+
+Copies.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestCopies = Copies.TestCase
