@@ -42,7 +42,7 @@ class Pace:
 
     seconds: float = 2.0
     more: float = 1.5
-    least: int = 16
+    least: int = 24
     most: int = 1000
     patience: float = 12.0
 
