@@ -19,9 +19,10 @@ from demo.progress import Tally, View, watch
 from demo.purchases import Purchase, orchestrated, purchases
 from demo.workers import Workers
 from streams.local import Stack
+from streams.local.patience import Patience
 from streams.s3 import claim_checks
 
-_LANES_OPEN_WITHIN = 90.0
+_LANES_OPEN_WITHIN = 90.0  # as `Patience` counts
 _STALLED_AFTER = 60.0
 _LOOK_EVERY = 0.1
 #: So many orders are placed before the rate counts, or a tenth of all: code is loaded and compiled meanwhile.
@@ -65,13 +66,7 @@ class Drive:
         app_id = OrderSettings(var=self.plan.var).app_id
         for number in range(1, self.plan.workers + 1):
             self._workers.start(number)
-        try:
-            async with asyncio.timeout(_LANES_OPEN_WITHIN):
-                await self._lanes_open()
-        except TimeoutError:
-            raise DemoFailed(
-                f"not all lanes opened within {_LANES_OPEN_WITHIN:.0f} s: see {self._workers.logs}"
-            ) from None
+        await self._lanes_open()
         self.tally.resume(await settlements(self._stack.bootstrap))
         self.tally.warm_up = min(_WARM_UP, max(0, self.plan.orders - self.tally.earlier) // 10)
         await receive_stock(self._stack.bootstrap, app_id)
@@ -80,12 +75,19 @@ class Drive:
             await self._settle(view)
 
     async def _lanes_open(self) -> None:
+        patience = Patience("lanes to open", _LANES_OPEN_WITHIN, self._starting, self._say)
         while not (lanes := self._workers.lanes_open()):
             if self._workers.report_deaths():
                 raise DemoFailed(f"a worker did not start: see {self._workers.logs}")
+            if patience.over():
+                raise DemoFailed(f"not all lanes opened within {patience}: see {self._workers.logs}")
             await asyncio.sleep(_LOOK_EVERY)
         pids = ", ".join(str(worker.process.pid) for worker in self._workers.alive)
         self._say(f"{len(lanes)} lanes are open, on workers {pids}")
+
+    def _starting(self) -> list[int]:
+        brokers = [broker.pid for broker in self._stack.state.brokers]
+        return [*brokers, *(worker.process.pid for worker in self._workers.alive)]
 
     async def _settle(self, view: View) -> None:
         bootstrap = self._stack.bootstrap

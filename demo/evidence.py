@@ -110,6 +110,8 @@ _saga = AvroCodec(SagaRow, latest(ORDER_SAGAS.name), _schemas)
 _packed = AvroCodec(DocumentsPacked, latest(DocumentsPacked.TOPIC), _schemas)
 _PAGE = 10_000
 _LOOK_EVERY = 0.2
+#: How many times its bound a wait lasts at most, while things change.
+_LONGEST = 10
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -154,7 +156,7 @@ class Evidence:
 
 
 async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) -> Evidence:
-    """Wait until nothing is under way any more, for so many seconds at most, then look at everything."""
+    """Wait until nothing is under way any more, or nothing of it changes for so long; then look."""
     left = await quiet(bootstrap, app_id, within=within)
     return Evidence(
         settlements=await settlements(bootstrap),
@@ -173,15 +175,19 @@ async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) ->
 async def quiet(
     bootstrap: str, app_id: str, *, within: float, topics: tuple[str, ...] = SOURCES
 ) -> dict[str, int]:
-    """Wait until every message has been handled; returns what is left when time is up: by topic, or by the
-    handler for which it waits.
+    """Wait until every message has been handled; returns what is left when nothing of it has changed for
+    `within` seconds: by topic, or by the handler for which it waits.
 
     Releases and refunds may follow the cancellation that they belong to.
     """
-    deadline = time.monotonic() + within
+    began = changed = time.monotonic()
+    before: dict[str, int] = {}
     while True:
         left = await _left(bootstrap, app_id, topics)
-        if not left or time.monotonic() > deadline:
+        now = time.monotonic()
+        if left != before:
+            before, changed = left, now
+        if not left or now - changed > within or now - began > _LONGEST * within:
             return left
         await asyncio.sleep(_LOOK_EVERY)
 

@@ -27,9 +27,7 @@ async def receive_stock(bootstrap: str, app_id: str) -> None:
             await producer.send(receipt, message_id=f"stock-{receipt.sku}")
     left = await quiet(bootstrap, app_id, within=_SHELVED_WITHIN, topics=(StockReceived.TOPIC,))
     if left:
-        raise DemoFailed(
-            f"the stock was not on the shelves after {_SHELVED_WITHIN:.0f} s: {left} not handled"
-        )
+        raise DemoFailed(f"no stock came to the shelves for {_SHELVED_WITHIN:.0f} s: {left} not handled")
 
 
 async def place_orders(

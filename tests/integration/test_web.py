@@ -30,7 +30,7 @@ KEYS = [f"parcel-{n}" for n in range(20)]
 def ask(url: str) -> tuple[int, str, str]:
     """Status, content type and body; 0 when nobody answers."""
     try:
-        with urlopen(url, timeout=10) as response:
+        with urlopen(url, timeout=40) as response:
             return response.status, response.headers.get_content_type(), response.read().decode()
     except HTTPError as error:
         with error:
@@ -66,8 +66,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="module")
-def urls(kafka, tmp_path_factory) -> Iterator[list[str]]:
-    """The addresses of two workers that share the lanes, with a row for each key."""
+def workers(kafka, tmp_path_factory) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Two workers by their addresses, which share the lanes, with a row for each key."""
     var, port = tmp_path_factory.mktemp("web"), two_free_ports()
     environment = {
         **os.environ,
@@ -81,15 +81,28 @@ def urls(kafka, tmp_path_factory) -> Iterator[list[str]]:
     }
     faust = [str(Path(sys.executable).parent / "faust"), "-A", "tests.integration.post_worker", "worker"]
     urls = [f"http://127.0.0.1:{port + n}" for n in range(2)]
-    with ExitStack() as workers:
+    started = {}
+    with ExitStack() as running:
         for url in urls:
-            log = workers.enter_context((var / f"{url[-5:]}.log").open("wb"))
+            log = running.enter_context((var / f"{url[-5:]}.log").open("wb"))
             process = subprocess.Popen([*faust, "-l", "warn"], env=environment, stdout=log, stderr=log)
-            workers.callback(end, process)
+            running.callback(end, process)
+            started[process.pid] = process
         eventually(lambda: all(owned_lanes(url) == 2 for url in urls), f"lanes shared; logs are in {var}")
         asyncio.run(produce(kafka.bootstrap))
         eventually(lambda: rows(urls) == len(KEYS), f"a row for each message; logs are in {var}")
-        yield urls
+        # Whichever took its slot first has the first address.
+        yield {url: started[pid_at(var, slot)] for slot, url in enumerate(urls)}
+
+
+def pid_at(var: Path, slot: int) -> int:
+    return int((var / "workers" / "web" / f"slot-{slot}" / "lock").read_text())
+
+
+@pytest.fixture(scope="module")
+def urls(workers) -> list[str]:
+    """The addresses of the two."""
+    return list(workers)
 
 
 def owned_lanes(url: str) -> int:
@@ -154,3 +167,26 @@ def test_nobody_listens_but_on_the_loopback_address(urls):
         own = probe.getsockname()[0]
     with socket.socket() as outside:
         assert outside.connect_ex((own, port)) != 0
+
+
+def test_after_a_kill_what_the_dead_worker_owned_is_waited_for(workers, urls):
+    """The last test of this module: one worker is left."""
+    alive, dead = urls
+    key = next(key for key in KEYS if ask_json(f"{alive}/api/tables/parcels/rows?key={key}")["owner"] == dead)
+    workers[dead].kill()
+    workers[dead].wait()
+    steadfaust = str(Path(sys.executable).parent / "steadfaust")
+    command = subprocess.Popen(
+        [steadfaust, "handler", "list", "--worker", alive],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    began = time.monotonic()
+    answer = ask_json(f"{alive}/api/tables/parcels/rows?key={key}")
+    assert (answer.get("owner"), answer["rows"][0]["value"]) == (alive, {"seen": 1}), answer
+    assert time.monotonic() - began > 1  # the dead one was listed, and was waited for
+    _, said = command.communicate(timeout=60)
+    assert command.returncode == 0, said
+    assert f"{dead} owns the key" in said.partition("waiting: lane")[2]
+    assert "has not answered" not in said
