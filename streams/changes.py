@@ -82,16 +82,16 @@ def split_store_key(data: bytes) -> tuple[int, bytes]:
     return int.from_bytes(data[:2], "big"), data[2:]
 
 
-def pack_ids(entries: Iterable[Pair]) -> Iterator[bytes]:
-    """The inbox's changelog records for entries (key, value): many to one record, a transaction has
-    thousands. That changelog is not compacted, so its records need no keys.
+def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[bytes]:
+    """The inbox's changelog records for entries (key, value): many to one record, about `at_once` bytes of
+    them, for a transaction has thousands. That changelog is not compacted, so its records need no keys.
     """
     packed: list[Pair] = []
     size = 0
     for entry in entries:
         packed.append(entry)
         size += len(entry[0]) + len(entry[1])
-        if size >= IDS_BYTES:
+        if size >= at_once:
             yield _encode_ids(packed)
             packed, size = [], 0
     if packed:

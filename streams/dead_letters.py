@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from streams.envelope import headers_size, rfc3339
+from streams.envelope import record_size, rfc3339
 from streams.errors import text_of
 from streams.ports import Damaged, Outgoing, Record
 
@@ -57,7 +57,7 @@ def dead_letter(
     ]
     if isinstance(record, Damaged):
         added.append((RAW, record.form.encode()))
-    size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
+    size = record_size(record.key, record.value, record.headers)
     if size > limit + ROOM_FOR_HEADERS:
         return Outgoing((record.key or b"")[:limit], None, [*added, (OMITTED, b"%d" % size)])
     return Outgoing(record.key, record.value, [*record.headers, *added])

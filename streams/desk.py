@@ -98,6 +98,7 @@ class Desk:
         """An operation on its way; None: it has come before, or nobody can read it."""
         try:
             envelope = Envelope(record)
+            envelope.require_bounded()
             operation = _understood(record)
         except (PermanentError, msgspec.DecodeError, ValueError) as error:
             at = {"partition": record.partition, "offset": record.offset}

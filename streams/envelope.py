@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import uuid_utils
 
-from streams.errors import MissingHeader, PermanentError, Unreadable
+from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreadable
 from streams.ports import Damaged, Headers, Record
 
 ID = "ce_id"
@@ -26,6 +26,13 @@ TIMER_DUE = "timer-due"
 
 #: The first and the last time that has an RFC 3339 form, in epoch seconds.
 _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
+
+#: So many bytes may an id have, a source and a correlation id. Each message that is handled leaves its id in
+#: the inbox, and gives it and its correlation id to what it causes.
+MAX_ID_BYTES = 1024
+_BOUNDED = (ID, SOURCE, CORRELATION)
+#: A longer traceparent is none, and is not passed on (W3C: 55 bytes, later versions may have more).
+_MAX_TRACEPARENT = 256
 
 _SPEC = (SPEC_VERSION, b"1.0")
 #: What a batch takes before its records, in bytes.
@@ -51,6 +58,16 @@ class Envelope:
         self.record = record
         self.headers: Mapping[str, bytes] = headers
         self.id_bytes = id_bytes
+
+    def require_bounded(self) -> None:
+        """Raises HeaderTooLong for an id, a source or a correlation id that is."""
+        get = self.headers.get
+        for name in _BOUNDED:
+            data = get(name)
+            if data is not None and len(data) > MAX_ID_BYTES:
+                raise HeaderTooLong(
+                    f"its header {name} has {len(data)} bytes, {MAX_ID_BYTES} is the most: send a shorter one"
+                )
 
     def _text(self, name: str, default: str = "") -> str:
         data = self.headers.get(name)
@@ -108,7 +125,7 @@ class Envelope:
         get = self.headers.get
         headers = [_SPEC, (CORRELATION, get(CORRELATION) or self.id_bytes), (CAUSATION, self.id_bytes)]
         trace = get(TRACEPARENT)
-        if trace is not None:
+        if trace is not None and len(trace) <= _MAX_TRACEPARENT:
             headers.append((TRACEPARENT, trace))
         return headers
 

@@ -45,6 +45,10 @@ class MissingHeader(DataError):
     """A message lacks a header that delivery depends on, such as its id."""
 
 
+class HeaderTooLong(DataError):
+    """A header that is kept of every message, or passed on to what it causes, has too many bytes."""
+
+
 class KeyMismatch(DataError):
     """A message came under another key than the one it is about: its handlers would touch foreign rows."""
 

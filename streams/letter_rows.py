@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from streams.changes import split_store_key, store_key
 from streams.dead_letters import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS
-from streams.envelope import TYPE, headers_size
+from streams.envelope import TYPE, headers_size, record_size
 from streams.errors import text_of
 from streams.ports import Headers, Record
 from streams.table import row_key, split_row_key
@@ -179,7 +179,7 @@ def new_letter(
     """The letter of a record that was given up. `limit` is that of `dead_letters.dead_letter`, in bytes."""
     headers: list[tuple[str, bytes | None]] = [(name, value) for name, value in record.headers]
     size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
-    omit = size > limit + ROOM_FOR_HEADERS
+    omit = record_size(record.key, record.value, record.headers) > limit + ROOM_FOR_HEADERS
     return Letter(
         topic=record.topic,
         partition=record.partition,

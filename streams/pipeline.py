@@ -17,7 +17,7 @@ import structlog
 from streams.application import Application, BoundHandler, BoundRoute, BoundTable
 from streams.arrival import Arrival, Counters
 from streams.breaker import Permit
-from streams.changes import INBOX, LANE, TIMER, Change, prefix_of
+from streams.changes import IDS_BYTES, INBOX, LANE, TIMER, Change, prefix_of
 from streams.claim_check import DATAREF
 from streams.codecs import decode_row
 from streams.desk import Desk
@@ -66,7 +66,7 @@ class Pipeline:
         """`progress` is called when an async handler has finished, with its error if it failed;
         `partitions` are the lane's.
         """
-        self.sequences = Sequences(app.layout)
+        self.sequences = Sequences(app.layout, min(IDS_BYTES, app.delivery.max_message_bytes // 2))
         self.overlay = Overlay()
         self.counters = counters
         #: Partitions of which the next record waits for its schema.

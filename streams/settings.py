@@ -73,7 +73,7 @@ class Settings(BaseSettings):
         default=64, ge=1, description="keys of a lane with an outbound call under way at most"
     )
     max_message_bytes: int = Field(
-        default=1_000_000, ge=10_000, description="largest record, and largest row"
+        default=1_000_000, ge=100_000, description="largest record, and largest row"
     )
     retry_delays: str = Field(
         default="10,60,300",

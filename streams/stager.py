@@ -11,7 +11,17 @@ from streams.changes import CLAIMS, Change
 from streams.claim_check import VALUE, with_claim
 from streams.codecs import encode_row
 from streams.dead_letters import dead_letter
-from streams.envelope import EXPIRY, ID, SUBJECT, TIME, TIMER_DUE, derived_id, headers_size, rfc3339
+from streams.envelope import (
+    EXPIRY,
+    ID,
+    SUBJECT,
+    TIME,
+    TIMER_DUE,
+    derived_id,
+    headers_size,
+    record_size,
+    rfc3339,
+)
 from streams.errors import TooLarge, Unencodable, WiringError
 from streams.inbox import Inbox
 from streams.letters import Letters
@@ -25,8 +35,6 @@ from streams.timers import Due, remove_timer, set_timer, timer_name
 
 #: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
 RECORD_OVERHEAD = 512
-#: What a record's batch takes beside it, in bytes.
-FRAME = 128
 #: What a text that is no Unicode, or a time that is none, leads to.
 _NOT_DATA = (ArithmeticError, ValueError, OSError)
 
@@ -98,11 +106,11 @@ class Stager:
                     handler, timer.message, arrival, caused, index, uploads, timer.due
                 )
                 name = timer_name(handler.name_bytes, key, timer.name)
-                change = set_timer(name, timer.due, bound.topic, outgoing)
-                if change.value is not None and len(change.key) + len(change.value) > self._limit:
-                    raise self._too_large(handler, f"timer {timer.name}", change.value)
-                changes.append(change)
+                changes.append(set_timer(name, timer.due, bound.topic, outgoing))
         changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
+        for change in changes:
+            if (size := len(change.key) + len(change.value or b"")) > self._limit:
+                raise self._too_large(handler, f"a row of {change.table}", size)
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(self.now * 1000), outcome.note.encode()[:200]))
         if uploads:
@@ -141,13 +149,10 @@ class Stager:
         table, subkey = handler.table_of(name)
         sub = subkey(arrival.message).encode() if subkey else b""
         key = row_key(arrival.record.key or b"", sub)
-        value = None if row is None else encode_row(table.codec, row)
-        if value is not None and len(key) + len(value) > self._limit:
-            raise self._too_large(handler, f"row {name}", value)
-        return Change(table.name, key, value, row)
+        return Change(table.name, key, None if row is None else encode_row(table.codec, row), row)
 
-    def _too_large(self, handler: BoundHandler, what: str, value: bytes) -> TooLarge:
-        return TooLarge(f"{handler.name}: {what} has {len(value)} bytes, the limit is {self._limit}")
+    def _too_large(self, handler: BoundHandler, what: str, size: int) -> TooLarge:
+        return TooLarge(f"{handler.name}: {what} has {size} bytes, the limit is {self._limit}")
 
     def _outgoing(
         self,
@@ -173,7 +178,7 @@ class Stager:
             headers.append((EXPIRY, rfc3339(until).encode()))
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
-        size = len(key) + len(value)
+        size = 2 * len(key) + len(value)  # the key is a header, too
         outgoing = Outgoing(key, value, headers)
         if size + outside > self._small or bound.binary:
             outgoing, uploads = self._fitted(
@@ -202,7 +207,7 @@ class Stager:
             headers, value = with_claim(headers, claim), VALUE
             rest = len(key) + headers_size(headers)
         if len(value) + rest > self._limit:
-            raise self._too_large(handler, type(message).__name__, value)
+            raise self._too_large(handler, type(message).__name__, len(value) + rest)
         return Outgoing(key, value, headers), uploads
 
     def give_up(
@@ -261,8 +266,8 @@ class Stager:
         """A client with another partitioner: the message goes on to the lane of its key (design rule 2).
         Raises TooLarge.
         """
-        size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
-        if size + FRAME > self._app.delivery.max_message_bytes:  # it came compressed
+        size = record_size(record.key, record.value, record.headers)
+        if size > self._app.delivery.max_message_bytes:  # it came compressed
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
         entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from streams.changes import INBOX, LANE, POSITION, Change, Writes, pack_ids, prefix_of
+from streams.changes import IDS_BYTES, INBOX, LANE, POSITION, Change, Writes, pack_ids, prefix_of
 from streams.layout import Layout
 from streams.ports import TP, Headers, Outgoing, Write
 
@@ -89,8 +89,10 @@ class Overlay:
 class Sequences:
     """Entries in arrival order for each partition number."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, ids_bytes: int = IDS_BYTES) -> None:
+        """`ids_bytes` is what a record of the inbox's changelog has at most, or one entry more."""
         self._layout = layout
+        self._ids_bytes = ids_bytes
         self._queues: dict[int, deque[Entry]] = {}
         self._changelogs: dict[str, dict[bytes, TP]] = {}
         self._newest: dict[TP, Entry] = {}
@@ -185,7 +187,7 @@ class Sequences:
             entries.setdefault(local[:2], []).append((change.key, change.value or b""))
         for prefix, pairs in entries.items():
             records[self._changelog(INBOX, prefix)] = [
-                Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs)
+                Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs, self._ids_bytes)
             ]
 
     def _finished(self, limit: int, max_bytes: int) -> Iterator[Entry]:

@@ -13,8 +13,9 @@ from streams.table import MAX_KEY_BYTES
 
 
 def checked(record: Record) -> Envelope:
-    """The envelope of a record that has an id, a key and a value. Raises PermanentError."""
+    """The envelope of a record that has an id, a key and a value, none too long. Raises PermanentError."""
     envelope = Envelope(record)
+    envelope.require_bounded()
     if record.key is None or record.value is None:
         missing = "key" if record.key is None else "value"
         raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")

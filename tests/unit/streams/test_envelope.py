@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.dead_letters import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, dead_letter
-from streams.envelope import Envelope, derived_id, headers_size, new_headers, rfc3339
+from streams.dead_letters import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS, dead_letter
+from streams.envelope import Envelope, derived_id, headers_size, new_headers, record_size, rfc3339
 from streams.errors import MissingHeader, PermanentError
 from streams.topics import DEAD_LETTER_ROOM
 
@@ -137,14 +137,16 @@ def test_a_dead_letter_is_the_record_with_headers_added_behind_its_own() -> None
 
 
 def test_a_record_that_no_topic_would_take_leaves_its_place_and_size() -> None:
-    whole = letter_of(PermanentError("no"), [("ce_id", b"m" * 2_500)])
+    headers = [("ce_id", b"m" * 2_000)]
+    size = record_size(b"k", b"v", headers)
+    whole = letter_of(PermanentError("no"), headers, limit=size - ROOM_FOR_HEADERS)
     assert whole.value == b"v"
-    letter = letter_of(PermanentError("no"), [("ce_id", b"m" * 2_600)])
-    headers = dict(letter.headers)
+    letter = letter_of(PermanentError("no"), headers, limit=size - ROOM_FOR_HEADERS - 1)
+    added = dict(letter.headers)
     assert (letter.key, letter.value) == (b"k", None)
-    assert "ce_id" not in headers
-    assert headers["dlq-omitted-bytes"] == b"2611"
-    assert headers["dlq-source-offset"] == b"17"
+    assert "ce_id" not in added
+    assert added["dlq-omitted-bytes"] == b"%d" % size
+    assert added["dlq-source-offset"] == b"17"
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "é" * 100_000, "\udcff" * 100_000])

@@ -1,0 +1,89 @@
+"""Whatever size a client gives to what it controls, the message is handled or a dead letter, and the lane
+goes on: nothing of it fails a commit.
+"""
+
+from __future__ import annotations
+
+import pytest
+from lane_checker import check, check_store, counts, dead_letters
+from lane_workloads import counting, reminding
+from lane_worlds import FakeWorld, Post, World
+from test_lane_dead_letters import as_it_came, with_header
+from test_lane_timers import asking_for
+
+from streams.envelope import MAX_ID_BYTES
+
+LONG = MAX_ID_BYTES + 1
+
+
+def with_id(post: Post, size: int) -> Post:
+    own = dict(post.headers)["ce_id"]
+    return with_header("ce_id", own + b"." * (size - len(own)))(post)
+
+
+@pytest.mark.parametrize("size", [LONG, 15_000])
+@pytest.mark.parametrize("name", ["ce_id", "ce_source", "ce_correlationid"])
+async def test_ids_too_long_to_be_kept_make_dead_letters_and_no_commit_fails(
+    world: World, name: str, size: int
+) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    events = [world.event(work, "a", i) for i in range(10)]
+    long = [with_header(name, b"%d" % i + b"." * (size - 1))(events[i]) for i in range(5)]
+    await world.post(*long, *events[5:])
+    lane = await world.open()
+    await world.settled(work.source)
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    letters = await dead_letters(world, work.source)
+    assert len(letters) == 5
+    for letter, post in zip(letters, long, strict=True):
+        assert as_it_came(letter, post)["dlq-error-type"] == b"HeaderTooLong"
+    await check(world, work, events[5:])
+    await check_store(world)
+
+
+async def test_messages_with_the_longest_ids_are_handled_once_all_in_one_transaction(world: World) -> None:
+    work = counting(world.name, tallied=True)
+    await world.start(work)
+    events = [with_id(world.event(work, "a", i), MAX_ID_BYTES) for i in range(50)]
+    await world.post(*events, *events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.duplicates == 100)
+    await world.settled(work.source)
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    await check(world, work, events)
+    await check_store(world)
+
+
+async def test_a_traceparent_that_is_none_is_not_passed_on(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    real = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    sent = [
+        with_header("traceparent", trace)(world.event(work, "a", i))
+        for i, trace in enumerate([real, b"0" * 9_000])
+    ]
+    await world.post(*sent)
+    lane = await world.open()
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, sent)
+    passed_on = [dict(record.headers).get("traceparent") for record in await world.records(work.output)]
+    assert passed_on == [real, None]
+
+
+async def test_a_timer_with_too_long_a_name_cannot_be_cancelled_either(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    await fake.start(work)
+    post = asking_for(fake, work, 1, None)
+    long = post._replace(value=(post.value or b"").replace(b'"alarm"', b'"' + b"n" * 25_000 + b'"'))
+    await fake.post(long, asking_for(fake, work, 2, None))
+    lane = await fake.open()
+    await fake.settled(work.asked.TOPIC)
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    (letter,) = await dead_letters(fake, work.asked.TOPIC)
+    assert dict(letter.headers)["dlq-error-type"] == b"TooLarge"
+    assert await counts(fake, "asks") == {"a": 1}
