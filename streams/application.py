@@ -124,19 +124,22 @@ class BoundHandler:
     call: Callable[..., Any]
     is_async: bool
     wants_envelope: bool
-    rows: tuple[tuple[str, BoundTable, Callable[[Any], str] | None], ...]
+    #: With each parameter its table, how its message names the sub-row, and whether it may ask for any.
+    rows: tuple[tuple[str, BoundTable, Callable[[Any], str] | None, bool], ...]
     sends: Mapping[type[Message], BoundMessage]
     retry: RetryPolicy
     breaker: BreakerPolicy
     order_by: Callable[[Any], str] | None
     on_give_up: Callable[[Any, Exception], Outcome] | None
 
-    def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None]:
-        """The table behind a row parameter. Raises WiringError for a name that was not declared."""
-        for name, table, subkey in self.rows:
+    def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None, bool]:
+        """The table behind a row parameter, its subkey, and whether it may be any. Raises WiringError for a
+        name that was not declared.
+        """
+        for name, table, subkey, any_row in self.rows:
             if name == parameter:
-                return table, subkey
-        declared = [name for name, _, _ in self.rows]
+                return table, subkey, any_row
+        declared = [name for name, *_ in self.rows]
         raise WiringError(f"{self.name} returned a row named {parameter!r}, but is declared with {declared}")
 
 
@@ -232,7 +235,9 @@ class Application:
             partial(handler.function, **given) if given else handler.function,
             handler.is_async,
             handler.wants_envelope,
-            tuple((name, self.tables[row.table.name], row.subkey) for name, row in handler.rows.items()),
+            tuple(
+                (name, self.tables[row.table.name], row.subkey, row.any) for name, row in handler.rows.items()
+            ),
             {message: self._bind_message(message, source) for message in handler.sends},
             handler.retry or self.delivery.retry,
             handler.breaker or self.delivery.breaker,

@@ -31,6 +31,7 @@ class Counters:
     replayed: int = 0
     expired_letters: int = 0
     references_removed: int = 0
+    held_loop: int = 0
 
 
 class Asked(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from streams.application import Delivery
 from streams.backlog import BacklogLimit
@@ -13,6 +14,10 @@ from streams.ports import TP, Batch, Reader
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
+#: How long the lane may be at it until others have their turn, in seconds, as far as it can tell beforehand.
+TURN = 0.1
+#: Records that the pipeline is offered at once before it is known how long they take.
+FIRST_OFFER = 16
 
 
 class Intake:
@@ -36,10 +41,13 @@ class Intake:
         self._limit = limit
         self._held: dict[TP, deque[Batch]] = {}
         self._parked: dict[TP, int] = {}
+        #: Records that the pipeline is offered at once: fewer where each takes long.
+        self._at_once = FIRST_OFFER
 
     async def step(self) -> bool:
         """Offer what is held, then read more; False when the lane is full and has to make room first."""
-        self._offer()
+        if not self._offer():
+            return True
         await self._park()
         room = self._room()
         if not room:
@@ -58,19 +66,40 @@ class Intake:
     def _waiting(self) -> int:
         return sum(len(batch.records) for batches in self._held.values() for batch in batches)
 
-    def _offer(self) -> None:
-        """Offer batches to the pipeline; what it cannot take stays."""
+    def _offer(self) -> bool:
+        """Offer batches to the pipeline; what it cannot take stays. False when others should have their turn
+        before the rest is offered.
+        """
+        until = perf_counter() + TURN
         for tp in list(self._held):
-            batches = self._held[tp]
-            while batches:
-                rest = self._pipeline.accept(batches.popleft())
-                if rest is not None:
-                    batches.appendleft(rest)
-                    break
-            else:
-                del self._held[tp]
+            batches = self._held.pop(tp)
+            while batches and perf_counter() < until and self._accept(batches):
+                pass
+            if batches:
+                self._held[tp] = batches  # behind the others
         if self._pipeline.sequences.backlog or self._pipeline.sequences.has_passed:
             self._taken()
+        return perf_counter() < until
+
+    def _accept(self, batches: deque[Batch]) -> bool:
+        """Offer the first of these batches, or the beginning of it where records take long; False when not
+        all of it was taken.
+        """
+        batch = batches.popleft()
+        if len(batch.records) > self._at_once:
+            part = batch.records[: self._at_once]
+            batches.appendleft(Batch(batch.tp, batch.records[self._at_once :], batch.next_offset))
+            batch = Batch(batch.tp, part, part[-1].offset + 1)
+        began = perf_counter()
+        rest = self._pipeline.accept(batch)
+        seconds = perf_counter() - began
+        if seconds > TURN:
+            self._at_once = max(1, self._at_once // 4)
+        elif seconds < TURN / 4:
+            self._at_once = max(FIRST_OFFER, min(FETCH_RECORDS, self._at_once * 2, len(batch.records) * 2))
+        if rest is not None:
+            batches.appendleft(rest)
+        return rest is None
 
     async def _park(self) -> None:
         """A partition that waits for a schema must not fill the lane up: of what was read only the first

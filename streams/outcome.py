@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streams.message import Message, Row
+from streams.message import Message
 
 
 class Timer(msgspec.Struct, frozen=True):
@@ -25,11 +25,12 @@ class Timer(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """All that one message changes; committed as a whole or not at all.
 
-    `rows` is keyed by the handler's parameter names; None deletes, a name left out stays as it is.
+    `rows` is keyed by the handler's parameter names; None deletes, a name left out stays as it is. Of a table
+    that the handler has `any` row of, there is a mapping from subkeys to rows.
     `note` says in the inbox and the log why nothing, or something unusual, happened.
     """
 
-    rows: Mapping[str, Row | None]
+    rows: Mapping[str, Any]
     send: Sequence[Message] = ()
     timers: Sequence[Timer] = ()
     cancel: Sequence[str] = ()

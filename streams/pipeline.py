@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import structlog
@@ -45,6 +47,7 @@ from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences
 from streams.table import row_key
 from streams.timers import Due, timer_key
+from streams.turns import Timed, Turns
 from streams.unpacking import checked, decoded
 
 log = structlog.get_logger(__name__)
@@ -81,6 +84,7 @@ class Pipeline:
         self._free = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
+        self._turns = Turns(counters)
         letters = Letters(app, store, self.overlay)
         self._stager = Stager(app, self.overlay, counters, letters)
         queues = Queues(store, self.overlay)
@@ -273,6 +277,7 @@ class Pipeline:
 
     def _run(self, arrival: Arrival) -> Unfinished | None:
         """Run the handlers at once, up to one whose outcome has a payload that is to be written first."""
+        began = perf_counter()
         for handler, inbox_key in arrival.handlers:
             attempts, clear = arrival.attempts, self.gates[handler.name].clear
             permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
@@ -292,6 +297,7 @@ class Pipeline:
                 else:
                     self._succeeded(arrival, handler, permit)
                     break
+            began = self._turns.ended(handler.name, arrival, began)
         self._done(arrival)
         return None
 
@@ -310,8 +316,10 @@ class Pipeline:
                         break
                     outcome = self._call(arrival, handler)
                     if handler.is_async:
-                        outcome = await outcome
+                        outcome = await Timed(outcome, self._turns, handler.name, arrival)
+                    began = perf_counter()
                     prepared = self._stager.stage(arrival, handler, outcome, inbox_key, ())
+                    self._turns.ended(handler.name, arrival, began)
                     if prepared is not None:
                         await self._write(arrival.entry, prepared)
                 except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
@@ -390,12 +398,17 @@ class Pipeline:
     def _call(self, arrival: Arrival, handler: BoundHandler) -> Any:
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
         rows = [
-            self._read(table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
-            for _, table, subkey in handler.rows
+            partial(self._read_sub, table, prefix + row_key(key))
+            if any_row
+            else self._read(table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
+            for _, table, subkey, any_row in handler.rows
         ]
         if handler.wants_envelope:
             return handler.call(arrival.message, *rows, envelope=arrival.envelope)
         return handler.call(arrival.message, *rows)
+
+    def _read_sub(self, table: BoundTable, base: bytes, subkey: str) -> Any:
+        return self._read(table, base + subkey.encode())
 
     def _read(self, table: BoundTable, local: bytes) -> Any:
         staged = self.overlay.get(table.name, local)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streams.application import Application, BoundHandler, BoundMessage, BoundRoute
+from streams.application import Application, BoundHandler, BoundMessage, BoundRoute, BoundTable
 from streams.arrival import Arrival, Counters
 from streams.changes import CLAIMS, Change
 from streams.claim_check import VALUE, with_claim
@@ -92,7 +92,9 @@ class Stager:
     ) -> Prepared | None:
         record, entry = arrival.record, arrival.entry
         key = record.key or b""
-        changes = [self._change(handler, name, row, arrival) for name, row in outcome.rows.items()]
+        changes: list[Change] = []
+        for parameter, row in outcome.rows.items():
+            changes += self._of(handler, parameter, row, arrival)
         sends = []
         if outcome.send or outcome.timers:
             caused = arrival.envelope.caused()
@@ -145,10 +147,18 @@ class Stager:
             self._overlay.put(local, change)
             entry.changes.append((local, change))
 
-    def _change(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Change:
-        table, subkey = handler.table_of(name)
+    def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
+        """What an outcome says under the name of a row."""
+        table, subkey, any_row = handler.table_of(name)
+        key = arrival.record.key or b""
+        if any_row:
+            base = row_key(key)
+            return [self._change(table, base + sub.encode(), one) for sub, one in row.items()]
         sub = subkey(arrival.message).encode() if subkey else b""
-        key = row_key(arrival.record.key or b"", sub)
+        return (self._change(table, row_key(key, sub), row),)
+
+    @staticmethod
+    def _change(table: BoundTable, key: bytes, row: Any) -> Change:
         return Change(table.name, key, None if row is None else encode_row(table.codec, row), row)
 
     def _too_large(self, handler: BoundHandler, what: str, size: int) -> TooLarge:

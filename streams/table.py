@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from streams.message import Row
 
@@ -39,10 +39,24 @@ class Table(Generic[R]):
         """The sub-row that a message names: `RESERVATIONS.by(lambda line: line.order_id)`."""
         return RowOf(self, subkey)
 
+    @property
+    def any(self) -> RowOf[R]:
+        """Whichever of the key's rows the handler asks for: its parameter is `Rows`, and its outcome names
+        the rows it changes by subkey. A row that nobody asks for is not read, however large it is.
+        """
+        return RowOf(self, any=True)
+
+
+#: Reads one of the key's rows by subkey, "" for the one without; while the handler runs, and no later.
+Rows: TypeAlias = Callable[[str], R | None]
+
 
 @dataclass(frozen=True, slots=True)
 class RowOf(Generic[R]):
-    """Which row of the message's key a handler reads and writes; without `subkey`, the one row of the key."""
+    """Which row of the message's key a handler reads and writes; without `subkey`, the one row of the key,
+    and with `any` those that it asks for.
+    """
 
     table: Table[R]
     subkey: Callable[[Any], str] | None = None
+    any: bool = False

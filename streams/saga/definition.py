@@ -40,6 +40,7 @@ class Saga:
 
     Attributes:
         forgets: fields of the message that started it that its row does not keep, and no step may use.
+        unless: why a message that would start one does not; empty: it does.
         stages: the steps in order; those of a group are one stage.
         replies: the class of all replies to it, once it has a step.
         completed: what is sent when all of it is done.
@@ -50,6 +51,7 @@ class Saga:
     started_by: type[Message]
     version: int = 1
     forgets: tuple[str, ...] = ()
+    unless: Callable[[Any], str] | None = None
     stages: tuple[tuple[Step, ...], ...] = ()
     replies: type[Reply] | None = None
     completed: type[Message] | None = None
@@ -191,10 +193,18 @@ class Saga:
         return WiringError(f"saga {self.name}, step {name!r}: {what}")
 
 
-def saga(name: str, *, started_by: type[Message], version: int = 1, forgets: Collection[str] = ()) -> Saga:
+def saga(
+    name: str,
+    *,
+    started_by: type[Message],
+    version: int = 1,
+    forgets: Collection[str] = (),
+    unless: Callable[[Any], str] | None = None,
+) -> Saga:
     """Begin a definition. Raise `version` with every change of the steps, and keep the older definition until
     the sagas that began with it have ended. What is large in the message that starts it, and no step needs,
-    it `forgets`: fields that have a default.
+    it `forgets`: fields that have a default. `unless` says of a message why it starts none, for what somebody
+    else sees to; "": it does.
     """
     optional = {each.name for each in msgspec.structs.fields(started_by) if not each.required}
     if strange := sorted({*forgets} - optional):
@@ -203,4 +213,4 @@ def saga(name: str, *, started_by: type[Message], version: int = 1, forgets: Col
         )
     if not _NAME.fullmatch(name):
         raise WiringError(f"saga {name!r}: a name has small letters, digits, - and _")
-    return Saga(name, started_by, version, tuple(forgets))
+    return Saga(name, started_by, version, tuple(forgets), unless)

@@ -83,7 +83,10 @@ def orchestrate(
         if not isinstance(message, Reply | Repair):
             if saga is not None:
                 return nothing(f"saga {saga.saga_id} was started before")
-            return outcome_of(begin(beginning[type(message)], message, clock.now()), log)
+            definition = beginning[type(message)]
+            if definition.unless is not None and (reason := definition.unless(message)):
+                return nothing(f"it starts no saga: {reason}")
+            return outcome_of(begin(definition, message, clock.now()), log)
         if message.saga_id != saga_id(newest.name, message.key):
             return nothing(f"for another saga: {message.saga_id}")
         if saga is None:

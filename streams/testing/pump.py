@@ -146,7 +146,7 @@ class _Pump:
             self._apply(await self._run(handler, post), handler, post)
 
     async def _run(self, handler: AnyHandler, post: _Post) -> Outcome:
-        rows = [self.world.rows.get(_row_key(row, post.message)) for row in handler.rows.values()]
+        rows = [self._read(row, post.message) for row in handler.rows.values()]
         named = {name: self._resources[name] for name in handler.resources}
         if handler.wants_envelope:
             named["envelope"] = post.envelope
@@ -158,17 +158,27 @@ class _Pump:
         if outcome.timers:
             raise NotImplementedError(f"{handler.name} set a timer, and this run has no clock")
         for name, row in outcome.rows.items():
-            at = _row_key(handler.rows[name], post.message)
-            if row is None:
-                self.world.rows.pop(at, None)
-            else:
-                self.world.rows[at] = row
+            of = handler.rows[name]
+            changes = row if of.any else {_subkey(of, post.message): row}
+            for subkey, one in changes.items():
+                self._write((of.table.name, post.message.key, subkey), one)
         for index, message in enumerate(outcome.send):
             if type(message) not in handler.sends:
                 raise WiringError(
                     f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
                 )
             self._post(message, self._answer_headers(handler, post.envelope, index))
+
+    def _read(self, row: RowOf[Any], message: Message) -> Any:
+        if row.any:
+            return lambda subkey: self.world.rows.get((row.table.name, message.key, subkey))
+        return self.world.rows.get((row.table.name, message.key, _subkey(row, message)))
+
+    def _write(self, at: tuple[str, str, str], row: Row | None) -> None:
+        if row is None:
+            self.world.rows.pop(at, None)
+        else:
+            self.world.rows[at] = row
 
     def _answer_headers(self, handler: AnyHandler, envelope: Envelope, index: int) -> Headers:
         own_id = derived_id(envelope.identity, handler.name.encode(), index)
@@ -186,5 +196,5 @@ class _Pump:
         return START + len(self.world.messages)
 
 
-def _row_key(row: RowOf[Any], message: Message) -> tuple[str, str, str]:
-    return row.table.name, message.key, row.subkey(message) if row.subkey else ""
+def _subkey(row: RowOf[Any], message: Message) -> str:
+    return row.subkey(message) if row.subkey else ""
