@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from agents.inventory import handlers as inventory
 from agents.messages import (
+    HandleLines,
     LineRefused,
     LineReleased,
     LineReserved,
@@ -34,6 +35,7 @@ from streams.choreography import choreography, on
 #: How inventory works inside, the same in both: orders are split by SKU, and the answers gathered by order.
 stock_keeping = (
     on(StockReceived, inventory.receive),
+    on(HandleLines,   inventory.handle_lines),
     on(ReserveLine,   inventory.reserve_line),
     on(LineReserved,  inventory.gather),
     on(LineRefused,   inventory.gather),

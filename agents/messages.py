@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from streams.message import Message
-from tables.values import Attachment, Cents, Key, Order, OrderLine, Units
+from tables.values import Attachment, Cents, Key, Order, OrderLine, SkuUnits, SumOfUnits, Units
 
 __all__ = [
     "Attachment",
     "DocumentsPacked",
+    "HandleLines",
     "LineRefused",
     "LineReleased",
     "LineReserved",
@@ -31,6 +32,7 @@ __all__ = [
     "ShipLine",
     "ShipmentFailed",
     "ShipmentScheduled",
+    "SkuUnits",
     "StockReceived",
     "StockReleased",
     "StockReservationFailed",
@@ -72,7 +74,7 @@ class LineMessage(Message, frozen=True, kw_only=True):
 
     order_id: Key
     sku: Key
-    units: Units
+    units: SumOfUnits
 
 
 class LineCommand(LineMessage, frozen=True, kw_only=True):
@@ -113,7 +115,7 @@ class OrderConfirmed(OrderEvent, frozen=True, kw_only=True):
 
 
 class OrderCancelled(FailedOrderEvent, frozen=True, kw_only=True):
-    """The order comes to nothing: its other end."""
+    """The order comes to nothing: its other end. One that no service takes is told without its lines."""
 
     TOPIC = "orders.order.cancelled.v1"
 
@@ -160,6 +162,21 @@ class ShipLine(LineCommand, frozen=True, kw_only=True):
     """Let go what was set aside for an order: it leaves."""
 
     TOPIC = "inventory.commands.ship-line"
+
+
+class HandleLines(Message, frozen=True, kw_only=True):
+    """Inventory's own: go on with these SKUs of an order that has too many for one turn."""
+
+    TOPIC = "inventory.commands.handle-lines"
+
+    order_id: Key
+    action: Literal["reserve", "release", "ship"]
+    lines: tuple[SkuUnits, ...]
+
+    @property
+    def key(self) -> str:
+        """The order's id."""
+        return self.order_id
 
 
 class LineReserved(LineEvent, frozen=True, kw_only=True):

@@ -39,8 +39,14 @@ from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from tables.sagas import ORDER_SAGAS
 
+
+def _refused(start: OrderSubmitted) -> str:
+    """Why an order gets no saga: orders cancels it at once."""
+    return start.order.refusal()
+
+
 OrderSaga = (
-    saga("order", started_by=OrderSubmitted, forgets=["attachments"])
+    saga("order", started_by=OrderSubmitted, forgets=["attachments"], unless=_refused)
     .step("reserve_inventory", ReserveStock, compensate=ReleaseStock, timeout=30)
     .step("process_payment", CapturePayment, compensate=RefundPayment, timeout=30)
     .pivot("schedule_shipping", ScheduleShipment, compensate=CancelShipment, timeout=30)

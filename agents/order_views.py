@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agents.messages import (
+    OrderCancelled,
     OrderPlaced,
     PaymentCaptured,
     PaymentFailed,
@@ -17,13 +18,15 @@ from streams.envelope import epoch_seconds
 from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreographed
 from tables.orders import ORDERS, TrackedOrder
 
-#: As `stock_first` goes. What is short is given back by inventory itself, if there was anything.
+#: As `stock_first` goes. What is short is given back by inventory itself, if there was anything. Orders keeps
+#: an `OrderCancelled` of what no service takes alone.
 STOCK_FIRST = Course(
     steps=(OrderPlaced, StockReserved, PaymentCaptured, ShipmentScheduled),
     failures={
         StockReservationFailed: (),
         PaymentFailed: (StockReleased,),
         ShipmentFailed: (PaymentRefunded, StockReleased),
+        OrderCancelled: (),
     },
 )
 
@@ -34,6 +37,7 @@ PAYMENT_FIRST = Course(
         PaymentFailed: (),
         StockReservationFailed: (PaymentRefunded,),
         ShipmentFailed: (StockReleased, PaymentRefunded),
+        OrderCancelled: (),
     },
 )
 
@@ -46,7 +50,6 @@ def orders_as_sagas(course: Course) -> ChoreographedSaga:
         for entry in tracked.history:
             time = epoch_seconds(entry.time) or (seen[-1].time if seen else 0.0)  # a client may say anything
             seen.append(Seen(entry.type, time, entry.detail))
-        never = () if tracked.order.lines else (StockReleased,)  # there is nothing to give back
-        return choreographed(saga_id, course, seen, without=never) if seen else None
+        return choreographed(saga_id, course, seen) if seen else None
 
     return ChoreographedSaga("order", ORDERS, view)

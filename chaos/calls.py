@@ -20,6 +20,7 @@ from agents.commands import (
 )
 from agents.messages import (
     DocumentsPacked,
+    HandleLines,
     LineRefused,
     LineReleased,
     LineReserved,
@@ -78,6 +79,7 @@ CALLS: Mapping[type[Message], Calls] = {
     StockReservationFailed: Calls(one_of=((OrderCancelled,),)),
     PaymentFailed: Calls(one_of=((OrderCancelled,),), for_each_sku=(ReleaseLine,)),
     ShipmentFailed: Calls(one_of=((OrderCancelled,), (PaymentRefunded,)), for_each_sku=(ReleaseLine,)),
+    HandleLines: NOTHING,  # what it leads to is counted for whatever led to it
     ReleaseLine: Calls(one_of=((LineReleased,),)),
     OrderDocumented: Calls(one_of=((DocumentsPacked,),)),
     DocumentsPacked: NOTHING,

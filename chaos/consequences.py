@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from agents.commands import OrderSagaReply, OrderSubmitted, ReleaseStock, ReserveStock
 from agents.messages import (
+    HandleLines,
     LineRefused,
     LineReleased,
     LineReserved,
@@ -128,7 +129,12 @@ class _Found:
         self.called_back: dict[str, set[str]] = defaultdict(set)
         self.topic_of = {each.message_id: each.topic for each in messages}
         releasing = {each.message_id: each.key for each in messages if each.topic == ReleaseStock.TOPIC}
-        for each in messages:
+        # The commands of a wide order are sent a part at a time, and are still those of what called for them.
+        parts = {each.message_id: each.cause for each in messages if each.topic == HandleLines.TOPIC}
+        for one in messages:
+            if one.topic == HandleLines.TOPIC:
+                continue
+            each = one._replace(cause=parts.get(one.cause, one.cause))
             # A saga's deadlines are replies too, caused by what the saga has heard: they are no answers.
             rings = each.topic == OrderSagaReply.TOPIC and self.topic_of.get(each.cause) in _HEARD
             if each.topic not in OUTSIDE_TOPICS and not rings:

@@ -27,6 +27,7 @@ from agents.commands import (
 from agents.gateway.wire import Charged, LedgerPage, Refunded
 from agents.messages import (
     DocumentsPacked,
+    HandleLines,
     LineRefused,
     LineReleased,
     LineReserved,
@@ -72,6 +73,7 @@ HANDLED: tuple[type[Message], ...] = (
     CancelShipment,
     CapturePayment,
     ConfirmOrder,
+    HandleLines,
     LineRefused,
     LineReleased,
     LineReserved,

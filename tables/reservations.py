@@ -1,72 +1,80 @@
-"""`reservations`, by order id: what became of each SKU of an order, gathered from the stock's answers."""
+"""`reservations` and `reservation-tallies` by order id, `reservation-lines` by order id and SKU: what became
+of the stock of each order, gathered from the stock's answers.
+
+An answer changes one line and the tally, however many lines there are; the order is written once.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Literal
 
 import msgspec
 
 from streams.message import Row
 from streams.table import Table
-from tables.values import Key, Order, Units
+from tables.values import Order
 
-LineStatus = Literal["asked", "reserved", "refused", "releasing", "released", "shipped"]
-
-
-class ReservationLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One SKU of an order.
-
-    Attributes:
-        sku: the SKU; an order's reservation has it once.
-        units: the pieces of all the order's lines of it.
-        status: how it stands; `asked` and `releasing` wait for the stock's answer.
-    """
-
-    sku: Key
-    units: Units
-    status: LineStatus = "asked"
+LineStatus = Literal["reserved", "refused", "released"]
+TallyStatus = Literal["asked", "reserved", "refused", "releasing", "released", "shipped"]
 
 
 class Reservation(Row, frozen=True, kw_only=True):
-    """The stock of one order, SKU by SKU.
+    """Whose stock it is.
 
     Attributes:
         order: the order.
-        lines: its SKUs, each once.
         commanded: a command has asked for it, so that it is answered by a reply; else events tell of it.
     """
 
     order: Order
-    lines: tuple[ReservationLine, ...]
     commanded: bool = False
 
+
+class ReservationLine(Row, frozen=True, kw_only=True):
+    """What the stock has answered last for one SKU of an order; there is none before it has."""
+
+    status: LineStatus
+
+
+class Tally(Row, frozen=True, kw_only=True):
+    """How far an order's stock has come, counted in SKUs.
+
+    Attributes:
+        status: what it is about now. `refused`: something is short, and the rest is being given back.
+        skus: how many the order has.
+        awaited: answers that are still to come.
+        refused: SKUs that were refused.
+    """
+
+    status: TallyStatus
+    skus: int
+    awaited: int
+    refused: int = 0
+
     @classmethod
-    def of(cls, order: Order, *, commanded: bool = False) -> Reservation:
-        """All of the order's SKUs, asked for."""
-        units: Counter[str] = Counter()
-        for line in order.lines:
-            units[line.sku] += line.units
-        lines = tuple(ReservationLine(sku=sku, units=n) for sku, n in units.items())
-        return cls(order=order, lines=lines, commanded=commanded)
+    def of(cls, skus: int) -> Tally:
+        """All of them asked for."""
+        return cls(status="asked", skus=skus, awaited=skus)
 
-    def lines_in(self, *statuses: LineStatus) -> list[ReservationLine]:
-        """The lines that are in one of these states."""
-        return [line for line in self.lines if line.status in statuses]
+    @property
+    def may_give_back(self) -> bool:
+        """Whether the order has some of its stock, or may yet get it."""
+        return self.status in ("asked", "reserved")
 
-    def moved(self, lines: list[ReservationLine], status: LineStatus) -> Reservation:
-        """With these of its lines in another state."""
-        return msgspec.structs.replace(
-            self,
-            lines=tuple(
-                msgspec.structs.replace(line, status=status) if line in lines else line for line in self.lines
-            ),
-        )
+    def answered(self, status: LineStatus) -> Tally:
+        """With the answer for one SKU that was awaited."""
+        refused = self.refused + (status == "refused")
+        return msgspec.structs.replace(self, awaited=self.awaited - 1, refused=refused)
 
-    def answered(self, sku: str, status: LineStatus, *, waiting: LineStatus) -> Reservation | None:
-        """With the answer for a SKU; None when it was not waiting for one."""
-        lines = [line for line in self.lines_in(waiting) if line.sku == sku]
-        return self.moved(lines, status) if lines else None
+    def giving_back(self, status: Literal["refused", "releasing"]) -> Tally:
+        """All but what was refused is to be given back."""
+        return msgspec.structs.replace(self, status=status, awaited=self.skus - self.refused)
+
+    def now(self, status: TallyStatus) -> Tally:
+        """In another state."""
+        return msgspec.structs.replace(self, status=status)
 
 
 RESERVATIONS = Table("reservations", Reservation)
+RESERVATION_TALLIES = Table("reservation-tallies", Tally)
+RESERVATION_LINES = Table("reservation-lines", ReservationLine)

@@ -9,7 +9,10 @@ import msgspec
 from streams.errors import PermanentError
 from streams.message import Row
 from streams.table import Table
-from tables.values import Units
+from tables.values import SumOfUnits
+
+#: What a count can be: a row keeps it in 64 bits.
+MAX_PIECES = 2**63 - 1
 
 HoldStatus = Literal["reserved", "refused", "released", "shipped"]
 
@@ -53,6 +56,8 @@ class StockLevel(Row, frozen=True, kw_only=True):
         counts = {name: getattr(self, name) + change for name, change in changes.items()}
         if min(counts.values()) < 0:
             raise StockContradiction(f"{changes} would leave less than nothing of {self}")
+        if max(counts.values()) > MAX_PIECES:
+            raise StockContradiction(f"{changes} would be more than can be counted of {self}")
         return msgspec.structs.replace(self, **counts)
 
 
@@ -64,7 +69,7 @@ class Hold(Row, frozen=True, kw_only=True):
         status: whether they are set aside, were refused, were given back, or left.
     """
 
-    units: Units
+    units: SumOfUnits
     status: HoldStatus
 
     def now(self, status: HoldStatus) -> Hold:

@@ -1,4 +1,8 @@
-"""Values that messages and rows share: what an order is, and the units things are counted in."""
+"""Values that messages and rows share: what an order is, and the units things are counted in.
+
+What is not within these bounds is no message: it is a dead letter before a handler sees it. They keep all
+that is summed up of them far below 2^63. An order that no service takes is a message, and is cancelled.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,29 @@ from typing import Annotated
 
 import msgspec
 
+#: Lines of an order at most.
+MAX_LINES = 10_000
+#: Bytes of an order at most, as JSON: several rows and many messages have all of it.
+MAX_ORDER_BYTES = 500_000
+#: Pieces on one line, or in one delivery, at most.
+MAX_UNITS = 10**9
+#: Cents of one order at most; the payment gateway takes as many.
+MAX_CENTS = 10**12
+
 #: An amount of money in cents, never less than nothing.
-Cents = Annotated[int, msgspec.Meta(ge=0)]
+Cents = Annotated[int, msgspec.Meta(ge=0, le=MAX_CENTS)]
 
 #: A number of pieces of one SKU, at least one.
-Units = Annotated[int, msgspec.Meta(ge=1)]
+Units = Annotated[int, msgspec.Meta(ge=1, le=MAX_UNITS)]
+
+#: The pieces of one SKU on all the lines of an order.
+SumOfUnits = Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES * MAX_UNITS)]
 
 #: An order's id or a SKU: the key of messages and rows, never empty.
-Key = Annotated[str, msgspec.Meta(min_length=1)]
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+#: A word or two that nobody looks into here.
+Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class OrderLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +40,13 @@ class OrderLine(msgspec.Struct, frozen=True, kw_only=True):
 
     sku: Key
     units: Units
+
+
+class SkuUnits(msgspec.Struct, frozen=True, kw_only=True):
+    """The pieces of one SKU on all the lines of an order."""
+
+    sku: Key
+    units: SumOfUnits
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +76,23 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     order_id: Key
-    customer: str
+    customer: Text
     lines: tuple[OrderLine, ...]
     total_cents: Cents
-    card: str
-    country: str
+    card: Text
+    country: Text
+
+    def refusal(self) -> str:
+        """Why no service takes it, a word for programs; empty: it is taken."""
+        if not self.lines:
+            return "no_lines"
+        if len(self.lines) > MAX_LINES:
+            return "too_many_lines"
+        return "order_too_large" if len(msgspec.json.encode(self)) > MAX_ORDER_BYTES else ""
+
+    def skus(self) -> tuple[SkuUnits, ...]:
+        """Its SKUs, each once, with the pieces of all its lines."""
+        units: dict[str, int] = {}
+        for line in self.lines:
+            units[line.sku] = units.get(line.sku, 0) + line.units
+        return tuple(SkuUnits(sku=sku, units=n) for sku, n in units.items())

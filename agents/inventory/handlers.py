@@ -5,8 +5,10 @@ each SKU, and the stock's answers are gathered again by order.
 from __future__ import annotations
 
 from agents.commands import ConfirmOrder
-from agents.inventory.model import answer, commands, failed, released, reserved
+from agents.inventory.model import answer, commands, failed, given_back, line_commands, released, reserved
 from agents.messages import (
+    HandleLines,
+    LineEvent,
     LineRefused,
     LineReleased,
     LineReserved,
@@ -26,7 +28,15 @@ from agents.messages import (
 )
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
-from tables.reservations import RESERVATIONS, LineStatus, Reservation
+from streams.table import Rows
+from tables.reservations import (
+    RESERVATION_LINES,
+    RESERVATION_TALLIES,
+    RESERVATIONS,
+    Reservation,
+    ReservationLine,
+    Tally,
+)
 from tables.stock import STOCK, STOCK_RESERVATIONS, Hold, StockContradiction, StockLevel
 
 service = Service("inventory")
@@ -36,65 +46,113 @@ HOLD = STOCK_RESERVATIONS.by(lambda command: command.order_id)
 # Keyed by order
 
 
-@service.handler(sends=[ReserveLine, StockReserved], reservation=RESERVATIONS)
-def split_order(event: OrderPlaced | PaymentCaptured, reservation: Reservation | None) -> Outcome:
+@service.handler(sends=[ReserveLine, HandleLines], tally=RESERVATION_TALLIES, reservation=RESERVATIONS.any)
+def split_order(
+    event: OrderPlaced | PaymentCaptured, tally: Tally | None, reservation: Rows[Reservation]
+) -> Outcome:
     """Ask for the order's stock, SKU by SKU."""
-    if reservation is not None:
+    del reservation  # it is written only
+    if tally is not None:
         return nothing("its stock was asked for before")
-    reservation = Reservation.of(event.order)
-    asks = commands(ReserveLine, event.order, reservation.lines)
-    return outcome(reservation=reservation, send=asks or [StockReserved(order=event.order)])
+    if reason := event.order.refusal():
+        return nothing(f"orders cancels it: {reason}")
+    return outcome(
+        tally=Tally.of(len(event.order.skus())),
+        reservation={"": Reservation(order=event.order)},
+        send=commands("reserve", event.order),
+    )
+
+
+@service.handler(sends=[ReserveLine, ReleaseLine, ShipLine], had=RESERVATION_LINES.any)
+def handle_lines(command: HandleLines, had: Rows[ReservationLine]) -> Outcome:
+    """Go on with some SKUs of a wide order."""
+    return outcome(send=[*line_commands(command.action, command.order_id, command.lines, had)])
 
 
 @service.handler(
-    sends=[StockReserved, StockReservationFailed, ReservationSettled, ReleaseLine], reservation=RESERVATIONS
+    sends=[StockReserved, StockReservationFailed, ReservationSettled, ReleaseLine, HandleLines],
+    tally=RESERVATION_TALLIES,
+    had=RESERVATION_LINES.any,
+    reservation=RESERVATIONS.any,
 )
-def gather(line: LineReserved | LineRefused, reservation: Reservation | None) -> Outcome:
+def gather(
+    line: LineReserved | LineRefused,
+    tally: Tally | None,
+    had: Rows[ReservationLine],
+    reservation: Rows[Reservation],
+) -> Outcome:
     """Collect the stock's answers. The last one decides: the order has all of its stock, or gives it back."""
-    status: LineStatus = "reserved" if isinstance(line, LineReserved) else "refused"
-    gathered = reservation and reservation.answered(line.sku, status, waiting="asked")
-    if gathered is None:
+    if tally is None or tally.status != "asked" or had(line.sku) is not None:
         return nothing(f"no answer is awaited for {line.sku}")
-    if gathered.lines_in("asked"):
-        return outcome(reservation=gathered)
-    if not gathered.lines_in("refused"):
-        return outcome(reservation=gathered, send=[reserved(gathered)])
-    had = gathered.lines_in("reserved")
+    answer = ReservationLine(status="reserved" if isinstance(line, LineReserved) else "refused")
+    tally = tally.answered(answer.status)
+    answers = {line.sku: answer}
+    if tally.awaited:
+        return outcome(tally=tally, had=answers)
+    whole = known(reservation, line)
+    if not tally.refused:
+        return outcome(tally=tally.now("reserved"), had=answers, send=[reserved(whole)])
     return outcome(
-        reservation=gathered.moved(had, "releasing"),
-        send=[failed(gathered), *commands(ReleaseLine, gathered.order, had)],
+        tally=tally.giving_back("refused"),
+        had=answers,
+        send=[failed(whole), *commands("release", whole.order, lambda sku: answers.get(sku) or had(sku))],
     )
 
 
-@service.handler(sends=[ReleaseLine], reservation=RESERVATIONS)
-def release(event: PaymentFailed | ShipmentFailed, reservation: Reservation | None) -> Outcome:
+@service.handler(
+    sends=[ReleaseLine, HandleLines],
+    tally=RESERVATION_TALLIES,
+    had=RESERVATION_LINES.any,
+    reservation=RESERVATIONS.any,
+)
+def release(
+    event: PaymentFailed | ShipmentFailed,
+    tally: Tally | None,
+    had: Rows[ReservationLine],
+    reservation: Rows[Reservation],
+) -> Outcome:
     """Give back what the order has, and what it has asked for or would ask for."""
-    reservation = reservation or Reservation.of(event.order)
-    lines = reservation.lines_in("asked", "reserved")
-    return outcome(
-        reservation=reservation.moved(lines, "releasing"), send=commands(ReleaseLine, event.order, lines)
-    )
+    if tally is not None and not tally.may_give_back:
+        return nothing(f"there is nothing to give back: {tally.status}")
+    tally, releases = given_back(event.order, tally, had)
+    whole = reservation("") or Reservation(order=event.order)
+    return outcome(tally=tally, reservation={"": whole}, send=releases)
 
 
-@service.handler(sends=[StockReleased, ReservationSettled], reservation=RESERVATIONS)
-def gather_released(line: LineReleased, reservation: Reservation | None) -> Outcome:
+@service.handler(
+    sends=[StockReleased, ReservationSettled],
+    tally=RESERVATION_TALLIES,
+    had=RESERVATION_LINES.by(lambda line: line.sku),
+    reservation=RESERVATIONS.any,
+)
+def gather_released(
+    line: LineReleased, tally: Tally | None, had: ReservationLine | None, reservation: Rows[Reservation]
+) -> Outcome:
     """Collect what was given back; with the last of it, all of the order's stock is free."""
-    gathered = reservation and reservation.answered(line.sku, "released", waiting="releasing")
-    if gathered is None:
+    given_up = had is not None and had.status in ("refused", "released")
+    if tally is None or tally.status not in ("refused", "releasing") or given_up:
         return nothing(f"{line.sku} was not being released")
-    done = not gathered.lines_in("releasing")
-    return outcome(reservation=gathered, send=[released(gathered)] if done else [])
+    told = ReservationLine(status="released")
+    tally = tally.answered("released")
+    if tally.awaited:
+        return outcome(tally=tally, had=told)
+    return outcome(tally=tally.now("released"), had=told, send=[released(known(reservation, line))])
 
 
-@service.handler(sends=[ShipLine], reservation=RESERVATIONS)
-def ship(event: ShipmentScheduled | ConfirmOrder, reservation: Reservation | None) -> Outcome:
+@service.handler(sends=[ShipLine, HandleLines], tally=RESERVATION_TALLIES)
+def ship(event: ShipmentScheduled | ConfirmOrder, tally: Tally | None) -> Outcome:
     """Let the order's stock go: it leaves with the shipment."""
-    lines = reservation.lines_in("reserved") if reservation else []
-    if reservation is None or not lines:
+    if tally is None or tally.status != "reserved":
         return nothing("it has no stock left to ship")
-    return outcome(
-        reservation=reservation.moved(lines, "shipped"), send=commands(ShipLine, event.order, lines)
-    )
+    return outcome(tally=tally.now("shipped"), send=commands("ship", event.order))
+
+
+def known(reservation: Rows[Reservation], line: LineEvent) -> Reservation:
+    """The reservation that a line belongs to. Raises StockContradiction."""
+    whole = reservation("")
+    if whole is None:
+        raise StockContradiction(f"{line.sku} is counted for order {line.order_id}, which has no reservation")
+    return whole
 
 
 # Keyed by SKU

@@ -4,33 +4,79 @@ of an order's reservation, as an event or to whoever commanded it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
 
 from agents.messages import (
+    HandleLines,
     LineCommand,
     LineRefused,
     LineReserved,
     Order,
     OrderEvent,
+    ReleaseLine,
     ReservationSettled,
     ReserveLine,
+    ShipLine,
+    SkuUnits,
     StockReleased,
     StockReservationFailed,
     StockReserved,
 )
-from tables.reservations import Reservation, ReservationLine
+from streams.message import Message
+from streams.table import Rows
+from tables.reservations import Reservation, ReservationLine, Tally
 from tables.stock import Hold
 
 OUT_OF_STOCK = "out_of_stock"
 RELEASED = "released"
 
-Command = TypeVar("Command", bound=LineCommand)
+#: SKUs that one turn of a handler goes on with. Of an order that has more it tells itself, a part at a time:
+#: other messages have their turns between, and no transaction has all of it.
+AT_ONCE = 500
+
+Action = Literal["reserve", "release", "ship"]
+_COMMANDS: Mapping[Action, type[LineCommand]] = {
+    "reserve": ReserveLine,
+    "release": ReleaseLine,
+    "ship": ShipLine,
+}
 
 
-def commands(kind: type[Command], order: Order, lines: Iterable[ReservationLine]) -> list[Command]:
-    """One command for each of the order's lines."""
-    return [kind(order_id=order.order_id, sku=line.sku, units=line.units) for line in lines]
+def no_answers(sku: str) -> ReservationLine | None:
+    """Of an order of which the stock has said nothing yet, or nothing that matters."""
+    del sku
+    return None
+
+
+def commands(action: Action, order: Order, had: Rows[ReservationLine] = no_answers) -> list[Message]:
+    """One command for each SKU of an order that the action concerns: what was refused is not released. `had`
+    is what the stock has answered.
+    """
+    skus = order.skus()
+    if len(skus) <= AT_ONCE:
+        return [*line_commands(action, order.order_id, skus, had)]
+    parts = (skus[start : start + AT_ONCE] for start in range(0, len(skus), AT_ONCE))
+    return [HandleLines(order_id=order.order_id, action=action, lines=part) for part in parts]
+
+
+def line_commands(
+    action: Action, order_id: str, skus: Iterable[SkuUnits], had: Rows[ReservationLine]
+) -> Iterator[Message]:
+    """The same for some of its SKUs, at once."""
+    kind = _COMMANDS[action]
+    for each in skus:
+        if action == "release" and (line := had(each.sku)) is not None and line.status == "refused":
+            continue
+        yield kind(order_id=order_id, sku=each.sku, units=each.units)
+
+
+def given_back(order: Order, tally: Tally | None, had: Rows[ReservationLine]) -> tuple[Tally, list[Message]]:
+    """What an order that gives back what it has, has asked for or would ask for comes to: its tally, and the
+    commands.
+    """
+    tally = tally or Tally.of(len(order.skus()))
+    return tally.giving_back("releasing"), commands("release", order, had)
 
 
 def answer(command: ReserveLine, hold: Hold) -> LineReserved | LineRefused:

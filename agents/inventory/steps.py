@@ -6,37 +6,64 @@ The answer comes later: the stock answers by SKU, and what is gathered of it is 
 from __future__ import annotations
 
 from agents.commands import OrderSagaReply, ReleaseStock, ReserveStock
-from agents.inventory.model import commands
-from agents.messages import ReleaseLine, ReservationSettled, ReserveLine
+from agents.inventory.model import OUT_OF_STOCK, commands, given_back
+from agents.messages import HandleLines, ReleaseLine, ReservationSettled, ReserveLine
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
-from streams.saga.participant import Answer, Participant, done, later
+from streams.saga.participant import Answer, Participant, done, later, refused
 from streams.saga.participation import Participation
-from tables.reservations import RESERVATIONS, Reservation
+from streams.table import Rows
+from tables.reservations import (
+    RESERVATION_LINES,
+    RESERVATION_TALLIES,
+    RESERVATIONS,
+    Reservation,
+    ReservationLine,
+    Tally,
+)
 from tables.sagas import INVENTORY_STEPS
+
+#: Why a step is refused for an order of which the stock was asked for another way.
+ASKED_BEFORE = "asked_before"
 
 service = Service("inventory-steps")
 participant = Participant(service, INVENTORY_STEPS)
 STEP = participant.row_of("order", "reserve_inventory")
 
 
-@participant.command(sends=[ReserveLine], reservation=RESERVATIONS)
-def reserve(command: ReserveStock, reservation: Reservation | None) -> Answer:
+@participant.command(
+    sends=[ReserveLine, HandleLines], tally=RESERVATION_TALLIES, reservation=RESERVATIONS.any
+)
+def reserve(command: ReserveStock, tally: Tally | None, reservation: Rows[Reservation]) -> Answer:
     """Ask for the order's stock, SKU by SKU."""
-    reservation = Reservation.of(command.order, commanded=True)
-    asks = commands(ReserveLine, command.order, reservation.lines)
-    return later(reservation=reservation, send=asks) if asks else done(reservation=reservation)
+    del reservation  # it is written only
+    if tally is not None:
+        return refused(OUT_OF_STOCK if tally.refused else ASKED_BEFORE)
+    return later(
+        tally=Tally.of(len(command.order.skus())),
+        reservation={"": Reservation(order=command.order, commanded=True)},
+        send=commands("reserve", command.order),
+    )
 
 
-@participant.compensation(sends=[ReleaseLine], reservation=RESERVATIONS)
-def release(command: ReleaseStock, reservation: Reservation | None) -> Answer:
+@participant.compensation(
+    sends=[ReleaseLine, HandleLines],
+    tally=RESERVATION_TALLIES,
+    had=RESERVATION_LINES.any,
+    reservation=RESERVATIONS.any,
+)
+def release(
+    command: ReleaseStock,
+    tally: Tally | None,
+    had: Rows[ReservationLine],
+    reservation: Rows[Reservation],
+) -> Answer:
     """Give back what the order has, and what it has asked for."""
-    reservation = reservation or Reservation.of(command.order, commanded=True)
-    lines = reservation.lines_in("asked", "reserved")
-    reservation = reservation.moved(lines, "releasing")
-    if not lines:
-        return done(reservation=reservation)
-    return later(reservation=reservation, send=commands(ReleaseLine, command.order, lines))
+    if tally is not None and not tally.may_give_back:
+        return done()
+    tally, releases = given_back(command.order, tally, had)
+    whole = reservation("") or Reservation(order=command.order, commanded=True)
+    return later(tally=tally, reservation={"": whole}, send=releases)
 
 
 @service.handler(sends=[OrderSagaReply], participation=STEP)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from agents.commands import CancelOrder, ConfirmOrder, OrderSubmitted
 from agents.messages import (
     OrderCancelled,
@@ -17,7 +19,7 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from agents.orders.model import entry
+from agents.orders.model import entry, refused
 from streams.envelope import Envelope
 from streams.handlers import Service
 from streams.outcome import Outcome, nothing, outcome
@@ -26,13 +28,18 @@ from tables.orders import ORDERS, TrackedOrder
 service = Service("orders")
 
 
-@service.handler(sends=[OrderDocumented], tracked=ORDERS)
+@service.handler(sends=[OrderDocumented, OrderCancelled], tracked=ORDERS)
 def open(  # noqa: A001 - read as orders.open
     event: OrderPlaced | OrderSubmitted, tracked: TrackedOrder | None, *, envelope: Envelope
 ) -> Outcome:
-    """Begin an order; placed again, it stays what it was. Its files go to shipping."""
+    """Begin an order; placed again, it stays what it was. Its files go to shipping. One that no service takes
+    is settled at once.
+    """
     if tracked is not None:
         return nothing("it was placed before")
+    if reason := event.order.refusal():
+        cancelled = OrderCancelled(order=msgspec.structs.replace(event.order, lines=()), reason=reason)
+        return outcome(tracked=refused(event, cancelled, envelope.time), send=[cancelled], note=reason)
     files = OrderDocumented(order_id=event.key, attachments=event.attachments)
     return outcome(
         tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)),

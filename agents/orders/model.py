@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from agents.messages import FailedOrderEvent, OrderEvent, PaymentCaptured, PaymentRefunded
-from tables.orders import HistoryEntry
+from agents.messages import (
+    FailedOrderEvent,
+    OrderCancelled,
+    OrderEvent,
+    PaymentCaptured,
+    PaymentRefunded,
+)
+from tables.orders import HistoryEntry, TrackedOrder
 
 
 def entry(event: OrderEvent, time: str) -> HistoryEntry:
     """The entry for an event that happened at `time`, RFC 3339."""
     return HistoryEntry(type=event.TOPIC, time=time, detail=_detail(event))
+
+
+def refused(event: OrderEvent, cancelled: OrderCancelled, time: str) -> TrackedOrder:
+    """The row of an order that no service takes: nobody else will tell orders of it."""
+    tracked = TrackedOrder(order=cancelled.order).noted(entry(event, time)).noted(entry(cancelled, time))
+    return tracked.cancelled(cancelled.reason)
 
 
 def _detail(event: OrderEvent) -> str:

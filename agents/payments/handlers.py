@@ -31,6 +31,8 @@ async def capture(
     order = event.order
     if payment is not None:
         return nothing(f"already {payment.status}")
+    if reason := order.refusal():
+        return nothing(f"orders cancels it: {reason}")
     payment = await charge(order, gateway)
     if payment.status == "failed":
         return outcome(payment=payment, send=[PaymentFailed(order=order, reason=payment.reason)])

@@ -1,9 +1,12 @@
-import msgspec
+from typing import Any
+
 import pytest
 from shop import order
 
 from agents.inventory import handlers as inventory
+from agents.inventory.model import AT_ONCE
 from agents.messages import (
+    HandleLines,
     LineRefused,
     LineReleased,
     LineReserved,
@@ -20,19 +23,34 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from tables.reservations import LineStatus, Reservation
+from tables.reservations import LineStatus, Reservation, ReservationLine, Tally, TallyStatus
 from tables.stock import Hold, StockContradiction, StockLevel
 
 FRUIT = order("o-1", ("apple", 2), ("pear", 1), ("apple", 3))
 APPLES = {"order_id": "o-1", "sku": "apple", "units": 5}
 PEARS = {"order_id": "o-1", "sku": "pear", "units": 1}
+WHOLE = Reservation(order=FRUIT)
+SKUS = 10_000
+WIDE = order("o-1", *((f"sku-{number}", 1) for number in range(SKUS)))
 
 
-def reservation(**statuses: LineStatus) -> Reservation:
-    """FRUIT's reservation with its lines in these states."""
-    asked = Reservation.of(FRUIT)
-    lines = tuple(msgspec.structs.replace(line, status=statuses[line.sku]) for line in asked.lines)
-    return msgspec.structs.replace(asked, lines=lines)
+def tally(status: TallyStatus, awaited: int = 0, refused: int = 0) -> Tally:
+    """FRUIT's, of two SKUs."""
+    return Tally(status=status, skus=2, awaited=awaited, refused=refused)
+
+
+def had(**answers: LineStatus) -> Any:
+    """What the stock has answered, by SKU."""
+    return {sku: ReservationLine(status=status) for sku, status in answers.items()}.get
+
+
+def never(subkey: str) -> Any:
+    """Of rows that no turn but the last one has to do with."""
+    raise AssertionError(f"row {subkey!r} was read")
+
+
+def whole(_: str) -> Reservation:
+    return WHOLE
 
 
 def stock(on_hand: int, reserved: int = 0, shipped: int = 0) -> StockLevel:
@@ -44,72 +62,75 @@ def stock(on_hand: int, reserved: int = 0, shipped: int = 0) -> StockLevel:
 class TestSplittingAnOrder:
     @pytest.mark.parametrize("event", [OrderPlaced(order=FRUIT), PaymentCaptured(order=FRUIT, cents=1)])
     def test_each_sku_is_asked_for_once_with_the_pieces_of_all_its_lines(self, event) -> None:
-        outcome = inventory.split_order(event, None)
+        outcome = inventory.split_order(event, None, never)
         assert outcome.send == [ReserveLine(**APPLES), ReserveLine(**PEARS)]
-        assert outcome.rows == {"reservation": reservation(apple="asked", pear="asked")}
+        assert outcome.rows == {"tally": tally("asked", 2), "reservation": {"": WHOLE}}
 
     def test_an_order_placed_again_asks_for_nothing(self) -> None:
-        outcome = inventory.split_order(OrderPlaced(order=FRUIT), reservation(apple="asked", pear="asked"))
+        outcome = inventory.split_order(OrderPlaced(order=FRUIT), tally("asked", 2), never)
         assert not outcome.rows
         assert not outcome.send
 
-    def test_an_order_without_lines_has_all_of_its_stock_at_once(self) -> None:
-        empty = order(lines=())
-        assert inventory.split_order(OrderPlaced(order=empty), None).send == [StockReserved(order=empty)]
-
     def test_an_order_that_was_released_before_it_was_split_asks_for_nothing(self) -> None:
-        early = inventory.release(PaymentFailed(order=FRUIT, reason="card_declined"), None)
+        early = inventory.release(PaymentFailed(order=FRUIT, reason="card_declined"), None, had(), had())
         assert early.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
-        assert not inventory.split_order(OrderPlaced(order=FRUIT), early.rows["reservation"]).send
+        assert early.rows["reservation"] == {"": WHOLE}
+        assert not inventory.split_order(OrderPlaced(order=FRUIT), early.rows["tally"], never).send
 
 
 class TestGatheringAnswers:
-    def test_nothing_is_decided_while_an_answer_is_missing(self) -> None:
-        for answer, status in (
-            (LineReserved(**APPLES), "reserved"),
-            (LineRefused(**APPLES, reason="x"), "refused"),
+    def test_nothing_is_decided_while_an_answer_is_missing_and_no_more_than_its_own_line_is_touched(
+        self,
+    ) -> None:
+        for answer, status, refused in (
+            (LineReserved(**APPLES), "reserved", 0),
+            (LineRefused(**APPLES, reason="x"), "refused", 1),
         ):
-            outcome = inventory.gather(answer, reservation(apple="asked", pear="asked"))
-            assert outcome.rows == {"reservation": reservation(apple=status, pear="asked")}
+            outcome = inventory.gather(answer, tally("asked", 2), had(), never)
+            assert outcome.rows == {
+                "tally": tally("asked", 1, refused),
+                "had": {"apple": ReservationLine(status=status)},
+            }
             assert not outcome.send
 
     def test_the_last_line_reserved_makes_the_stock_reserved(self) -> None:
-        outcome = inventory.gather(LineReserved(**PEARS), reservation(apple="reserved", pear="asked"))
-        assert outcome.rows == {"reservation": reservation(apple="reserved", pear="reserved")}
+        outcome = inventory.gather(LineReserved(**PEARS), tally("asked", 1), had(apple="reserved"), whole)
+        assert outcome.rows["tally"] == tally("reserved")
         assert outcome.send == [StockReserved(order=FRUIT)]
 
     def test_one_refused_line_fails_the_order_and_gives_back_the_others(self) -> None:
         failed = StockReservationFailed(order=FRUIT, reason="out_of_stock")
-        last_is_refused = inventory.gather(
-            LineRefused(**PEARS, reason="out_of_stock"), reservation(apple="reserved", pear="asked")
-        )
+        refusal = LineRefused(**PEARS, reason="out_of_stock")
+        last_is_refused = inventory.gather(refusal, tally("asked", 1), had(apple="reserved"), whole)
         last_is_reserved = inventory.gather(
-            LineReserved(**APPLES), reservation(apple="asked", pear="refused")
+            LineReserved(**APPLES), tally("asked", 1, refused=1), had(pear="refused"), whole
         )
         for outcome in (last_is_refused, last_is_reserved):
             assert outcome.send == [failed, ReleaseLine(**APPLES)]
-            assert outcome.rows == {"reservation": reservation(apple="releasing", pear="refused")}
+            assert outcome.rows["tally"] == tally("refused", awaited=1, refused=1)
 
     def test_when_every_line_is_refused_there_is_nothing_to_give_back(self) -> None:
         answer = LineRefused(**PEARS, reason="out_of_stock")
-        outcome = inventory.gather(answer, reservation(apple="refused", pear="asked"))
+        outcome = inventory.gather(answer, tally("asked", 1, refused=1), had(apple="refused"), whole)
         assert outcome.send == [StockReservationFailed(order=FRUIT, reason="out_of_stock")]
 
-    @pytest.mark.parametrize("status", ["reserved", "refused", "releasing", "released", "shipped"])
+    @pytest.mark.parametrize("status", ["reserved", "refused", "released"])
     def test_an_answer_that_comes_again_changes_nothing(self, status: LineStatus) -> None:
         for answer in (LineReserved(**APPLES), LineRefused(**APPLES, reason="out_of_stock")):
-            outcome = inventory.gather(answer, reservation(apple=status, pear="asked"))
+            outcome = inventory.gather(answer, tally("asked", 1), had(apple=status), never)
             assert not outcome.rows
             assert not outcome.send
             assert outcome.note
 
-    def test_the_last_answer_coming_again_decides_nothing_more(self) -> None:
-        settled = reservation(apple="reserved", pear="reserved")
-        assert not inventory.gather(LineReserved(**PEARS), settled).send
+    @pytest.mark.parametrize("status", ["reserved", "refused", "releasing", "released", "shipped"])
+    def test_an_answer_that_comes_after_all_was_decided_changes_nothing(self, status: TallyStatus) -> None:
+        outcome = inventory.gather(LineReserved(**PEARS), tally(status, 1), had(), never)
+        assert not outcome.rows
+        assert not outcome.send
 
     def test_an_answer_that_nobody_asked_for_changes_nothing(self) -> None:
-        assert not inventory.gather(LineReserved(**APPLES), None).rows
-        assert not inventory.gather_released(LineReleased(**APPLES), None).rows
+        assert not inventory.gather(LineReserved(**APPLES), None, had(), never).rows
+        assert not inventory.gather_released(LineReleased(**APPLES), None, None, never).rows
 
 
 class TestReleasing:
@@ -121,38 +142,91 @@ class TestReleasing:
         ],
     )
     def test_every_line_that_is_reserved_or_asked_for_is_given_back(self, event) -> None:
-        outcome = inventory.release(event, reservation(apple="reserved", pear="asked"))
+        outcome = inventory.release(event, tally("asked", 1), had(apple="reserved"), whole)
         assert outcome.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
-        assert outcome.rows == {"reservation": reservation(apple="releasing", pear="releasing")}
+        assert outcome.rows["tally"] == tally("releasing", 2)
+
+    def test_what_was_refused_is_not_given_back(self) -> None:
+        event = PaymentFailed(order=FRUIT, reason="card_declined")
+        outcome = inventory.release(event, tally("asked", 1, refused=1), had(apple="refused"), whole)
+        assert outcome.send == [ReleaseLine(**PEARS)]
+        assert outcome.rows["tally"] == tally("releasing", 1, refused=1)
 
     @pytest.mark.parametrize("status", ["refused", "releasing", "released", "shipped"])
-    def test_what_the_order_does_not_have_is_not_given_back(self, status: LineStatus) -> None:
+    def test_what_the_order_does_not_have_is_not_given_back(self, status: TallyStatus) -> None:
         event = PaymentFailed(order=FRUIT, reason="card_declined")
-        before = reservation(apple=status, pear=status)
-        outcome = inventory.release(event, before)
+        outcome = inventory.release(event, tally(status), had(), never)
         assert not outcome.send
-        assert outcome.rows == {"reservation": before}
+        assert not outcome.rows
 
-    def test_the_last_line_given_back_makes_the_stock_released(self) -> None:
-        first = inventory.gather_released(
-            LineReleased(**APPLES), reservation(apple="releasing", pear="releasing")
-        )
+    def test_the_last_line_given_back_makes_the_stock_released_once(self) -> None:
+        first = inventory.gather_released(LineReleased(**APPLES), tally("releasing", 2), None, never)
         assert not first.send
-        last = inventory.gather_released(LineReleased(**PEARS), first.rows["reservation"])
+        reserved = ReservationLine(status="reserved")
+        last = inventory.gather_released(LineReleased(**PEARS), first.rows["tally"], reserved, whole)
         assert last.send == [StockReleased(order=FRUIT)]
-        again = inventory.gather_released(LineReleased(**PEARS), last.rows["reservation"])
+        again = inventory.gather_released(LineReleased(**PEARS), last.rows["tally"], last.rows["had"], never)
         assert not again.send
+
+    @pytest.mark.parametrize("status", ["refused", "released"])
+    def test_a_line_that_is_not_being_given_back_is_not_counted(self, status: LineStatus) -> None:
+        line = ReservationLine(status=status)
+        outcome = inventory.gather_released(LineReleased(**PEARS), tally("refused", 1, 1), line, never)
+        assert not outcome.rows
 
 
 class TestShipping:
     def test_what_is_reserved_is_shipped_once(self) -> None:
         event = ShipmentScheduled(order=FRUIT)
-        outcome = inventory.ship(event, reservation(apple="reserved", pear="reserved"))
+        outcome = inventory.ship(event, tally("reserved"))
         assert outcome.send == [ShipLine(**APPLES), ShipLine(**PEARS)]
-        assert not inventory.ship(event, outcome.rows["reservation"]).send
+        assert not inventory.ship(event, outcome.rows["tally"]).send
 
     def test_an_order_without_stock_ships_nothing(self) -> None:
         assert not inventory.ship(ShipmentScheduled(order=FRUIT), None).send
+        assert not inventory.ship(ShipmentScheduled(order=FRUIT), tally("asked", 1)).send
+
+
+class TestAWideOrder:
+    """One that has more SKUs than a turn goes on with."""
+
+    def parts(self, outcome: Any, action: str) -> list[HandleLines]:
+        parts = [each for each in outcome.send if isinstance(each, HandleLines)]
+        assert len(parts) == SKUS // AT_ONCE
+        assert {part.action for part in parts} == {action}
+        assert [line.sku for part in parts for line in part.lines] == [line.sku for line in WIDE.lines]
+        return parts
+
+    def test_it_is_split_a_part_at_a_time(self) -> None:
+        outcome = inventory.split_order(OrderPlaced(order=WIDE), None, never)
+        asked = [
+            ask for part in self.parts(outcome, "reserve") for ask in inventory.handle_lines(part, never).send
+        ]
+        assert asked == [ReserveLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+
+    def test_it_ships_a_part_at_a_time(self) -> None:
+        outcome = inventory.ship(ShipmentScheduled(order=WIDE), Tally.of(SKUS).now("reserved"))
+        shipped = [
+            line for part in self.parts(outcome, "ship") for line in inventory.handle_lines(part, never).send
+        ]
+        assert shipped == [ShipLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+
+    def test_it_is_given_back_a_part_at_a_time_but_for_what_was_refused(self) -> None:
+        answers = {line.sku: ReservationLine(status="reserved") for line in WIDE.lines}
+        answers["sku-7"] = ReservationLine(status="refused")
+        last = LineReserved(order_id="o-1", sku=f"sku-{SKUS - 1}", units=1)
+        del answers[last.sku]
+        awaiting = Tally(status="asked", skus=SKUS, awaited=1, refused=1)
+        outcome = inventory.gather(last, awaiting, answers.get, lambda _: Reservation(order=WIDE))
+        assert outcome.send[0] == StockReservationFailed(order=WIDE, reason="out_of_stock")
+        answers.update(outcome.rows["had"])
+        released = [
+            line.sku
+            for part in self.parts(outcome, "release")
+            for line in inventory.handle_lines(part, answers.get).send
+        ]
+        assert len(released) == outcome.rows["tally"].awaited == SKUS - 1
+        assert "sku-7" not in released
 
 
 class TestTheStockOfASku:
@@ -230,3 +304,7 @@ class TestTheStockOfASku:
             stock(1).reserve(2)
         with pytest.raises(StockContradiction, match="less than nothing"):
             stock(1, 1).ship(2)
+
+    def test_no_count_is_larger_than_a_row_can_have(self) -> None:
+        with pytest.raises(StockContradiction, match="more than can be counted"):
+            stock(2**63 - 1).receive(1)

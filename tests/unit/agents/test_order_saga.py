@@ -31,7 +31,7 @@ from agents.messages import (
     ReservationSettled,
     StockReceived,
 )
-from agents.order_saga import OrderSaga, orchestrated
+from agents.order_saga import OrderSaga, orchestrated, order_saga
 from agents.orders import handlers as orders
 from agents.payments import steps as payments
 from agents.shipping import steps as shipping
@@ -42,7 +42,7 @@ from streams.testing.clock import ManualClock
 from streams.testing.sagas import SagaUnderTest, error, given_saga, refused, success
 from tables.orders import ORDERS
 from tables.payments import PAYMENTS, Payment
-from tables.reservations import RESERVATIONS, Reservation
+from tables.reservations import RESERVATIONS, Tally
 from tables.shipments import SHIPMENTS, Shipment
 from tables.stock import STOCK
 
@@ -140,6 +140,11 @@ def ask(kind: type[Command], step: str, *, of: Any = ORDER, attempt: int = 1) ->
     return kind(**own, order=of)  # type: ignore[call-arg]
 
 
+def nobodys(subkey: str) -> None:
+    """Rows that are not there."""
+    del subkey
+
+
 def reply_of(outcome: Any) -> OrderSagaReply:
     (reply,) = (each for each in outcome.send if isinstance(each, OrderSagaReply))
     return reply
@@ -153,7 +158,7 @@ def reply_of(outcome: Any) -> OrderSagaReply:
     ],
 )
 def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: Any, outcome: str) -> None:
-    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, clock=CLOCK)
+    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, nobodys, clock=CLOCK)
     assert [line.sku for line in asked.send] == ["apple", "pear"]
     answered = stock.answer(event, asked.rows["participation"])
     assert reply_of(answered).outcome == outcome
@@ -162,11 +167,13 @@ def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: A
 
 
 def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_nobodys() -> None:
-    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, clock=CLOCK)
+    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, nobodys, clock=CLOCK)
     released = stock.release(
         ask(ReleaseStock, "reserve_inventory"),
         asked.rows["participation"],
-        asked.rows["reservation"],
+        asked.rows["tally"],
+        nobodys,
+        asked.rows["reservation"].get,
         clock=CLOCK,
     )
     assert [line.sku for line in released.send] == ["apple", "pear"]
@@ -176,18 +183,22 @@ def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_nobodys()
     assert reply_of(stock.answer(free, released.rows["participation"])).outcome == "success"
 
 
-def test_an_order_without_lines_has_all_of_its_stock_at_once() -> None:
-    nothing = ask(ReserveStock, "reserve_inventory", of=EMPTY)
-    asked = stock.reserve(nothing, None, None, clock=CLOCK)
-    assert reply_of(asked).outcome == "success"
-    released = stock.release(
-        ask(ReleaseStock, "reserve_inventory", of=EMPTY),
-        asked.rows["participation"],
-        asked.rows["reservation"],
-        clock=CLOCK,
-    )
-    assert reply_of(released).outcome == "success"
-    assert isinstance(released.rows["reservation"], Reservation)
+def test_stock_that_was_asked_for_before_is_not_asked_for_by_a_command() -> None:
+    command = ask(ReserveStock, "reserve_inventory")
+    tallies = {
+        "out_of_stock": Tally(status="refused", skus=2, awaited=0, refused=1),
+        "asked_before": Tally.of(2),
+    }
+    for reason, tally in tallies.items():
+        again = stock.reserve(command, None, tally, nobodys, clock=CLOCK)
+        assert (reply_of(again).outcome, reply_of(again).reason) == ("refused", reason)
+
+
+def test_an_order_that_no_service_takes_is_cancelled_without_a_saga() -> None:
+    command = OrderSubmitted(order=EMPTY)
+    assert order_saga(command, None, clock=CLOCK).note == "it starts no saga: no_lines"
+    settled = orders.open(command, None, envelope=NOON)
+    assert settled.send == [OrderCancelled(order=EMPTY, reason="no_lines")]
 
 
 async def capture(of: Any, gateway: Any) -> Any:

@@ -36,7 +36,7 @@ REASONS = {
     "greedy": "out_of_stock",
     "poor": "card_declined",
     "far": "unsupported_destination",
-    "bare": "card_declined",
+    "bare": "no_lines",
 }
 
 

@@ -17,10 +17,10 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
     match kind:
         case inspect.StructType(cls=cls, fields=fields):
             return st.builds(cls, **{field.name: _values(field.type) for field in fields})
-        case inspect.IntType(ge=ge):
-            return st.integers(min_value=-LONG_MAX if ge is None else ge, max_value=LONG_MAX)
-        case inspect.StrType(min_length=shortest):
-            return st.text(min_size=shortest or 0)
+        case inspect.IntType(ge=ge, le=le):
+            return st.integers(-LONG_MAX if ge is None else ge, LONG_MAX if le is None else le)
+        case inspect.StrType(min_length=shortest, max_length=longest):
+            return st.text(min_size=shortest or 0, max_size=longest)
         case inspect.FloatType():
             return st.floats(allow_nan=False)
         case inspect.BoolType():

@@ -1,0 +1,226 @@
+"""Orders of ten thousand SKUs, and those that no service takes, on the lane that other orders share."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from lane_checker import check_positions, dead_letters, latest
+from lane_worlds import Post, World
+
+from agents.choreographies import payment_first, stock_first
+from agents.commands import OrderSubmitted
+from agents.gateway.cards import ACCEPTED
+from agents.gateway.testing import FakeGateway
+from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
+from agents.order_saga import orchestrated
+from schemas import latest as schema
+from streams import pipeline, turns
+from streams.choreography import Choreography, choreography
+from streams.codecs import Schemas, avro, decode_row
+from streams.envelope import new_headers
+from streams.message import Message
+from streams.runtime.loop import GC_THRESHOLD
+from streams.table import split_row_key
+from tables.orders import ORDERS, TrackedOrder
+from tables.reservations import RESERVATION_TALLIES, Tally
+from tables.stock import STOCK, StockLevel
+from tables.values import MAX_LINES
+
+SKUS = [f"sku-{number:05}" for number in range(MAX_LINES)]
+SHORT = SKUS[4711]
+#: How long a wide order may take on a machine that does other things besides, in seconds.
+SECONDS = 60.0
+
+
+@pytest.fixture
+def seldom_collected() -> Iterator[None]:
+    """The garbage collector runs as in a worker: the fake broker keeps a million objects."""
+    before = gc.get_threshold()
+    gc.set_threshold(*GC_THRESHOLD)
+    yield
+    gc.set_threshold(*before)
+
+
+class Workload(NamedTuple):
+    wiring: Choreography
+    resources: dict[str, Any]
+
+
+def order(order_id: str, lines: list[tuple[str, int]], cents: int = 100) -> Order:
+    wanted = tuple(OrderLine(sku=sku, units=units) for sku, units in lines)
+    return Order(
+        order_id=order_id, customer="c", lines=wanted, total_cents=cents, card=ACCEPTED, country="US"
+    )
+
+
+def post(world: World, message: Message) -> Post:
+    codec = world.app.message_codecs[message.TOPIC]
+    headers = new_headers(message.TOPIC, message.key, source="outside", time=1e9, message_id=message.key)
+    headers.append(("schema-fingerprint", codec.fingerprint))
+    return world.raw(message.TOPIC, message.key, codec.encode(message), headers)
+
+
+async def start(world: World, way: Choreography) -> None:
+    wiring = choreography(*way.routes.values(), *orchestrated)
+    await world.start(
+        Workload(wiring, {"gateway": FakeGateway(), "clock": world.clock}),
+        codecs=avro(schema, Schemas()),
+        max_batch=4000,
+        max_backlog=12_000,
+        max_message_bytes=1_000_000,
+    )
+
+
+async def rows(world: World, table: Any) -> dict[str, Any]:
+    """A table's rows by key, as its changelog has them."""
+    codec = world.app.tables[table.name].codec
+    found = await latest(world, table.name)
+    return {split_row_key(key)[0].decode(): decode_row(codec, data) for (_, key), data in found.items()}
+
+
+async def ends(world: World) -> dict[str, str]:
+    """How each order was settled that was."""
+    found = {}
+    for kind in (OrderConfirmed, OrderCancelled):
+        for record in await world.records(kind.TOPIC):
+            message = world.app.message_codecs[kind.TOPIC].decode(record.value or b"", None)
+            assert message.key not in found, "settled twice"
+            found[message.key] = getattr(message, "reason", "confirmed")
+    return found
+
+
+async def until_settled(world: World, orders: set[str]) -> dict[str, str]:
+    """Wait until these are; how."""
+    deadline = time.monotonic() + SECONDS
+    while not orders <= (found := await ends(world)).keys():
+        assert time.monotonic() < deadline, f"not settled: {orders - found.keys()}"
+        for _ in range(5):
+            await world._tick()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [(stock_first, OrderPlaced), (payment_first, OrderPlaced), (stock_first, OrderSubmitted)],
+    ids=["stock_first", "payment_first", "saga"],
+)
+async def test_orders_of_ten_thousand_skus_are_settled_in_seconds_while_others_go_on(
+    world: World, way: Choreography, kind: Any, monkeypatch: pytest.MonkeyPatch, seldom_collected: None
+) -> None:
+    del seldom_collected
+    for module in (turns, pipeline):  # what other processes hold up is no handler's doing
+        monkeypatch.setattr(module, "perf_counter", time.thread_time)
+    await start(world, way)
+    await world.post(*(post(world, StockReceived(sku=sku, units=9)) for sku in SKUS if sku != SHORT))
+    lane = await world.open()
+    await world.settled(StockReceived.TOPIC)
+    everything = [(sku, 1) for sku in SKUS]
+    wide = order("wide", [*((sku, 1) for sku in SKUS[:-1] if sku != SHORT), (SKUS[0], 2)])
+    short = order("short", everything)
+    narrow = [order(f"narrow-{n}", [(SKUS[n], 1), (SKUS[-1 - n], 2)]) for n in range(20)]
+    await world.post(post(world, kind(order=short)), post(world, kind(order=wide)))
+    await world.post(*(post(world, kind(order=one)) for one in narrow))
+    ids = {one.order_id for one in narrow}
+    others = await until_settled(world, ids)
+    assert {others[one] for one in ids} == {"confirmed"}
+    settled = await until_settled(world, ids | {"wide", "short"})
+    assert (settled["wide"], settled["short"]) == ("confirmed", "out_of_stock")
+
+    gone = {SKUS[n]: 1 for n in range(20)} | {SKUS[-1 - n]: 2 for n in range(20)}
+    for line in wide.lines:
+        gone[line.sku] = gone.get(line.sku, 0) + line.units
+
+    async def back() -> bool:
+        tallies = await rows(world, RESERVATION_TALLIES)
+        stock = await rows(world, STOCK)
+        return (
+            tallies["short"] == Tally(status="released", skus=MAX_LINES, awaited=0, refused=1)
+            and tallies["wide"].status == "shipped"
+            and all(not level.reserved and level.shipped == gone.get(sku, 0) for sku, level in stock.items())
+        )
+
+    deadline = time.monotonic() + SECONDS
+    while not await back():
+        assert time.monotonic() < deadline, "stock is not where it belongs"
+        for _ in range(5):
+            await world._tick()
+    stock: dict[str, StockLevel] = await rows(world, STOCK)
+    assert all(level.on_hand == 9 - gone.get(sku, 0) for sku, level in stock.items())
+    assert lane.lane.counters.held_loop == 0
+    assert lane.lane.reopened == 0
+    assert lane.lane.counters.dead_letters == 0
+    await lane.stop()
+    await check_positions(world)
+
+
+@pytest.mark.parametrize("kind", [OrderPlaced, OrderSubmitted], ids=["placed", "submitted"])
+@pytest.mark.parametrize("way", [stock_first, payment_first], ids=["stock_first", "payment_first"])
+async def test_an_order_that_no_service_takes_is_cancelled_and_says_why(
+    world: World, way: Choreography, kind: Any
+) -> None:
+    await start(world, way)
+    refused = {
+        "no_lines": order("none", []),
+        "too_many_lines": order("many", [("sku", 1)] * (MAX_LINES + 1)),
+        "order_too_large": order("large", [(f"{n:05}".ljust(100, "x"), 1) for n in range(6000)]),
+    }
+    lane = await world.open()
+    await world.post(*(post(world, kind(order=one)) for one in refused.values()))
+    settled = await until_settled(world, {one.order_id for one in refused.values()})
+    await world.settled(*world.app.routes)
+    assert settled == {one.order_id: reason for reason, one in refused.items()}
+    tracked: dict[str, TrackedOrder] = await rows(world, ORDERS)
+    assert {row.reason: row.status for row in tracked.values()} == dict.fromkeys(refused, "cancelled")
+    assert not await rows(world, RESERVATION_TALLIES), "its stock was asked for"
+    assert lane.lane.counters.dead_letters == 0
+    await lane.stop()
+
+
+BAD = {
+    "no pieces": order("bad", [("apple", 0)]),
+    "less than no pieces": order("bad", [("apple", -1)]),
+    "too many pieces": order("bad", [("apple", 10**9 + 1)]),
+    "pieces of 62 bits": order("bad", [("apple", 2**62)]),
+    "less than no cents": order("bad", [("apple", 1)], cents=-1),
+    "too many cents": order("bad", [("apple", 1)], cents=10**12 + 1),
+    "cents of 63 bits": order("bad", [("apple", 1)], cents=2**63 - 1),
+    "no sku": order("bad", [("", 1)]),
+    "a long sku": order("bad", [("x" * 201, 1)]),
+    "a long id": order("x" * 201, [("apple", 1)]),
+}
+
+
+async def test_what_is_out_of_bounds_is_a_dead_letter_at_once_and_no_handler_sees_it(world: World) -> None:
+    await start(world, stock_first)
+    lane = await world.open()
+    deliveries = [StockReceived(sku="apple", units=units) for units in (10**9 + 1, 2**62, 0, -1)]
+    await world.post(
+        *(post(world, OrderPlaced(order=bad)) for bad in BAD.values()),
+        *(post(world, OrderSubmitted(order=bad)) for bad in BAD.values()),
+        *(post(world, bad) for bad in deliveries),
+        post(world, StockReceived(sku="pear", units=10**9)),
+        post(world, OrderPlaced(order=order("good", [("pear", 10**9)], cents=10**12))),
+    )
+    assert (await until_settled(world, {"good"})) == {"good": "confirmed"}
+    await world.settled(OrderPlaced.TOPIC, OrderSubmitted.TOPIC, StockReceived.TOPIC)
+    for kind, count in ((OrderPlaced, len(BAD)), (OrderSubmitted, len(BAD)), (StockReceived, 4)):
+        letters = await dead_letters(world, kind.TOPIC)
+        assert len(letters) == count
+        assert {dict(letter.headers)["dlq-error-type"] for letter in letters} == {b"Undecodable"}
+        assert {dict(letter.headers)["dlq-retry-count"] for letter in letters} == {b"0"}
+    assert {gate.breaker.state for gate in lane.lane.gates.values()} <= {"closed"}
+    await lane.stop()
+
+
+async def test_the_pieces_of_a_sku_on_many_lines_are_summed_up_whatever_they_come_to(world: World) -> None:
+    await start(world, stock_first)
+    lane = await world.open()
+    heavy = order("heavy", [("pear", 10**9)] * MAX_LINES)
+    await world.post(post(world, OrderPlaced(order=heavy)))
+    assert await until_settled(world, {"heavy"}) == {"heavy": "out_of_stock"}
+    assert lane.lane.counters.dead_letters == 0
+    await lane.stop()
