@@ -14,6 +14,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 
 from streams.ports import TP
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
+from streams.runtime.stable_offsets import UNSTABLE, StableOffsets, positions_in
 
 T = TypeVar("T")
 
@@ -38,22 +39,23 @@ class Metadata:
 
     async def _committed(self, group: str, wanted: list[TP]) -> dict[TP, int]:
         admin = await self._admin_client()
-        topics = defaultdict(list)
-        for topic, partition in wanted:
-            topics[topic].append(partition)
         coordinator = await admin.find_coordinator(group)
         # Not the admin client's list_consumer_group_offsets: it does not look at the answer's own error,
         # so that a coordinator which is still loading would seem to say that nothing was ever committed.
-        request = OffsetFetchRequest(group, list(topics.items()))
-        answer = await admin._client.send(coordinator, request)
-        _check(getattr(answer, "error_code", 0))
-        committed = {}
-        for topic, partitions in answer.topics:
-            for partition, offset, _, error in partitions:
-                _check(error)
-                if offset >= 0:
-                    committed[TP(topic, partition)] = offset
-        return committed
+        answer = await admin._client.send(coordinator, StableOffsets(group, _by_topic(wanted)))
+        _check(answer.error_code)
+        found = positions_in(answer)
+        # Positions that an open transaction moves. A lane that asks has ended its own; others want to know
+        # what holds until then.
+        if moving := [tp for tp, _, error in found if error == UNSTABLE]:
+            request = OffsetFetchRequest(group, list(_by_topic(moving).items()))
+            answer = await admin._client.send(coordinator, request)
+            _check(answer.error_code)
+            found = [each for each in found if each[2] != UNSTABLE]
+            found += [(TP(topic, n), at, error) for topic, all_ in answer.topics for n, at, _, error in all_]
+        for _, _, error in found:
+            _check(error)
+        return {tp: offset for tp, offset, _ in found if offset >= 0}
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log."""
@@ -123,6 +125,13 @@ class Metadata:
                     raise
                 self._consumer = consumer
             return self._consumer
+
+
+def _by_topic(tps: Iterable[TP]) -> dict[str, list[int]]:
+    topics = defaultdict(list)
+    for topic, partition in tps:
+        topics[topic].append(partition)
+    return dict(topics)
 
 
 def _check(code: int) -> None:
