@@ -53,6 +53,8 @@ class Delivery:
         breaker: when handlers that do not say it themselves are left alone for a while.
         outage_patience: while nothing of a handler succeeds, a message's late tries are not spent for so long
             after it began to wait; 0: each counts.
+        schema_patience: how long a message waits for somebody to announce what it was written with; then it
+            is a dead letter.
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
             letters.
         max_waiting_bytes: bytes of those.
@@ -79,6 +81,7 @@ class Delivery:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     outage_patience: float = 3 * 86400.0
+    schema_patience: float = 86400.0
     max_waiting: int = 1000
     max_waiting_bytes: int = 16 << 20
     max_replays: int = 3

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from streams.application import BoundHandler, BoundRoute
 from streams.breaker import Permit
 from streams.envelope import Envelope
-from streams.errors import PermanentError
+from streams.errors import PermanentError, UnknownSchema
 from streams.operations import Operation
 from streams.pausing import HandlerOperation
 from streams.ports import Record
@@ -78,8 +78,8 @@ class Arrival:
         #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
         self.permit: Permit | None = None
         self.attempts = 0
-        #: Of the head of a queue: why no handler may see it.
-        self.error: PermanentError | None = None
+        #: Why no handler may see it: now, or ever.
+        self.error: PermanentError | UnknownSchema | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
 

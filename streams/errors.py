@@ -74,7 +74,7 @@ class QueueFull(PermanentError):
 
 
 class UnknownSchema(SteadfaustError):
-    """A message was written with a schema that nobody has announced yet; it waits.
+    """A message was written with a schema that nobody has announced yet; it waits, for a time.
 
     Attributes:
         fingerprint: the writer's schema fingerprint, 16 hexadecimal digits.
@@ -83,6 +83,10 @@ class UnknownSchema(SteadfaustError):
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         super().__init__(f"schema {fingerprint} has not been announced yet; messages written with it wait")
+
+
+class SchemaNeverAnnounced(PermanentError):
+    """A message has waited for its schema for as long as it may; the text says for which, and since when."""
 
 
 class MessageExpired(PermanentError):

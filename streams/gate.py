@@ -8,6 +8,7 @@ import structlog
 
 from streams.breaker import Breaker, BreakerPolicy, Permit, State, Transition
 from streams.pausing import Pause
+from streams.unread import Unread
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +31,7 @@ class Gate:
         pauses: the partitions, as they stand in local keys, in which new messages of the handler wait.
         held: those of them in which nothing of it is tried.
         under_way: attempts that take their time.
+        unread: queues of which the head waits for its schema.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class Gate:
         "stranded",
         "succeeded",
         "under_way",
+        "unread",
     )
 
     def __init__(self, handler: str, policy: BreakerPolicy) -> None:
@@ -60,6 +63,7 @@ class Gate:
         self.pauses: dict[bytes, Pause] = {}
         self.held: set[bytes] = set()
         self.under_way = 0
+        self.unread = Unread()
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Tell how an attempt has ended: `ok` unless it may well be the outside's fault."""
@@ -92,6 +96,7 @@ class Gate:
     def remove(self, queue: bytes) -> None:
         """A queue has ended."""
         self.queues.discard(queue)
+        self.unread.forget(queue)
         self._clear()
 
     def set_pause(self, partition: bytes, pause: Pause | None) -> None:

@@ -74,6 +74,7 @@ class Heads:
             gate = self._gates[name]
             gate.tell(now)
             if gate.queues and gate.breaker.allowed_from <= now:
+                yield from self._announced(gate, self._app.handlers[name], now)
                 yield from self._due(gate, self._app.handlers[name], now)
 
     def after(self, arrival: Arrival, now: float) -> Arrival | None:
@@ -103,9 +104,33 @@ class Heads:
         found: dict[bytes, Collection[bytes]] = {}
         if len(gate.held) < self._partitions:
             found[index_prefix(name)] = gate.held
+            if gate.unread.used:
+                found[index_prefix(name, Reason.SCHEMA)] = gate.held
         if len(gate.pauses) < self._partitions:
-            found[index_prefix(name, paused=True)] = gate.pauses
+            found[index_prefix(name, Reason.PAUSED)] = gate.pauses
         return found
+
+    def _announced(self, gate: Gate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
+        """Heads whose schema has been announced since they were to be read."""
+        for local in gate.unread.ready(self._app.routes, now):
+            if self._is_full or self.tried >= self._may_try:
+                return
+            if local in gate.running or local[:2] in gate.held:
+                gate.unread.later(local)
+                continue
+            queue = self._queues.get(local)
+            behind = queue.behind[0] if queue is not None and queue.behind is not None else None
+            if queue is None or Reason.SCHEMA not in (queue.reason, behind) or local in gate.stranded:
+                gate.unread.forget(local)
+            elif queue.reason is not Reason.SCHEMA:  # replays come before it
+                gate.unread.later(local)
+            elif self._finds_none_free(handler, local, queue):
+                return
+            elif (arrival := self._head(handler, local, queue, now)) is not None:
+                gate.unread.later(local)  # until it has left, or waits for another reason
+                yield arrival
+            elif gate.breaker.allowed_from > now:
+                return
 
     def _due(self, gate: Gate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
         share = self.tried + max(1, (self._may_try - self.tried) // 2)
@@ -156,7 +181,7 @@ class Heads:
                 raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
         except UnknownSchema as error:
             self._tell(error)
-            return None
+            arrival.error = error  # it waits on, or is given up, in its turn
         except PermanentError as error:
             arrival.error = error  # given up in its turn: what came before it is not staged yet
         else:

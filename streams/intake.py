@@ -1,12 +1,11 @@
-"""What a lane has read and not yet taken: batches held back, and partitions that wait for a schema."""
+"""What a lane has read and not yet taken: batches held back."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter
 
-from streams.application import Delivery
 from streams.backlog import BacklogLimit
 from streams.pipeline import Pipeline
 from streams.ports import TP, Batch, Reader
@@ -25,22 +24,17 @@ class Intake:
 
     def __init__(
         self,
-        sources: Sequence[TP],
         pipeline: Pipeline,
         reader: Reader,
-        delivery: Delivery,
         limit: BacklogLimit,
         taken: Callable[[], None],
     ) -> None:
         """`limit` counts this lane already; `taken` is called when there may be something to commit."""
         self._taken = taken
-        self._sources = sources
         self._pipeline = pipeline
         self._reader = reader
-        self._delivery = delivery
         self._limit = limit
         self._held: dict[TP, deque[Batch]] = {}
-        self._parked: dict[TP, int] = {}
         #: Records that the pipeline is offered at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
 
@@ -48,7 +42,6 @@ class Intake:
         """Offer what is held, then read more; False when the lane is full and has to make room first."""
         if not self._offer():
             return True
-        await self._park()
         room = self._room()
         if not room:
             return False
@@ -100,22 +93,3 @@ class Intake:
         if rest is not None:
             batches.appendleft(rest)
         return rest is None
-
-    async def _park(self) -> None:
-        """A partition that waits for a schema must not fill the lane up: of what was read only the first
-        record is kept, and the rest is read again once that one was taken.
-        """
-        held, parked = self._held, self._parked
-        back = [tp for tp in parked if tp not in held]
-        full = self._waiting() >= self._delivery.max_backlog // 2
-        blocked = [tp for tp in held if tp in self._pipeline.waiting and tp not in parked] if full else []
-        if not back and not blocked:
-            return
-        positions = {tp: self._reader.position(tp) for tp in self._sources if tp not in parked}
-        positions |= {tp: parked.pop(tp) for tp in back}
-        for tp in blocked:
-            first = held[tp][0].records[0]
-            held[tp] = deque([Batch(tp, [first], first.offset + 1)])
-            parked[tp] = first.offset + 1
-            del positions[tp]
-        await self._reader.assign(positions)

@@ -278,15 +278,13 @@ class Lane:
         self._room.set()
 
     async def _read(self, pipeline: Pipeline, reader: Reader) -> None:
-        sources = source_partitions(self._app, self.number, self.topics)
-        intake = Intake(sources, pipeline, reader, self._app.delivery, self._backlog_limit, self._wake.set)
+        intake = Intake(pipeline, reader, self._backlog_limit, self._wake.set)
         while not self._stopping.is_set():
             self._room.clear()
             if await intake.step():
                 await asyncio.sleep(0)  # records that were there already must not starve the other lanes
                 continue
-            # A schema may be announced without anything else happening. Not wait_for: that one can
-            # swallow a cancellation on Python 3.11.
+            # Not wait_for: that one can swallow a cancellation on Python 3.11.
             with suppress(TimeoutError):
                 async with asyncio.timeout(FULL_PAUSE):
                     await self._room.wait()

@@ -38,7 +38,7 @@ from streams.inbox import Inbox
 from streams.letters import Letters
 from streams.pauses import Pauses
 from streams.payloads import NeedsUpload, Payloads, Prepared, Unfinished, require_reference
-from streams.ports import TP, Batch, Clock, Record, Store
+from streams.ports import Batch, Clock, Record, Store
 from streams.queues import Queues
 from streams.references import References
 from streams.replays import Replays
@@ -49,6 +49,9 @@ from streams.table import row_key
 from streams.timers import Due, timer_key
 from streams.turns import Timed, Turns
 from streams.unpacking import checked, decoded
+
+#: Unknown schemas that are told of, each once: anybody can make up fingerprints.
+MOST_TOLD = 100
 
 log = structlog.get_logger(__name__)
 
@@ -72,8 +75,6 @@ class Pipeline:
         self.sequences = Sequences(app.layout, min(IDS_BYTES, app.delivery.max_message_bytes // 2))
         self.overlay = Overlay()
         self.counters = counters
-        #: Partitions of which the next record waits for its schema.
-        self.waiting: set[TP] = set()
         self._app = app
         self._store = store
         self.inbox = inbox
@@ -137,8 +138,8 @@ class Pipeline:
     # -- taking records -------------------------------------------------------------------------------
 
     def accept(self, batch: Batch) -> Batch | None:
-        """Take records in order. Returns what could not be taken yet: their schema is unknown, or too many
-        handlers are under way. Raises HandlerFailed.
+        """Take records in order. Returns what could not be taken yet: too many handlers are under way.
+        Raises HandlerFailed.
         """
         records = batch.records
         if not records:
@@ -152,7 +153,6 @@ class Pipeline:
         self._stager.at(self._clock.now())
         arrivals: list[Arrival] = []
         taken = 0
-        self.waiting.discard(batch.tp)
         while taken < room and self._take(batch, records[taken], route, arrivals):
             taken += 1
         if route.inbox:
@@ -162,8 +162,8 @@ class Pipeline:
         return None if taken == len(records) else Batch(batch.tp, records[taken:], batch.next_offset)
 
     def _take(self, batch: Batch, record: Record, route: BoundRoute, arrivals: list[Arrival]) -> bool:
-        """Give a record its place in the order; False when it has to wait: for its schema, or, if its payload
-        is to be fetched, for others.
+        """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
+        for others.
         """
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
@@ -183,8 +183,10 @@ class Pipeline:
                 arrivals.append(Arrival(entry, route, record, envelope, message))
         except UnknownSchema as error:
             self._tell_once(error)
-            self.waiting.add(batch.tp)
-            return False
+            self._stager.refer(entry, record)
+            unread = Arrival(entry, route, record, envelope, None)
+            unread.error = error
+            arrivals.append(unread)
         except PermanentError as error:
             self._stager.bury(entry, route, record, error, handler="")
             entry.done = True
@@ -201,7 +203,7 @@ class Pipeline:
         return Arrival(entry, route, record, envelope, None)
 
     def _tell_once(self, error: UnknownSchema) -> None:
-        if error.fingerprint not in self._told:
+        if error.fingerprint not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(error.fingerprint)
             log.warning("schema_unknown", fingerprint=error.fingerprint, action=str(error))
 
@@ -279,7 +281,8 @@ class Pipeline:
         """Run the handlers at once, up to one whose outcome has a payload that is to be written first."""
         began = perf_counter()
         for handler, inbox_key in arrival.handlers:
-            attempts, clear = arrival.attempts, self.gates[handler.name].clear
+            attempts = arrival.attempts
+            clear = self.gates[handler.name].clear and arrival.error is None
             permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
             while permit is not None:
                 try:
@@ -306,7 +309,7 @@ class Pipeline:
             gate = self.gates[handler.name]
             gate.under_way += 1
             if unfinished is None:
-                attempts, clear = arrival.attempts, gate.clear
+                attempts, clear = arrival.attempts, gate.clear and arrival.error is None
                 permit = UNASKED if clear else self._admit(arrival, handler, inbox_key)
             else:
                 (permit, attempts, _), unfinished = unfinished, None
@@ -349,6 +352,9 @@ class Pipeline:
             self._append(entry.partition, removed)
 
     def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
+        if isinstance(arrival.error, UnknownSchema):
+            self._await_schema(arrival, handler, inbox_key, arrival.error)
+            return None
         if not arrival.queue:
             return self._retries.admit(arrival, handler, inbox_key, self._at_now)
         now = self._at_now()
@@ -360,6 +366,13 @@ class Pipeline:
         elif permit is not None and self._retries.sort_in(arrival, handler, inbox_key, permit, now):
             return None
         return permit
+
+    def _await_schema(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, unknown: UnknownSchema
+    ) -> None:
+        now = self._at_now()
+        if not (arrival.queue and self._retries.waits_on(arrival, handler)):
+            self._retries.await_schema(arrival, handler, inbox_key, unknown, now)
 
     def _succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit) -> None:
         if permit is UNASKED:

@@ -12,8 +12,8 @@ from streams.errors import HandlerFailed
 from streams.ports import Store, Write
 from streams.staging import Overlay
 from streams.waiting import (
+    APART,
     Queue,
-    Reason,
     Waiting,
     due_from,
     due_until,
@@ -71,15 +71,15 @@ class Queues:
         return read_message(data)
 
     def due_some_time(self, handler: str, most: int, stranded: Collection[bytes] = ()) -> Iterator[bytes]:
-        """A handler's queues that are tried by themselves, now or later, except those that a pause has made
-        and those that are `stranded`; `most` of those that are committed. One may come twice.
+        """A handler's queues that are tried by themselves, now or later, except those in APART and those that
+        are `stranded`; `most` of those that are committed. One may come twice.
         """
         name = handler.encode()
         for local, change in self._overlay.changes(LANE):
             if local[2:3] != QUEUE or handler_of(local[3:]) != name:
                 continue
             queue = change.row
-            is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason is not Reason.PAUSED
+            is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason not in APART
             if is_due and (own := local[:2] + local[3:]) not in stranded:
                 yield own
         with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:

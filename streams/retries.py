@@ -18,8 +18,17 @@ from streams.arrival import Arrival
 from streams.breaker import Permit, State
 from streams.changes import Change
 from streams.dead_letters import message_bytes
-from streams.envelope import rfc3339
-from streams.errors import DataError, NotYet, QueueFull, TooLarge, text_of
+from streams.envelope import FINGERPRINT, rfc3339
+from streams.errors import (
+    DataError,
+    MessageExpired,
+    NotYet,
+    QueueFull,
+    SchemaNeverAnnounced,
+    TooLarge,
+    UnknownSchema,
+    text_of,
+)
 from streams.gate import UNASKED, Gate
 from streams.inbox import Inbox
 from streams.ports import TP, Outgoing
@@ -73,6 +82,11 @@ class Retries:
                 continue
             gate.add(local)
             reasons = [queue.reason, *(queue.behind or ())[:1]]
+            if Reason.SCHEMA in reasons:
+                number = queue.head if queue.reason is Reason.SCHEMA else queue.first
+                message = self._queues.message(local, number)
+                fingerprint = dict(message.headers).get(FINGERPRINT, b"")
+                gate.unread.add(local, message.topic, fingerprint, message.waits_since)
             if Reason.BREAKER in reasons and gate.breaker.state is State.CLOSED:
                 gate.breaker.start_half_open(now)
         for name in sorted(strangers):
@@ -108,6 +122,55 @@ class Retries:
         if permit is None:
             self._begin(arrival, handler, inbox_key, Reason.BREAKER, now)
         return permit
+
+    def await_schema(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        unknown: UnknownSchema,
+        now: float,
+    ) -> None:
+        """Let a message that cannot be read yet wait, and whatever comes after it under its message key: its
+        ordering key is not known. One that has waited for too long, or has expired, is given up.
+        """
+        gate, local, record = self.gates[handler.name], arrival.queue, arrival.record
+        if not local and (local := _unsorted(arrival, handler)) in gate.queues:
+            self._stand_behind(arrival, handler, inbox_key, local)
+            return
+        since = record.waits_since if isinstance(record, Waiting) else now
+        patience = self._delivery.schema_patience
+        deadline = None if _is_replay(arrival) else arrival.envelope.deadline
+        if deadline is not None and deadline < now:
+            expired = MessageExpired(f"its deadline was {now - deadline:.1f} s ago, and it waits: {unknown}")
+            self._give_up_unread(arrival, handler, inbox_key, expired, now)
+        elif since + patience <= now:
+            error = SchemaNeverAnnounced(
+                f"schema {unknown.fingerprint} was not announced within {patience:g} s from {rfc3339(since)}:"
+                " start a worker that has it, then replay this message"
+            )
+            self._give_up_unread(arrival, handler, inbox_key, error, now)
+        else:
+            due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
+            if arrival.queue:
+                self._put_off(arrival, gate, Reason.SCHEMA, due, arrival.attempts, 0.0)
+            elif arrival.entry.prefix in gate.pauses:
+                self._begin(arrival, handler, inbox_key, Reason.PAUSED, now)
+                return
+            elif not self._begin(arrival, handler, inbox_key, Reason.SCHEMA, due):
+                return
+            gate.unread.add(local, record.topic, unknown.fingerprint.encode(), since)
+
+    def _give_up_unread(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        error: Exception,
+        now: float,
+    ) -> None:
+        self.gates[handler.name].unread.forget(arrival.queue)
+        self.give_up(arrival, handler, inbox_key, error, arrival.attempts, now)
 
     def sort_in(
         self,

@@ -85,6 +85,12 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="how long a message's late tries are not spent while nothing of its handler succeeds",
     )
+    schema_patience: float = Field(
+        default=86_400.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="how long a message waits for its schema to be announced, before it is a dead letter",
+    )
     max_replays: int = Field(
         default=3, ge=1, description="replays in vain after which a dead letter is parked"
     )
@@ -141,6 +147,7 @@ class Settings(BaseSettings):
             fenced_pause=self.heartbeat * 1.5,
             retry=retry,
             outage_patience=self.outage_patience,
+            schema_patience=self.schema_patience,
             max_replays=self.max_replays,
             edit_dead_letters=self.edit_dead_letters,
             saga_limit=self.saga_limit,

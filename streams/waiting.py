@@ -28,9 +28,12 @@ class Reason(StrEnum):
     BREAKER = "breaker"  # the handler's circuit breaker is open
     PAUSED = "paused"  # it came while an operator had the handler paused
     NEXT = "next"  # nothing but its turn
+    SCHEMA = "schema"  # nobody has announced what it was written with; due when that has taken too long
     DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
 
 
+#: What is not tried by itself, though it may be due.
+APART = (Reason.PAUSED, Reason.SCHEMA)
 #: Added to the number of a replay.
 REPLAYED = 1 << 63
 
@@ -133,12 +136,12 @@ def handler_of(name: bytes) -> bytes:
 
 
 @cache
-def index_prefix(handler: bytes, *, paused: bool = False) -> bytes:
+def index_prefix(handler: bytes, apart: Reason | None = None) -> bytes:
     """What the due index's keys of a handler begin with: each handler's queues lie together in order of
-    time, so that those of one whose breaker is open cost nothing. Those that a pause has made lie apart, so
-    that a drain need not pass them.
+    time, so that those of one whose breaker is open cost nothing. Those that wait for a reason in APART lie
+    by themselves, so that a drain need not pass them.
     """
-    return blake2b(handler, digest_size=8, person=b"paused" if paused else b"").digest()
+    return blake2b(handler, digest_size=8, person=b"" if apart is None else apart.encode()).digest()
 
 
 def due_from(entry: bytes) -> DueQueue:
@@ -231,8 +234,8 @@ def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
 
 def place_of(name: bytes, queue: Queue) -> bytes:
     """Where a queue stands in the due index: 16 bytes."""
-    paused = queue.reason is Reason.PAUSED
-    return index_prefix(handler_of(name), paused=paused) + queue.due_ms.to_bytes(8, "big")
+    apart = queue.reason if queue.reason in APART else None
+    return index_prefix(handler_of(name), apart) + queue.due_ms.to_bytes(8, "big")
 
 
 # -- as changes -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import typer
 
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.pausing import PauseState, Wish
+from streams.web.awaited import warning
 from streams.web.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 
 app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)
@@ -60,6 +61,8 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
     typer.echo(f"messages that wait  {waiting}{more}, of {handler.keys} keys")
     typer.echo(f"attempts under way  {handler.attempts}")
     typer.echo(f"breaker, by lanes   {breakers}")
+    for each in handler.schemas:
+        typer.echo(f"schema not there    {warning(each)}")
     _tell_left_out(found)
 
 
@@ -170,7 +173,9 @@ def _line(handler: HandlerAnswer) -> str:
     open_ = [state for state in handler.breakers if state != "closed"]
     breaker = f"  breaker {'/'.join(open_)}" if open_ else ""
     waiting = f"  {handler.keys} keys wait" if handler.keys else ""
-    return f"{handler.handler:<28} {handler.state}{by}{waiting}{breaker}"
+    unknown = ", ".join(sorted({each.schema for each in handler.schemas}))
+    schemas = f"  not announced: schema {unknown}" if unknown else ""
+    return f"{handler.handler:<28} {handler.state}{by}{waiting}{breaker}{schemas}"
 
 
 def _plain(handler: HandlerAnswer) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class PausedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker at a glance."""
+    """A worker at a glance. It may be ready with `warnings`."""
 
     app_id: str
     url: str
@@ -70,6 +70,7 @@ class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lane_count: int
     ready: bool
     reasons: list[str]
+    warnings: list[str]
     lanes: list[LaneAnswer]
     standbys: list[StandbyAnswer]
     owners: list[OwnerAnswer]
@@ -139,7 +140,8 @@ class FoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the worker is well; `reasons` say why not."""
+    """Whether the worker is well; `reasons` say why not, `warnings` what somebody should look at anyway."""
 
     status: str
     reasons: list[str] = []
+    warnings: list[str] = []

@@ -7,6 +7,8 @@ from collections import Counter
 import msgspec
 
 from streams.pausing import Wish
+from streams.web.awaited import AwaitedAnswer
+from streams.web.awaited import merged as merged_schemas
 
 RUNNING = "running"
 
@@ -22,6 +24,7 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
         attempts: those under way that take their time.
         waiting: messages that wait, by the reason for which the first of their key does; only where counted.
         counted_all: False: there are more, for the count has a bound.
+        schemas: those that its messages wait for, longest first; some of them, when there are many.
     """
 
     handler: str
@@ -34,6 +37,7 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     waiting: dict[str, int]
     counted_all: bool
+    schemas: list[AwaitedAnswer] = []
 
     @property
     def state(self) -> str:
@@ -106,6 +110,7 @@ def _merged(parts: list[HandlerAnswer]) -> HandlerAnswer:
         attempts=sum(part.attempts for part in parts),
         waiting=_sum([part.waiting for part in parts]),
         counted_all=all(part.counted_all for part in parts),
+        schemas=merged_schemas(each for part in parts for each in part.schemas),
     )
 
 

@@ -24,6 +24,7 @@ from streams.pausing import (
 )
 from streams.ports import TP, Outgoing
 from streams.waiting import read_queue
+from streams.web.awaited import awaited
 from streams.web.handler_answers import (
     RUNNING,
     AskedHandler,
@@ -173,6 +174,7 @@ def _answer_of(name: str, partitions: int, found: Sequence[Pause], gate: Gate | 
         attempts=0 if gate is None else gate.under_way,
         waiting={},
         counted_all=True,
+        schemas=[] if gate is None else awaited([gate]),
     )
 
 

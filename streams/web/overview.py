@@ -19,6 +19,7 @@ from streams.web.answers import (
     StandbyAnswer,
     WorkerAnswer,
 )
+from streams.web.awaited import awaited, warning
 from streams.web.handlers import paused_here
 from streams.web.loopback import loopback_origin
 from streams.web.view import LaneView, Problem, WorkerView
@@ -38,6 +39,7 @@ def overview(view: WorkerView) -> WorkerAnswer:
         lane_count=app.layout.lanes,
         ready=not reasons,
         reasons=reasons,
+        warnings=warnings(view),
         lanes=[_lane(view, lane, stuck=number in stuck) for number, lane in sorted(view.lanes.items())],
         standbys=[
             StandbyAnswer(lane=number, records=standby.records)
@@ -60,7 +62,14 @@ def owners(view: WorkerView) -> list[OwnerAnswer]:
 def readiness(view: WorkerView) -> HealthAnswer:
     """Ready: in the group, and every lane with work makes progress."""
     reasons = why_not_ready(view)
-    return HealthAnswer(status="not ready" if reasons else "ready", reasons=reasons)
+    status = "not ready" if reasons else "ready"
+    return HealthAnswer(status=status, reasons=reasons, warnings=warnings(view))
+
+
+def warnings(view: WorkerView) -> list[str]:
+    """What somebody should look at: another worker would not mend it."""
+    gates = (gate for lane in view.lanes.values() for gate in lane.gates.values())
+    return [warning(each) for each in awaited(gates)]
 
 
 def why_not_ready(view: WorkerView) -> list[str]:

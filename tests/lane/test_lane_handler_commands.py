@@ -13,13 +13,14 @@ from aiohttp.test_utils import TestServer
 from click.testing import Result
 from lane_failing import Failing, finish, settled, started
 from lane_pausing import COUNT, states, told
-from lane_workloads import counting
+from lane_workloads import MADE_NEWER, avro_codecs, counting
 from lane_worlds import FakeWorld
 from test_lane_desk_commands import Pages
 from typer.testing import CliRunner
 
 from streams.cli import handler as commands
 from streams.cli.main import app
+from streams.codecs import Schemas, fingerprint_of
 from streams.errors import TransientError
 from streams.pausing import PauseState
 from streams.retry import RetryPolicy
@@ -143,3 +144,29 @@ async def test_an_unknown_handler_is_an_error_that_names_those_that_there_are(
         assert (await operator.run("pause", COUNT, "--why", " ")).exit_code == 1
         assert (await operator.run("pause", COUNT)).exit_code == UNKNOWN, "a reason is needed"
         assert lane.lane.counters.operations == 0
+
+
+async def test_a_schema_that_nobody_has_announced_is_shown_until_it_is(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemas, unknown = Schemas(), fingerprint_of(MADE_NEWER)
+    async with an_operator(fake, monkeypatch, codecs=avro_codecs(schemas)) as (operator, lane, work):
+        post = fake.event(work, "a", 0)
+        headers = [header for header in post.headers if header[0] != "schema-fingerprint"]
+        newer = post._replace(
+            value=b"\x06red\x00\x02a", headers=[*headers, ("schema-fingerprint", unknown.encode())]
+        )
+        await fake.post(newer)
+        await settled(fake, work, lane)
+        listed = [line for line in (await operator.run("list")).stdout.splitlines() if line[:5] == "bench"]
+        assert all(f"not announced: schema {unknown}" in line for line in listed)
+        assert len(listed) == 2
+        shown = (await operator.run("status", COUNT)).stdout
+        assert "messages that wait  1 schema, of 1 keys" in shown
+        assert f"1 key waits for schema {unknown}, for {COUNT}, since 20" in shown
+        (told,) = (await operator.line("status", COUNT))["schemas"]
+        assert (told["schema"], told["keys"]) == (unknown, 1)
+        schemas.add(MADE_NEWER)
+        await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
+        assert (await operator.line("status", COUNT))["schemas"] == []
+        await lane.stop()

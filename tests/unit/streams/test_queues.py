@@ -13,7 +13,7 @@ from streams.testing.store import MemoryStores
 from streams.waiting import Queue, Reason, begin, index_prefix, queue_name, set_queue
 
 HANDLER = b"pay.take"
-WAITS, PAUSED = index_prefix(HANDLER), index_prefix(HANDLER, paused=True)
+WAITS, PAUSED = index_prefix(HANDLER), index_prefix(HANDLER, Reason.PAUSED)
 ALL = {WAITS: (), PAUSED: ()}
 
 

@@ -272,12 +272,15 @@ def test_the_addresses_of_workers_are_those_whose_slots_are_held(tmp_path: Path)
     third.release()
 
 
-def test_how_patient_handlers_are_is_a_setting() -> None:
+def test_how_long_messages_wait_for_an_outside_and_for_schemas_are_settings() -> None:
     assert Settings().delivery().outage_patience == 3 * 86400
+    assert Settings().delivery().schema_patience == 86400
     assert Settings(outage_patience=0).delivery().outage_patience == 0
-    for wrong in (-1, float("inf"), float("nan")):
-        with pytest.raises(ValidationError):
-            Settings(outage_patience=wrong)
+    assert Settings(schema_patience=7).delivery().schema_patience == 7
+    for name in ("outage_patience", "schema_patience"):
+        for wrong in (-1, float("inf"), float("nan")):
+            with pytest.raises(ValidationError):
+                Settings(**{name: wrong})
 
 
 def test_a_desk_has_its_limits_from_the_settings() -> None:

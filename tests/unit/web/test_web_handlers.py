@@ -8,7 +8,7 @@ import pytest
 from web_workers import NOW, Browser, FakeWorker
 
 from streams.breaker import BreakerPolicy
-from streams.envelope import TYPE
+from streams.envelope import TYPE, rfc3339
 from streams.gate import Gate
 from streams.pausing import HANDLER_OPERATION, Pause, PauseState, Wish, decode_handler_operation, set_pause
 from streams.waiting import Reason, begin, queue_name, set_queue
@@ -71,6 +71,19 @@ async def test_all_lanes_are_told_of_together(two):
     assert handler["breakers"] == {"closed": 3, "open": 1}
     assert (handler["keys"], handler["attempts"], handler["waiting"]) == (1, 2, {})
     assert (answer["partitions"], answer["left_out"], answer["max_waiting"]) == (8, {}, 1000)
+
+
+async def test_schemas_that_are_waited_for_are_told_of_all_lanes_together(two):
+    first, second, one = two
+    first.lanes[0].gates[NOTE].unread.add(b"one", "post.made.v1", b"a" * 16, NOW - 5)
+    second.lanes[2].gates[NOTE].unread.add(b"two", "post.made.v1", b"a" * 16, NOW - 60)
+    second.lanes[2].gates[NOTE].unread.add(b"three", "post.made.v1", b"b" * 16, NOW - 50)
+    handler, _ = await only(one)
+    found = [(each["schema"], each["handler"], each["keys"], each["since"]) for each in handler["schemas"]]
+    assert found == [
+        ("a" * 16, NOTE, 2, rfc3339(NOW - 60)),
+        ("b" * 16, NOTE, 1, rfc3339(NOW - 50)),
+    ]
 
 
 async def test_of_one_handler_what_waits_is_counted_by_reason_up_to_a_bound(two, monkeypatch):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from web_workers import Browser, FakeStandby, FakeWorker
+from web_workers import NOW, Browser, FakeStandby, FakeWorker
 
 from streams.assignment import Assignment
+from streams.breaker import BreakerPolicy
 from streams.changes import POSITION, TIMER, Writes, pack_ids
 from streams.errors import OutcomeUnknown
+from streams.gate import Gate
 from streams.inbox import Inbox
 from streams.lane import LaneState
 from streams.ports import Outgoing
 from streams.timers import set_timer, timer_name
+from streams.web.awaited import MOST_NAMED
 
 HOSTILE = "\"><script>alert('x')</script>&amp; \u202e/..?#"
 
@@ -80,11 +83,11 @@ async def test_an_address_that_is_no_web_address_is_never_a_link(browser, worker
 
 async def test_a_worker_that_answers_is_alive(browser, worker):
     worker.assignment = Assignment()
-    assert await browser.json("/health/live") == (200, {"status": "live", "reasons": []})
+    assert await browser.json("/health/live") == (200, {"status": "live", "reasons": [], "warnings": []})
 
 
 async def test_a_worker_in_its_group_whose_lanes_work_is_ready(browser):
-    assert await browser.json("/health/ready") == (200, {"status": "ready", "reasons": []})
+    assert await browser.json("/health/ready") == (200, {"status": "ready", "reasons": [], "warnings": []})
 
 
 async def test_a_worker_that_has_not_joined_is_not_ready(browser, worker):
@@ -102,6 +105,32 @@ async def test_a_worker_with_a_stuck_lane_is_not_ready_and_says_why(browser, wor
     assert health["reasons"] == [
         "lane 3 is open, without progress for 42 s; its last error: the answer was lost"
     ]
+
+
+async def test_a_worker_is_ready_and_warns_while_messages_wait_for_a_schema(browser, worker):
+    gate = Gate("post.note", BreakerPolicy())
+    worker.lanes[3].gates = {gate.handler: gate}
+    gate.unread.add(b"one", "post.made.v1", b"00000000000000aa", NOW - 60)
+    gate.unread.add(b"two", "post.made.v1", b"00000000000000aa", NOW - 5)
+    status, health = await browser.json("/health/ready")
+    assert (status, health["reasons"]) == (200, [])
+    (warning,) = health["warnings"]
+    assert "2 keys wait for schema 00000000000000aa, for post.note, since 2" in warning
+    assert "start a worker that has it" in warning
+    assert "schema 00000000000000aa" in (await browser.page("/"))[1]
+    gate.unread.forget(b"one")
+    gate.unread.forget(b"two")
+    assert (await browser.json("/health/ready"))[1]["warnings"] == []
+
+
+async def test_of_many_schemas_that_wait_those_that_wait_longest_are_named(browser, worker):
+    gate = Gate("post.note", BreakerPolicy())
+    worker.lanes[3].gates = {gate.handler: gate}
+    for number in range(1000):
+        gate.unread.add(b"%d" % number, "post.made.v1", b"%016x" % number, NOW - number)
+    _, health = await browser.json("/health/ready")
+    assert len(health["warnings"]) == MOST_NAMED
+    assert f"schema {999:016x}" in health["warnings"][0]
 
 
 # -- tables ----------------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""Schemas that messages wait for, as told on pages, by commands and by the worker's health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from streams.envelope import rfc3339
+from streams.gate import Gate
+
+#: Schemas that an answer names: anybody can make up fingerprints.
+MOST_NAMED = 20
+
+
+class AwaitedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema that nobody has announced, and how many keys have a message first that waits for it, for a
+    handler. `since`: when the first of them began to.
+    """
+
+    schema: str
+    handler: str
+    keys: int
+    since: str
+
+
+def awaited(gates: Iterable[Gate]) -> list[AwaitedAnswer]:
+    """What the messages behind these gates wait for, longest first."""
+    return merged(
+        AwaitedAnswer(schema=schema, handler=gate.handler, keys=found.keys, since=rfc3339(found.since))
+        for gate in gates
+        for schema, found in gate.unread.awaited().items()
+    )
+
+
+def merged(answers: Iterable[AwaitedAnswer]) -> list[AwaitedAnswer]:
+    """Answers of several lanes as one: those that wait longest, no more than are named."""
+    found: dict[tuple[str, str], AwaitedAnswer] = {}
+    for each in answers:
+        name = (each.schema, each.handler)
+        before = found.get(name)
+        if before is not None:
+            each = msgspec.structs.replace(  # noqa: PLW2901 - it is one with those before
+                each, keys=before.keys + each.keys, since=min(before.since, each.since)
+            )
+        found[name] = each
+    return sorted(found.values(), key=lambda each: (each.since, each.schema, each.handler))[:MOST_NAMED]
+
+
+def warning(each: AwaitedAnswer) -> str:
+    """What an operator is told."""
+    keys = f"{each.keys} keys wait" if each.keys > 1 else "1 key waits"
+    return (
+        f"{keys} for schema {each.schema}, for {each.handler}, since {each.since}:"
+        " nobody has announced it; start a worker that has it"
+    )
