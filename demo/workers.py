@@ -154,8 +154,13 @@ class Workers:
                 worker.process.wait()
 
 
-#: An attempt of a charge asks the gateway once, so that the rest is the lane's; and its retries are soon due.
-_RETRIES = {"STEADFAUST_GATEWAY_ATTEMPTS": "1", "STEADFAUST_RETRY_DELAYS": "0.5,1,2"}
+#: An attempt of a charge asks the gateway once, so that the rest is the lane's; its retries are soon due.
+#: Each counts, also where no other charge of its lane succeeds: a card goes through the tiers that it is to.
+_RETRIES = {
+    "STEADFAUST_GATEWAY_ATTEMPTS": "1",
+    "STEADFAUST_RETRY_DELAYS": "0.5,1,2",
+    "STEADFAUST_OUTAGE_PATIENCE": "0",
+}
 
 
 def environment(var: Path, **more: str) -> dict[str, str]:

@@ -96,5 +96,6 @@ def test_workers_find_kafka_and_gateway_through_the_demos_own_stack(
         "STEADFAUST_VAR": str(tmp_path),
         "STEADFAUST_GATEWAY_ATTEMPTS": "1",
         "STEADFAUST_RETRY_DELAYS": "0.5,1,2",
+        "STEADFAUST_OUTAGE_PATIENCE": "0",
         "STEADFAUST_CHOREOGRAPHY": "payment-first",
     }
