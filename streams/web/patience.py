@@ -27,14 +27,12 @@ async def patiently(
     within: float,
     *,
     waits: Callable[[Problem], None] = lambda _: None,
-    now: Callable[[], float] | None = None,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> T:
     """Ask until there is an answer, for `within` seconds; `waits` is told why there is none yet.
 
     Raises Problem: one that does not pass, at once; else the last one, with how long it was waited for.
     """
-    clock = now or asyncio.get_running_loop().time
+    clock = asyncio.get_running_loop().time
     began = clock()
     while True:
         try:
@@ -46,7 +44,7 @@ async def patiently(
                 detail = f"{problem.detail} (and it was so for {within:g} s)"
                 raise Problem(problem.status, problem.error, detail) from problem
             waits(problem)
-        await sleep(PAUSE)
+        await asyncio.sleep(PAUSE)
 
 
 def patience_of(headers: Mapping[str, str], most: float) -> float:
