@@ -21,6 +21,7 @@ import pytest
 import streams
 from streams.local import Companion, Stack, StackError, local_stack, running, start, stop
 from streams.local.loopback import kafka_answers
+from streams.local.processes import GIVES_WAY_BY
 from streams.local.stack import launch
 from streams.local.supervisor import StackSpec
 
@@ -57,6 +58,11 @@ def steadfaust(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=tempfile.gettempdir(), env=env, capture_output=True, text=True, timeout=120, check=False
     )
+
+
+def test_one_broker_alone_does_not_give_way(kafka: Stack) -> None:
+    (broker,) = kafka.state.brokers
+    assert psutil.Process(broker.pid).nice() == psutil.Process().nice()
 
 
 def test_the_broker_answers_where_stack_json_says(kafka: Stack) -> None:
@@ -161,10 +167,13 @@ async def test_three_brokers_see_each_other_and_a_killed_one_comes_back(tmp_path
         assert stack.bootstrap == ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
         for broker in brokers:
             assert await kafka_answers(broker.port, brokers=3)
+        usual = psutil.Process().nice()
+        assert {psutil.Process(broker.pid).nice() for broker in brokers} == {max(usual, GIVES_WAY_BY)}
         stack.signal_broker(2, signal.SIGKILL)
         eventually(lambda: stack.state.brokers[1].pid != brokers[1].pid)
         revived = stack.state.brokers[1]
         assert (revived.port, revived.listeners) == (brokers[1].port, brokers[1].listeners)
+        assert psutil.Process(revived.pid).nice() == usual  # it has much to recover: it must not starve
 
 
 def test_the_command_starts_a_stack_once_and_stops_it(tmp_path: Path) -> None:
