@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from lane_checker import check_positions, dead_letters, latest
 from lane_worlds import Post, World
@@ -30,9 +31,10 @@ from streams.table import split_row_key
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES, Tally
 from tables.stock import STOCK, StockLevel
-from tables.values import MAX_LINES
+from tables.values import MAX_LINES, MAX_ORDER_BYTES
 
-SKUS = [f"sku-{number:05}" for number in range(MAX_LINES)]
+#: So long that an order of all of them is nearly as large as one may be.
+SKUS = [f"sku-{number:05}".ljust(27, "x") for number in range(MAX_LINES)]
 SHORT = SKUS[4711]
 #: How long a wide order may take on a machine that does other things besides, in seconds.
 SECONDS = 60.0
@@ -130,6 +132,7 @@ async def test_orders_of_ten_thousand_skus_are_settled_in_seconds_while_others_g
     everything = [(sku, 1) for sku in SKUS]
     wide = order("wide", [*((sku, 1) for sku in SKUS[:-1] if sku != SHORT), (SKUS[0], 2)])
     short = order("short", everything)
+    assert 0.95 * MAX_ORDER_BYTES < len(msgspec.json.encode(short)) < MAX_ORDER_BYTES
     narrow = [order(f"narrow-{n}", [(SKUS[n], 1), (SKUS[-1 - n], 2)]) for n in range(20)]
     await world.post(post(world, kind(order=short)), post(world, kind(order=wide)))
     await world.post(*(post(world, kind(order=one)) for one in narrow))
