@@ -30,6 +30,7 @@ TESTS = (
     "properties",
     "references",
     "retries",
+    "rows",
     "sagas",
     "timers",
 )
