@@ -17,6 +17,7 @@ from streams.claims import ClaimChecks
 from streams.codecs import Codec, MakeCodec
 from streams.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.errors import WiringError
+from streams.handlers import CONSUMED
 from streams.layout import Layout, dead_letter_topic, retry_topic
 from streams.message import Message
 from streams.outcome import Outcome
@@ -106,7 +107,7 @@ class BoundTable:
 @dataclass(frozen=True, slots=True)
 class BoundMessage:
     """A message that a service sends: its codec and the headers that never change. `binary` says that its
-    payload goes to the object store whatever its size, `expires` which field has its deadline, if any.
+    payload goes to the object store whatever its size, `expires` and `within` which fields have its deadline.
     """
 
     topic: str
@@ -116,6 +117,7 @@ class BoundMessage:
     partitions: tuple[TP, ...]
     binary: bool
     expires: str
+    within: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class BoundHandler:
     breaker: BreakerPolicy
     order_by: Callable[[Any], str] | None
     on_give_up: Callable[[Any, Exception], Outcome] | None
+    hears_late: bool
 
     def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None, bool]:
         """The table behind a row parameter, its subkey, and whether it may be any. Raises WiringError for a
@@ -184,7 +187,7 @@ class Application:
         self.claims = claims
         self.choreographed = tuple(choreographed)
         self.delivery = delivery or Delivery()
-        resources = resources or {}
+        resources = {CONSUMED: frozenset(wiring.routes), **(resources or {})}
         self.tables = {
             name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
             for name, table in wiring.tables().items()
@@ -246,10 +249,13 @@ class Application:
             handler.breaker or self.delivery.breaker,
             handler.order_by,
             handler.on_give_up,
+            handler.hears_late,
         )
 
     def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:
         codec = self.message_codecs[message.TOPIC]
         headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
         partitions = tuple(TP(message.TOPIC, number) for number in range(self.layout.partitions))
-        return BoundMessage(message.TOPIC, codec, headers, partitions, message.BINARY, message.EXPIRES)
+        return BoundMessage(
+            message.TOPIC, codec, headers, partitions, message.BINARY, message.EXPIRES, message.WITHIN
+        )

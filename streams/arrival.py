@@ -58,10 +58,17 @@ class Arrival:
         "queue",
         "record",
         "route",
+        "taken",
     )
 
     def __init__(
-        self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, message: Any
+        self,
+        entry: Entry,
+        route: BoundRoute,
+        record: Record,
+        envelope: Envelope,
+        message: Any,
+        taken: float = 0.0,
     ) -> None:
         self.entry = entry
         self.route = route
@@ -69,6 +76,8 @@ class Arrival:
         self.envelope = envelope
         #: None while its payload has not been fetched, and of what no handler may see.
         self.message = message
+        #: When a lane has taken it from its topic; of one that waits, when that began. Epoch seconds.
+        self.taken = taken
         #: The queue that it is the head of, by its local key, and its number there; empty: it has just
         #: come in.
         self.queue = b""
@@ -82,6 +91,12 @@ class Arrival:
         self.error: PermanentError | UnknownSchema | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
+
+    @property
+    def deadline(self) -> float | None:
+        """When it is of no use any more, epoch seconds; None: never."""
+        until, within = self.envelope.deadline, self.envelope.within
+        return until if until is not None or within is None else self.taken + within
 
     @property
     def lacks_payload(self) -> bool:

@@ -22,6 +22,7 @@ SPEC_VERSION = "ce_specversion"
 TRACEPARENT = "traceparent"
 FINGERPRINT = "schema-fingerprint"
 EXPIRY = "ce_expirytime"
+WITHIN = "ce_within"
 TIMER_DUE = "timer-due"
 
 #: The first and the last time that has an RFC 3339 form, in epoch seconds.
@@ -119,6 +120,14 @@ class Envelope:
         """When it is of no use any more, epoch seconds; None: never, or it was not said readably."""
         text = self._text(EXPIRY)
         return epoch_seconds(text) if text else None
+
+    @property
+    def within(self) -> float | None:
+        """For how many seconds it is of use, from when it is taken; None: it was not said readably."""
+        try:
+            return float(self._text(WITHIN, "-")) if WITHIN in self.headers else None
+        except ValueError:
+            return None
 
     def caused(self) -> list[tuple[str, bytes]]:
         """The headers that every message sent in answer to this one shares."""

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 #: A handler that names this parameter is given the message's envelope: ids, time, correlation.
 ENVELOPE = "envelope"
+#: A resource that every application has: the topics that it consumes.
+CONSUMED = "consumed"
 
 
 class Handler(Generic[P, T]):
@@ -41,6 +43,9 @@ class Handler(Generic[P, T]):
             behind it. None: by the key.
         on_give_up: what it tells whoever asked when a message is given up, or expires as it waits, for this
             error; then there is no dead letter. It has no rows, and may only send.
+        hears_late: whether it sees a message that has expired when it comes at once, whatever it waits for
+            itself: it does not begin such a one, but takes note of it. While an earlier one of the same key
+            is tried again, it does not see it at all.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Handler(Generic[P, T]):
         breaker: BreakerPolicy | None = None,
         order_by: Callable[[Any], str] | None = None,
         on_give_up: Callable[[Any, Exception], Outcome] | None = None,
+        hears_late: bool = False,
     ) -> None:
         self.name = f"{service}.{function.__name__}"
         self.service = service
@@ -64,6 +70,7 @@ class Handler(Generic[P, T]):
         self.breaker = breaker
         self.order_by = order_by
         self.on_give_up = on_give_up
+        self.hears_late = hears_late
         self.is_async = inspect.iscoroutinefunction(function)
         self.accepts, self.resources, self.wants_envelope = self._read_signature(function)
         self.__doc__ = function.__doc__

@@ -168,7 +168,7 @@ class Heads:
             gate.stranded.add(local)  # until a version that knows what to do with it
             return None
         entry = Entry(waiting.partition, None, 0, len(waiting.value))
-        arrival = Arrival(entry, route, waiting, Envelope(waiting), None)
+        arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)
         try:
@@ -176,9 +176,8 @@ class Heads:
                 require_reference(route, arrival.envelope)
             else:
                 arrival.message = route.codec.decode(waiting.value, arrival.envelope.fingerprint)
-            deadline = arrival.envelope.deadline  # whoever replays a letter wants it done all the same
-            if deadline is not None and deadline < now and not waiting.letter:
-                raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")
+            if not waiting.letter:  # whoever replays a letter wants it done all the same
+                _check_deadline(arrival, queue, now)
         except UnknownSchema as error:
             self._tell(error)
             arrival.error = error  # it waits on, or is given up, in its turn
@@ -192,3 +191,15 @@ class Heads:
         gate.running.add(local)
         self._sequences.add(entry)
         return arrival
+
+
+def _check_deadline(arrival: Arrival, queue: Queue, now: float) -> None:
+    """Raises MessageExpired for one that is of no use any more. Of one whose time has run since it was taken,
+    a try that was planned within that time is made also when the lane itself is late.
+    """
+    deadline = arrival.deadline
+    if deadline is None:
+        return
+    planned = queue.reason is Reason.RETRY and arrival.envelope.deadline is None
+    if deadline < (min(now, queue.due_ms / 1000 - 0.001) if planned else now):
+        raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")

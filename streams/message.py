@@ -19,6 +19,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     #: Which of its fields says, in epoch seconds, until when it is of use (`ce_expirytime`); 0 there: always.
     EXPIRES: ClassVar[str] = ""
 
+    #: Which of its fields says for how many seconds it is of use, from when the lane that handles it takes it
+    #: (`ce_within`); 0 there: always. What it waits in its topic before that does not count.
+    WITHIN: ClassVar[str] = ""
+
     @property
     def key(self) -> str:
         """What it is about: decides its partition, its lane and the rows its handlers may touch."""

@@ -180,7 +180,7 @@ class Pipeline:
                 arrivals.append(self._referring(entry, route, record, envelope))
             else:
                 message = decoded(route, record, envelope)
-                arrivals.append(Arrival(entry, route, record, envelope, message))
+                arrivals.append(Arrival(entry, route, record, envelope, message, self._stager.now))
         except UnknownSchema as error:
             self._tell_once(error)
             self._stager.refer(entry, record)
@@ -200,7 +200,7 @@ class Pipeline:
         require_reference(route, envelope)
         self._free -= 1
         self._stager.refer(entry, record)
-        return Arrival(entry, route, record, envelope, None)
+        return Arrival(entry, route, record, envelope, None, self._stager.now)
 
     def _tell_once(self, error: UnknownSchema) -> None:
         if error.fingerprint not in self._told and len(self._told) < MOST_TOLD:

@@ -103,9 +103,13 @@ class Retries:
     ) -> Permit | None:
         """Whether the handler may see the message now; None: it waits, or had to become a dead letter. The
         clock is read for those that something holds up, so that the others cost nothing while some wait.
+        What a handler hears of late, it hears at once; while it tries an earlier one again, not at all.
         """
         gate = self.gates[handler.name]
         local = _unsorted(arrival, handler)
+        if handler.hears_late and inbox_key is None and _is_late(arrival, at_now):
+            held = arrival.entry.prefix in gate.held
+            return None if self._is_tried_again(local) and not held else UNASKED
         if handler.order_by is not None and local not in gate.queues:
             local = self.local_of(arrival, handler)
         if local in gate.queues:
@@ -171,6 +175,11 @@ class Retries:
     ) -> None:
         self.gates[handler.name].unread.forget(arrival.queue)
         self.give_up(arrival, handler, inbox_key, error, arrival.attempts, now)
+
+    def _is_tried_again(self, local: bytes) -> bool:
+        """Whether the handler has failed on the head of a queue, and tries it again within its time."""
+        queue = self._queues.get(local)
+        return queue is not None and queue.reason is Reason.RETRY
 
     def sort_in(
         self,
@@ -359,7 +368,7 @@ class Retries:
             self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")
             self._put_off(arrival, gate, Reason.BREAKER, now, attempts - 1, now)
             return None
-        deadline = None if _is_replay(arrival) else arrival.envelope.deadline
+        deadline = None if _is_replay(arrival) else arrival.deadline
         away = self._away(arrival, gate, now)
         decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline, away=away)
         delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
@@ -564,6 +573,12 @@ def _first(
 
 def _ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)  # never early
+
+
+def _is_late(arrival: Arrival, at_now: Callable[[], float]) -> bool:
+    """Whether it had expired by the time it came."""
+    until = arrival.envelope.deadline
+    return until is not None and until < at_now()
 
 
 def _is_replay(arrival: Arrival) -> bool:

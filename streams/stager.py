@@ -17,6 +17,7 @@ from streams.envelope import (
     SUBJECT,
     TIME,
     TIMER_DUE,
+    WITHIN,
     derived_id,
     headers_size,
     record_size,
@@ -186,6 +187,8 @@ class Stager:
         headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
         if bound.expires and (until := getattr(message, bound.expires)):
             headers.append((EXPIRY, rfc3339(until).encode()))
+        if bound.within and (seconds := getattr(message, bound.within)):
+            headers.append((WITHIN, b"%g" % seconds))
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
         size = 2 * len(key) + len(value)  # the key is a header, too

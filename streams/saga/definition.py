@@ -45,6 +45,8 @@ class Saga:
         replies: the class of all replies to it, once it has a step.
         completed: what is sent when all of it is done.
         compensated: what is sent when all of it is undone.
+        ours: topics of commands that the application takes itself; the engine says it. Their participants are
+            asked before they are given up; of others nothing but silence is known.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Saga:
     replies: type[Reply] | None = None
     completed: type[Message] | None = None
     compensated: type[Message] | None = None
+    ours: frozenset[str] = frozenset()
 
     def step(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
         """A step that a participant makes."""

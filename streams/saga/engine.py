@@ -14,10 +14,11 @@ Its commands, deadlines and transitions are an outcome like any other, committed
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -66,20 +67,26 @@ def orchestrate(
     log: type[SagaTransition],
     repairs: type[Repair] | None = None,
 ) -> SagaHandler:
-    """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`.
+    """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`. Participants are its own
+    where the application consumes the topics of their commands.
 
     New sagas begin with the highest version that their message starts; one that has begun ends with its own.
     `log` is what its transitions are told in, `repairs` what operators ask of it in. Raises WiringError for
     versions that do not go together.
     """
-    definitions = {each.version: each for each in versions}
     newest = _newest(versions)
-    beginning = {each.started_by: each for each in sorted(versions, key=lambda each: each.version)}
-    if len(definitions) != len(versions):
+    if len({each.version for each in versions}) != len(versions):
         raise WiringError(f"saga {newest.name}: two definitions have the same version")
     assert newest.replies is not None
 
-    def run(message: Any, saga: SagaRow | None, *, clock: Clock) -> Outcome:
+    @cache
+    def known(consumed: frozenset[str]) -> _Known:
+        return _Known.of([replace(each, ours=consumed) for each in versions])
+
+    def run(
+        message: Any, saga: SagaRow | None, *, clock: Clock, consumed: frozenset[str] = frozenset()
+    ) -> Outcome:
+        beginning, definitions = known(consumed)
         if not isinstance(message, Reply | Repair):
             if saga is not None:
                 return nothing(f"saga {saga.saga_id} was started before")
@@ -102,6 +109,18 @@ def orchestrate(
     kinds += [] if repairs is None else [repairs]
     run.__annotations__["message"] = reduce(or_, dict.fromkeys(kinds))
     return SagaHandler(versions, service, run, table, log, repairs)
+
+
+class _Known(NamedTuple):
+    """Definitions by the message that begins one, and by their version."""
+
+    beginning: dict[type[Message], Saga]
+    by_version: dict[int, Saga]
+
+    @classmethod
+    def of(cls, versions: Sequence[Saga]) -> _Known:
+        ordered = sorted(versions, key=lambda each: each.version)
+        return cls({each.started_by: each for each in ordered}, {each.version: each for each in ordered})
 
 
 def outcome_of(transition: Transition, log: type[SagaTransition]) -> Outcome:

@@ -12,12 +12,17 @@ from streams.message import Message
 
 #: How a command ended. Participants say the first five; the saga's own timers the other two.
 #: success: done. refused: not done, for a reason of the business. error: it may or may not have been done.
-#: expired: too late, and not tried any more. cancelled: its compensation, or a later attempt, came first.
+#: expired: too late, and not tried any more. cancelled: it was not begun and never will be, since its
+#: compensation, a later attempt or a question came first.
 #: timed_out: nothing was heard in time. due: it is time to send it (again).
 ReplyOutcome = Literal["success", "refused", "error", "expired", "cancelled", "timed_out", "due"]
 
 #: What an operator may ask of a saga; all but `cancel` of a step that waits for one.
 RepairOperation = Literal["retry", "skip", "done", "cancel"]
+
+#: When a command has expired that only asks after the one before it with the same id, which is not to be
+#: begun any more if it was not yet. So long ago that all clocks agree.
+LONG_AGO = 1.0
 
 #: Characters of a reason or an error that are kept or told: a row has many, and must not grow too large.
 TEXT_BOUND = 500
@@ -71,21 +76,30 @@ class Command(Message, frozen=True, kw_only=True):
         command_id: which command: another one for each attempt.
         attempt: the how many-th command of the step, from 1; one that was overtaken is not begun.
         expires: epoch seconds after which it is not begun any more; 0: never.
+        within: seconds after which it is not tried any more, from when its participant has taken it; 0: it is
+            tried as long as any message. What it waits in its topic does not count.
     """
 
     REPLY: ClassVar[type[Reply]]
     EXPIRES = "expires"
+    WITHIN = "within"
 
     saga_id: str
     step: str
     command_id: str
     attempt: int
     expires: float
+    within: float = 0.0
 
     @property
     def key(self) -> str:
         """The saga's key, unless the command is about something else."""
         return saga_key(self.saga_id)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it only asks after the command of its id, which has come before it."""
+        return self.expires == LONG_AGO
 
     @property
     def operation(self) -> str:

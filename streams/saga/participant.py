@@ -17,6 +17,10 @@ asked again is answered again; a compensation that comes first leaves a mark, an
 cancelled. One that fails is retried like any message, but not past its command's expiry; one that is given up
 is no dead letter: the saga is told, and decides.
 
+When a deadline comes, a saga asks after its command, behind it in the same topic. One that is done has been
+answered by then, one that is under way will be. One that waits, held up by a pause or a breaker, is not begun
+any more, and the saga is told so.
+
 A compensation that is a plain function runs only for a step that was begun. An async one runs in any case
 but right after a refusal, since a try of which nothing is known may have reached the outside: it asks there
 what was done, under the command's `operation`, and undoes that. It never runs beside a try, for both have one
@@ -40,6 +44,9 @@ from streams.retry import RetryPolicy
 from streams.saga.messages import TEXT_BOUND, Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
 from streams.table import RowOf, Table
+
+#: Why a command is cancelled after which its saga has asked.
+NOT_BEGUN = "it was not begun in time"
 
 
 class Answer(NamedTuple):
@@ -120,6 +127,7 @@ class Participant:
             {"participation": self.steps, **rows},
             retry=retry,
             on_give_up=_given_up,
+            hears_late=True,
         )
 
 
@@ -137,7 +145,7 @@ class _Taking(NamedTuple):
                 named["clock"] = clock
             if self.undoing:
                 return _before_undoing(command, row, asks_outside=inner.is_async)
-            return _before(command, row, clock.now())
+            return _before(command, row, clock.now(), asks_outside=inner.is_async)
 
         def take(command: Command, row: Participation | None, *rows: Any, clock: Clock, **named: Any) -> Any:
             if (answered := early(command, row, clock, named)) is not None:
@@ -176,27 +184,53 @@ class _Taking(NamedTuple):
         )
 
 
-def _before(command: Command, row: Participation | None, now: float) -> Outcome | None:
+def _before(command: Command, row: Participation | None, now: float, *, asks_outside: bool) -> Outcome | None:
     """What a command is told without being run; None: run it."""
-    if row is not None:
-        if row.status in ("undoing", "undone"):
-            return _told(command, "cancelled", "its compensation came first")
-        if row.status == "working":
-            newer = command.attempt > row.attempt
-            return outcome(participation=row.asked_by(command)) if newer else nothing("it is under way")
-        if row.status == "done" or row.command_id == command.command_id:
-            row = row.asked_by(command)
-            return outcome(participation=row, send=[row.reply(command.REPLY)], note="asked again")
-        if command.attempt < row.attempt:
-            return _told(command, "cancelled", "a later attempt came first")
+    if row is not None and (known := _known(command, row)) is not None:
+        return known
+    if command.asks:
+        return _not_begun(command, asks_outside=asks_outside)
     if 0 < command.expires < now:
         return _told(command, "expired", "it came too late")
     return None
 
 
+def _known(command: Command, row: Participation) -> Outcome | None:
+    """What a command is told that the row knows of; None: it knows nothing of it."""
+    same = row.command_id == command.command_id
+    if row.status in ("undoing", "undone"):
+        return _told(command, "cancelled", "its compensation came first")
+    if row.status == "working":
+        newer = command.attempt > row.attempt
+        return outcome(participation=row.asked_by(command)) if newer else nothing("it is under way")
+    if row.status == "cancelled" and same:
+        return _told(command, "cancelled", NOT_BEGUN)
+    if row.status == "done" or same:
+        if command.asks and same:
+            return nothing("it is answered")  # the answer is ahead of the deadline after which this asks
+        row = row.asked_by(command)
+        return outcome(participation=row, send=[row.reply(command.REPLY)], note="asked again")
+    if command.attempt < row.attempt:
+        return _told(command, "cancelled", "a later attempt came first")
+    return None
+
+
+def _not_begun(command: Command, *, asks_outside: bool) -> Outcome:
+    """A command is asked after that waits here, held up, or was given up: a mark keeps it from being begun.
+    Of work in rows that is certain; outside there may be something of a try that nobody knows of.
+    """
+    told = _told(command, "expired" if asks_outside else "cancelled", NOT_BEGUN)
+    mark = Participation.of(command, "cancelled")
+    return msgspec.structs.replace(told, rows={"participation": mark})
+
+
 def _before_undoing(command: Command, row: Participation | None, *, asks_outside: bool) -> Outcome | None:
     """What a compensation is told without being run; None: run it."""
-    if row is None:
+    if command.asks:
+        if row is not None and row.command_id == command.command_id:
+            return nothing("it is answered, or will be")
+        return _told(command, "expired", "it waits for its turn")
+    if row is None or row.status == "cancelled":
         known = False
     elif row.status == "refused":
         # A try after the refusal may have reached the outside, and left nothing here.

@@ -9,14 +9,15 @@ import msgspec
 from streams.message import Row
 from streams.saga.messages import Command, Reply, ReplyOutcome
 
-Work = Literal["working", "done", "refused", "undoing", "undone"]
+Work = Literal["working", "done", "refused", "cancelled", "undoing", "undone"]
 
 
 class Participation(Row, frozen=True, kw_only=True):
     """A participant's part in one step of a saga.
 
     Attributes:
-        status: `working` and `undoing`: the answer comes later. `undone` also when there was nothing to undo.
+        status: `working` and `undoing`: the answer comes later. `cancelled`: it was not begun in time, and is
+            not to be. `undone` also when there was nothing to undo.
         saga_id: which saga.
         step: which of its steps.
         command_id: the command that was taken last, to which a later answer goes.

@@ -50,6 +50,7 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
         uncertain: whether an attempt ended so that nobody knows whether it was done.
         attempt: the number of the command that was sent last, compensations counted too.
         tries: how many of them since the last change of direction.
+        asked: how often its participant was asked after what is awaited.
         awaiting: the id of the command whose reply, or turn, is awaited; empty when none is.
         data: what its reply has told, as it came.
     """
@@ -64,6 +65,7 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
     uncertain: bool = False
     attempt: int = 0
     tries: int = 0
+    asked: int = 0
     awaiting: str = ""
     data: bytes = b""
 

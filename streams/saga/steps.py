@@ -55,7 +55,9 @@ class StepOptions(TypedDict, total=False):
 
     compensate: the command that undoes it. Each step before the pivot needs one, or changes nothing.
     changes_nothing: there is nothing to undo.
-    timeout: seconds until a reply is given up, of the command and of the compensation.
+    timeout: seconds until a reply is given up, of the command and of the compensation. A participant of the
+        same application has as long to work on a command, from when it has taken it; it is asked before it is
+        given up.
     retry: how often it is tried again before the saga goes back. A refusal is not tried again.
     retry_compensation: how often the compensation is tried again before the saga is `failed`.
     reply: the class of the reply's data, whose fields later commands may use.
@@ -100,6 +102,11 @@ class Step:
     def commands(self) -> tuple[type[Command], ...]:
         """The command and its compensation, as far as it has them."""
         return tuple(kind for kind in (self.command, self.compensate) if kind is not None)
+
+    @property
+    def asking(self) -> Backoff:
+        """How often a participant of ours is asked after a command: for about a day."""
+        return Backoff(times=30, delay=2 * self.timeout, most=max(3600.0, self.timeout))
 
     @property
     def tries(self) -> Backoff:

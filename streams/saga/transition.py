@@ -51,8 +51,7 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
 
 def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transition:
     """What a reply, or a timer, makes of a saga at `now`, epoch seconds. One that is not awaited is noted,
-    and changes nothing. Raises Undecodable for data that is not what the step says, TooLarge when there is
-    too much of it.
+    and changes nothing. A success with data that is not what the step says, or too much of it, is an error.
     """
     turn = Turn(definition, row, now)
     step = definition.find(reply.step)
@@ -60,6 +59,8 @@ def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transit
         turn.unawaited(step, reply)
     elif reply.outcome == "due":
         turn.send(step)
+    elif reply.outcome == "timed_out" and turn.ask_after(step):
+        pass
     elif turn.state(step).undoing:
         turn.undone(step, reply)
     else:

@@ -10,7 +10,7 @@ from streams.errors import TooLarge, Undecodable
 from streams.message import Message
 from streams.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
-from streams.saga.messages import TEXT_BOUND, Reply, ReplyOutcome
+from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command, Reply, ReplyOutcome
 from streams.saga.state import KEPT_BOUND, LogEntry, SagaRow, SagaStatus, StepState
 
 #: A command that ended so may have been done all the same; one that has expired, by a try before that.
@@ -69,13 +69,13 @@ class Turn:
 
     def done(self, step: Step, reply: Reply) -> None:
         """The reply to a command, or that there is none."""
+        reply = self._as_taken(step, reply)
         if reply.outcome == "success":
-            _decoded(step, reply.data)
-            self._check_room(step, reply.data)
             self.settle(step, "completed", data=reply.data, completed_at=self._now, error="")
         else:
             uncertain = self.state(step).uncertain or reply.outcome in _UNCERTAIN
-            final = reply.outcome in ("refused", "cancelled")
+            asked_after = reply.outcome == "cancelled" and self.state(step).asked > 0
+            final = reply.outcome in ("refused", "cancelled") and not asked_after
             if final and step.compensate is None:
                 uncertain = False  # the participant knows: it is not done and will not be
             self._change(step, uncertain=uncertain, error=_error(reply))
@@ -100,6 +100,23 @@ class Turn:
                 return
             self.settle(step, "failed")
         self.advance()
+
+    def ask_after(self, step: Step) -> bool:
+        """Its deadline has come. A participant of ours is asked: what it has not begun by then it does not
+        begin any more, and says so. The question goes the way of the command, so it comes after it, however
+        far behind the participant is. False: there is nobody to ask, or nothing was heard for long enough.
+        """
+        state = self.state(step)
+        if self._kind(step).TOPIC not in self._definition.ours:
+            return False
+        wait = step.asking.wait(state.asked + 1)
+        if wait is None:
+            return False
+        self._change(step, asked=state.asked + 1)
+        self.note(step.name, state.status, state.status, f"no reply yet; asked after {state.awaiting}")
+        self._out.append(self._command(step, expires=LONG_AGO))
+        self._set_timer(step, self._now + wait, "timed_out")
+        return True
 
     # -- the way forward and back ---------------------------------------------------------------------
 
@@ -197,7 +214,7 @@ class Turn:
         state = self.state(step)
         attempt = state.attempt + 1
         awaiting = f"{self.row.saga_id}:{step.name}:{attempt}"
-        self._change(step, attempt=attempt, tries=state.tries + 1, awaiting=awaiting)
+        self._change(step, attempt=attempt, tries=state.tries + 1, awaiting=awaiting, asked=0)
 
     def _again(self, step: Step, wait: float) -> None:
         state = self.state(step)
@@ -207,22 +224,34 @@ class Turn:
 
     def send(self, step: Step) -> None:
         """Send the command that is awaited, and set its deadline."""
-        state = self.state(step)
-        kind = step.compensate if state.undoing else step.command
-        assert kind is not None
         due = self._now + step.timeout
-        self._out.append(
-            step.command_of(
-                kind,
-                self._facts(),
-                saga_id=self.row.saga_id,
-                step=step.name,
-                command_id=state.awaiting,
-                attempt=state.attempt,
-                expires=0.0 if state.undoing else due,
-            )
-        )
+        if self.state(step).undoing:
+            command = self._command(step)
+        elif self._kind(step).TOPIC in self._definition.ours:
+            command = self._command(step, within=step.timeout)
+        else:
+            command = self._command(step, expires=due)
+        self._out.append(command)
         self._set_timer(step, due, "timed_out")
+
+    def _kind(self, step: Step) -> type[Command]:
+        """The class of the command that is asked for now."""
+        kind = step.compensate if self.state(step).undoing else step.command
+        assert kind is not None
+        return kind
+
+    def _command(self, step: Step, *, expires: float = 0.0, within: float = 0.0) -> Command:
+        state = self.state(step)
+        return step.command_of(
+            self._kind(step),
+            self._facts(),
+            saga_id=self.row.saga_id,
+            step=step.name,
+            command_id=state.awaiting,
+            attempt=state.attempt,
+            expires=expires,
+            within=within,
+        )
 
     def _set_timer(self, step: Step, due: float, outcome: ReplyOutcome) -> None:
         assert self._definition.replies is not None
@@ -251,6 +280,19 @@ class Turn:
                 f"step {step.name} of {self.row.saga_id} tells {len(data)} bytes: with what started it and "
                 f"the replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
             )
+
+    def _as_taken(self, step: Step, reply: Reply) -> Reply:
+        """A reply; in place of a success whose data cannot be taken, an error: nobody could go on from it, so
+        it is undone.
+        """
+        if reply.outcome != "success":
+            return reply
+        try:
+            _decoded(step, reply.data)
+            self._check_room(step, reply.data)
+        except (Undecodable, TooLarge) as error:
+            return msgspec.structs.replace(reply, outcome="error", reason=str(error), data=b"")
+        return reply
 
     def _change(self, step: Step, **changes: Any) -> None:
         self.row = self.row.with_step(msgspec.structs.replace(self.state(step), **changes))
@@ -289,4 +331,6 @@ def _error(reply: Reply) -> str:
 
 
 def _reason(reply: Reply) -> str:
+    if reply.outcome == "cancelled":
+        return "timed_out"  # it was asked after when its time was over
     return reply.reason[:TEXT_BOUND] if reply.outcome == "refused" and reply.reason else reply.outcome

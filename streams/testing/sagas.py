@@ -7,11 +7,18 @@
         .expect_event(OrderCancelled, reason="card_declined")
         .expect_status("compensated")
 
+Of participants in the same application (`ours`) it asks when nothing is heard in time:
+
+    given_saga(OrderSaga, ours=True).start(submitted).expect_command(ReserveStock)
+        .time_passes(31).expect_question(ReserveStock).reply(cancelled)
+
 All that the saga sends has to be expected before it hears or lives to see anything more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import msgspec
@@ -126,6 +133,17 @@ class SagaUnderTest:
         self._expected = found
         return self
 
+    def expect_question(self, kind: type[Command], **fields: Any) -> Self:
+        """It has asked after this command, of which it has heard nothing in time."""
+        self.expect_command(kind, **fields)
+        assert self._expected is not None
+        assert self._expected.asks, f"{kind.__name__} does not ask, but is the command itself"
+        return self
+
+    def sent(self, kind: type[Message]) -> bool:
+        """Whether it has sent one that nobody has expected yet."""
+        return any(type(each) is kind for each in self._unexpected)
+
     def expect_compensation(self, kind: type[Command], **fields: Any) -> Self:
         """It has sent this command, to undo something."""
         self.expect_command(kind, **fields)
@@ -186,6 +204,12 @@ class SagaUnderTest:
         return ", ".join(type(each).__name__ for each in self._unexpected) or "nothing"
 
 
-def given_saga(definition: Saga, *, now: float = 1_700_000_000.0) -> SagaUnderTest:
-    """A saga that has not been started, at `now`, epoch seconds."""
-    return SagaUnderTest(definition, now)
+def given_saga(
+    definition: Saga, *, now: float = 1_700_000_000.0, ours: bool | Collection[type[Command]] = False
+) -> SagaUnderTest:
+    """A saga that has not been started, at `now`, epoch seconds. `ours` are the commands that its application
+    takes itself: True, all.
+    """
+    every = [kind for step in definition.steps() for kind in step.commands]
+    taken = every if ours is True else ours or ()
+    return SagaUnderTest(replace(definition, ours=frozenset(kind.TOPIC for kind in taken)), now)

@@ -95,6 +95,9 @@ class Till:
         self.closed = False
         self.empty = False
         self.asked = 0
+        #: How long it takes to take money, in seconds.
+        self.takes = 0.0
+        self.clock: Any = None
 
 
 @seats.command(seat=SEATS)
@@ -115,6 +118,8 @@ async def take_money(command: TakeMoney, *, till: Till) -> Answer:
     till.asked += 1
     if till.closed:
         raise TransientError("closed")
+    if till.takes:
+        await till.clock.sleep(till.takes)
     assert command.operation not in till.given_back
     till.taken.add(command.operation)
     return done()

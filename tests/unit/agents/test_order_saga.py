@@ -113,7 +113,11 @@ def test_only_orders_deliveries_and_operators_come_from_outside() -> None:
             OrderSubmitted.TOPIC,
             StockReceived.TOPIC,
         }
-        assert {name for handler in wiring.handlers() for name in handler.resources} == {"gateway", "clock"}
+        assert {name for handler in wiring.handlers() for name in handler.resources} == {
+            "gateway",
+            "clock",
+            "consumed",
+        }
 
 
 def test_it_shares_tables_and_what_inventory_does_with_the_choreographies() -> None:

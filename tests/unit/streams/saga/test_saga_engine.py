@@ -65,7 +65,7 @@ def reply(**changes: str) -> JourneyReply:
 def test_it_is_a_handler_of_what_starts_it_and_of_its_replies() -> None:
     assert journey.name == "travel.journey_saga"
     assert journey.accepts == (JourneyWanted, JourneyReply)
-    assert journey.resources == ("clock",)
+    assert journey.resources == ("clock", "consumed")
     assert {BookTrain, CancelTrain, SendTickets, JourneyBooked, JourneyOff} < set(journey.sends)
     assert {JourneyReply, JourneyTransition} < set(journey.sends)
     wiring = choreography(on(JourneyWanted, journey), on(JourneyReply, journey))

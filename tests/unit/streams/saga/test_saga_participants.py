@@ -18,7 +18,7 @@ from travel import (
 
 from streams.errors import MessageExpired, PermanentError, TransientError, WiringError
 from streams.outcome import Outcome
-from streams.saga.messages import TEXT_BOUND, Command
+from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command
 from streams.saga.participant import Answer, done, later, refused
 from streams.saga.participation import Participation
 from streams.testing.clock import ManualClock
@@ -151,6 +151,66 @@ def test_what_is_done_is_told_also_when_it_is_asked_again_too_late() -> None:
     hotel = Hotel()
     hotel.take(BOOK)
     assert hotel.told(of(BookHotel, 2, seat=7, expires=NOW - 1)) == "success"
+
+
+# -- what is asked after
+
+ASKED = of(BookHotel, seat=7, expires=LONG_AGO)
+
+
+def test_what_was_not_begun_when_it_is_asked_after_is_cancelled_and_never_begun() -> None:
+    hotel = Hotel()
+    assert hotel.told(ASKED) == "cancelled"
+    assert hotel.told(BOOK) == "cancelled"  # its turn comes now
+    assert hotel.told(CANCEL) == "success"
+    assert hotel.rooms.free == 2
+
+
+def test_what_was_cancelled_so_is_done_when_it_is_asked_for_anew() -> None:
+    hotel = Hotel()
+    assert hotel.told(ASKED) == "cancelled"
+    assert hotel.told(of(BookHotel, 2, seat=7)) == "success"
+    assert hotel.told(BOOK) == "success"
+    assert hotel.rooms.free == 1
+
+
+@pytest.mark.parametrize("free", [2, 0])
+def test_what_is_answered_is_not_answered_once_more_when_it_is_asked_after(free: int) -> None:
+    hotel = Hotel(free)
+    hotel.take(BOOK)
+    before = hotel.step, hotel.rooms
+    assert hotel.take(ASKED) == Outcome({}, note="it is answered")
+    assert (hotel.step, hotel.rooms) == before
+
+
+def test_what_is_under_way_goes_on_when_it_is_asked_after() -> None:
+    row = row_of(print_them(of(SendTickets), None, clock=CLOCK))
+    assert print_them(of(SendTickets, expires=LONG_AGO), row, clock=CLOCK) == Outcome(
+        {}, note="it is under way"
+    )
+
+
+async def test_what_was_not_begun_outside_for_all_that_is_known_is_asked_of_the_outside() -> None:
+    till = Till()
+    till.breaks = TransientError("no answer")
+    with pytest.raises(TransientError):
+        await paying(till, PAY)  # by an owner that has ended before it could write that down
+    made = await paying(till, of(Pay, cents=900, expires=LONG_AGO))
+    (told,) = made.send
+    assert isinstance(told, JourneyReply)
+    assert told.outcome == "expired"
+    assert till.taken == {PAY.operation: 900}
+    await paying(till, GIVE_BACK, row_of(made))
+    assert till.taken == {}
+
+
+def test_a_compensation_that_is_asked_after_is_still_to_be_made() -> None:
+    hotel = Hotel()
+    hotel.take(BOOK)
+    assert hotel.told(of(CancelHotel, 9, expires=LONG_AGO)) == "expired"
+    assert hotel.told(CANCEL) == "success"
+    assert hotel.take(of(CancelHotel, 9, expires=LONG_AGO)).send == ()
+    assert hotel.rooms.free == 2
 
 
 # -- what is outside

@@ -2,8 +2,9 @@
 
 Random definitions run over participants whose work is in rows or outside. Messages come in any order,
 again, never, or by an owner that crashes before its commit; participants refuse, fail before and after their
-work, and answer late; operators have steps made again, and call sagas off. The model is what was really done
-and undone.
+work, and answer late; operators have steps made again, and call sagas off. Messages of participants in the
+same application are never lost, but as late as can be; a question comes behind what it asks after, which a
+pause may hold up there. The model is what was really done and undone.
 """
 
 from __future__ import annotations
@@ -227,8 +228,13 @@ class World(RuleBasedStateMachine):
     definition: Saga
     saga: Any
 
-    @initialize(definition=definitions())
-    def begin(self, definition: Saga) -> None:
+    @initialize(definition=definitions(), ours=st.sets(st.sampled_from([DoHere, DoOutside])))
+    def begin(self, definition: Saga, ours: set[type[Command]]) -> None:
+        undo: dict[type[Command], type[Command]] = {DoHere: UndoHere, DoOutside: UndoOutside}
+        self.ours = frozenset(kind.TOPIC for do in ours for kind in (do, undo[do]))
+        #: Commands that their participants have read, and those of which a try has failed.
+        self.read: set[str] = set()
+        self.failed: set[str] = set()
         self.clock = ManualClock(1000.0)
         self.effects = Effects()
         self.definition = definition
@@ -257,18 +263,50 @@ class World(RuleBasedStateMachine):
     def arrives(self, data: st.DataObject, how: str, again: bool) -> None:
         """A message arrives, perhaps not the oldest, perhaps again later."""
         number = data.draw(st.integers(0, len(self.flight) - 1))
+        message = self.flight[number]
+        if self._is_behind(message):
+            return
+        if self._is_tried_again(message) and not data.draw(st.booleans(), label="paused"):
+            self.flight.pop(number)  # it is not heard of while the one before is tried again
+            return
         if again:
-            self.flight.append(self.flight[number])
+            self.flight.append(message)
             self.faults["again"] += 1
         self._deliver(number, how)
 
     @precondition(lambda self: self.flight)
     @rule(data=st.data())
+    def is_held_up(self, data: st.DataObject) -> None:
+        """A participant reads a command, and may not begin it: an operator has paused it."""
+        message = data.draw(st.sampled_from(self.flight))
+        if isinstance(message, Command):
+            self.read.add(message.command_id)
+
+    def _is_behind(self, message: Message) -> bool:
+        """Whether it lies in its topic behind what was not read yet."""
+        return isinstance(message, Command) and message.asks and message.command_id not in self.read
+
+    def _is_tried_again(self, message: Message) -> bool:
+        """Whether it asks after a command that is tried again."""
+        if not (isinstance(message, Command) and message.asks):
+            return False
+        ids = {each.command_id for each in self.flight if isinstance(each, Command) and not each.asks}
+        return message.command_id in ids & self.failed
+
+    def _is_ours(self, message: Message) -> bool:
+        if isinstance(message, Command):
+            return message.TOPIC in self.ours
+        one = self.definition.find(message.step) if isinstance(message, JourneyReply) else None
+        return one is not None and one.command is not None and one.command.TOPIC in self.ours
+
+    @precondition(lambda self: self.flight)
+    @rule(data=st.data())
     def is_lost(self, data: st.DataObject) -> None:
-        """A message never arrives. Not so the saga's own."""
+        """A message never arrives. Not so the saga's own, nor those of participants of its application."""
         number = data.draw(st.integers(0, len(self.flight) - 1))
         message = self.flight[number]
-        if not (isinstance(message, JourneyReply) and message.outcome in ("due", "timed_out")):
+        own = isinstance(message, JourneyReply) and message.outcome in ("due", "timed_out")
+        if not (own or self._is_ours(message)):
             self.flight.pop(number)
             self.faults["lost"] += 1
 
@@ -276,9 +314,10 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data(), how=HOW)
     def crashes(self, data: st.DataObject, how: str) -> None:
         """An owner handles a message and ends before its commit: it arrives once more."""
-        number = data.draw(st.integers(0, len(self.flight) - 1))
-        self._run(self.flight[number], how)
-        self.faults["crash"] += 1
+        message = data.draw(st.sampled_from(self.flight))
+        if not self._is_behind(message):
+            self._run(message, how)
+            self.faults["crash"] += 1
 
     @rule(seconds=st.sampled_from([1, 4, 11]))
     def time_passes(self, seconds: int) -> None:
@@ -333,6 +372,16 @@ class World(RuleBasedStateMachine):
             assert what == "do" or ("do", name) in self.effects.log[:position]
 
     @invariant()
+    def is_not_given_up_unheard(self) -> None:
+        """No silence of a participant of ours ends a step, however long it lasts."""
+        if not hasattr(self, "sent"):
+            return
+        for one in self.definition.steps():
+            state = self.row.step(one.name)
+            if one.command is not None and one.command.TOPIC in self.ours:
+                assert not (state.status == "failed" and state.error.startswith("timed_out"))
+
+    @invariant()
     def ends_once(self) -> None:
         if not hasattr(self, "sent"):
             return
@@ -362,7 +411,7 @@ class World(RuleBasedStateMachine):
             return
         while self.flight or self.timers:
             if self.flight:
-                self._deliver(0)
+                self._deliver(next(n for n, each in enumerate(self.flight) if not self._is_behind(each)))
             else:
                 self.time_passes(1)
         status = self.row.status
@@ -383,7 +432,13 @@ class World(RuleBasedStateMachine):
         message = self.flight.pop(number)
         may_go_back = bool(self.sent) and self._may_be_called_off()
         made = self._run(message, how)
+        if isinstance(message, Command):
+            self.read.add(message.command_id)
+            if message.asks:
+                self.faults["asked after"] += 1
         if made is None:
+            assert isinstance(message, Command)
+            self.failed.add(message.command_id)
             self.flight.append(message)  # the lane tries it again
             return
         self._commit(HANDLERS.get(type(message), self.handler), made, message)
@@ -400,7 +455,7 @@ class World(RuleBasedStateMachine):
     def _run(self, message: Message, how: str) -> Outcome | None:
         handler = HANDLERS.get(type(message), self.handler)
         rows = [self.rows.get(_key(row, message)) for row in handler.rows.values()]
-        resources = {"clock": self.clock, "effects": self.effects}
+        resources = {"clock": self.clock, "effects": self.effects, "consumed": self.ours}
         self.effects.how = how
         try:
             outcome: Outcome = finished(

@@ -1,6 +1,7 @@
 """What a saga does with replies, refusals, silence and operators, told with the test kit."""
 
 import itertools
+import re
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from travel import (
     begun,
 )
 
-from streams.errors import RepairRefused, TooLarge, Undecodable
+from streams.errors import RepairRefused, TooLarge
 from streams.saga import repairs
 from streams.saga.definition import NEVER, Backoff, Refusal, Saga, step
 from streams.saga.state import KEPT_BOUND, LOG_BOUND
@@ -127,10 +128,10 @@ def test_a_repeated_reply_and_one_of_an_unknown_step_are_noted_and_change_nothin
     assert saga.row.status == "started"
 
 
-def test_data_that_is_not_what_the_step_says_is_undecodable() -> None:
+def test_a_success_with_data_that_is_not_what_the_step_says_is_undone() -> None:
     for data in (None, JourneyOff(journey="j", reason="r")):
-        with pytest.raises(Undecodable, match="the reply to step train is no Seat"):
-            started().reply(success, data)
+        saga = started().reply(success, data).expect_compensation(CancelTrain)
+        assert "the reply to step train is no Seat" in saga.row.step("train").error
 
 
 def test_a_step_is_tried_again_before_the_saga_goes_back() -> None:
@@ -396,9 +397,74 @@ def test_data_that_would_fill_the_row_is_not_taken() -> None:
     noted = noted.step("hotel", BookHotel, compensate=CancelHotel, reply=Note, fields={"seat": lambda _: 1})
     saga = given_saga(noted).start(WANTED).expect_command(BookTrain)
     saga.reply(success, Note("n" * (KEPT_BOUND // 2))).expect_command(BookHotel)
-    with pytest.raises(TooLarge, match=r"step hotel of journey:j-1 .* the replies to it"):
-        saga.reply(success, Note("n" * (KEPT_BOUND // 2)))
-    saga.time_passes(30).expect_compensation(CancelHotel)
+    saga.reply(success, Note("n" * (KEPT_BOUND // 2))).expect_compensation(CancelHotel)
+    assert re.search("step hotel of journey:j-1 .* the replies to it", saga.row.step("hotel").error)
+    assert len(msgspec.json.encode(saga.row)) < 2 * KEPT_BOUND
+
+
+# -- participants of the same application
+
+
+def ours(definition: Saga = Journey) -> SagaUnderTest:
+    return given_saga(definition, ours=True).start(WANTED)
+
+
+def test_a_participant_of_ours_has_its_time_from_when_it_takes_a_command() -> None:
+    saga = ours().expect_command(BookTrain, expires=0.0, within=30.0)
+    saga.reply(success, Seat(7)).expect_command(BookHotel).reply(success).expect_command(Pay)
+    saga.reply(refused).expect_compensation(CancelHotel, expires=0.0, within=0.0)
+
+
+def test_a_participant_of_ours_is_asked_when_the_deadline_comes_and_the_step_goes_on() -> None:
+    saga = ours().expect_command(BookTrain).time_passes(31)
+    saga.expect_question(BookTrain, attempt=1, command_id="journey:j-1:train:1")
+    saga.expect_status("started", train="in_progress")
+    assert saga.entries[-1].detail == "no reply yet; asked after journey:j-1:train:1"
+    saga.reply(success, Seat(7)).expect_command(BookHotel).expect_status("started", train="completed")
+
+
+def test_what_was_not_begun_when_the_deadline_came_is_cancelled_and_not_undone() -> None:
+    saga = ours().expect_command(BookTrain).reply(success, Seat(7)).expect_command(BookHotel).time_passes(31)
+    saga.expect_question(BookHotel).reply(cancelled, reason="it was not begun in time")
+    saga.expect_compensation(CancelTrain).expect_status("compensating", hotel="failed").reply(success)
+    saga.expect_event(JourneyOff, reason="timed_out").expect_status("compensated", hotel="failed")
+
+
+def test_what_may_have_been_begun_when_the_deadline_came_is_undone() -> None:
+    saga = ours(one_step()).expect_command(BookTrain).time_passes(31).expect_question(BookTrain)
+    saga.reply(expired).expect_compensation(CancelTrain).reply(success).expect_status("compensated")
+
+
+def test_what_was_not_begun_in_time_is_tried_again_where_the_step_says_so() -> None:
+    saga = ours(one_step(retry=ONCE_MORE)).expect_command(BookTrain).time_passes(31)
+    saga.expect_question(BookTrain).reply(cancelled).time_passes(5).expect_command(BookTrain, attempt=2)
+    saga.time_passes(31).expect_question(BookTrain, attempt=2).reply(cancelled).expect_status("compensated")
+
+
+def test_a_participant_of_ours_is_asked_ever_more_seldom_and_given_up_after_a_day() -> None:
+    saga = ours(one_step()).expect_command(BookTrain)
+    began, asked = saga.now, []
+    while saga.row.status == "started":
+        saga.time_passes(1)
+        if saga.sent(BookTrain):
+            asked.append(saga.now - began)
+            saga.expect_question(BookTrain)
+    assert asked[:5] == [30, 90, 210, 450, 930]
+    assert 86_400 < saga.now - began < 100_000
+    saga.expect_compensation(CancelTrain)
+
+
+def test_a_compensation_of_ours_is_asked_after_too_and_not_sent_anew() -> None:
+    saga = ours(one_step()).expect_command(BookTrain).reply(error).expect_compensation(CancelTrain)
+    saga.time_passes(31).expect_question(CancelTrain, attempt=2).expect_status("compensating")
+    saga.reply(expired).time_passes(5).expect_compensation(CancelTrain, attempt=3).reply(success)
+    saga.expect_status("compensated")
+
+
+def test_the_participants_of_others_are_not_asked() -> None:
+    saga = given_saga(Journey, ours=[BookTrain]).start(WANTED).expect_command(BookTrain, within=30.0)
+    saga.reply(success, Seat(7)).expect_command(BookHotel, expires=saga.now + 30, within=0.0)
+    saga.time_passes(31).expect_compensation(CancelHotel)
 
 
 def test_the_kit_says_what_was_sent_instead() -> None:

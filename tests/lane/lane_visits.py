@@ -1,0 +1,171 @@
+"""A saga whose participants are in other lanes than its row: a hotel and a kitchen have keys of their own.
+
+The hotel answers at once, the kitchen through another message: a meal is written down where the saga is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streams.choreography import Choreography, choreography, on
+from streams.handlers import Service
+from streams.message import Message, Row
+from streams.outcome import Outcome, nothing, outcome
+from streams.saga.definition import Saga, saga
+from streams.saga.engine import orchestrate
+from streams.saga.messages import Command, Reply, SagaTransition
+from streams.saga.participant import Answer, Participant, done, later
+from streams.saga.participation import Participation
+from streams.saga.state import SagaRow
+from streams.table import Table
+
+
+class VisitReply(Reply, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "visits.saga.replies"
+
+
+class VisitTransition(SagaTransition, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "visits.saga.transitions.v1"
+
+
+class VisitWanted(Message, frozen=True, kw_only=True):
+    """Somebody wants a room in a hotel, and a meal from a kitchen."""
+
+    TOPIC: ClassVar[str] = "visits.visit.wanted.v1"
+    k: str
+    hotel: str
+    kitchen: str
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+class AtHotel(Command, frozen=True, kw_only=True):
+    """Under the hotel's key."""
+
+    REPLY = VisitReply
+    hotel: str
+
+    @property
+    def key(self) -> str:
+        return self.hotel
+
+
+class BookRoom(AtHotel, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "hotels.commands.book"
+
+
+class LeaveRoom(AtHotel, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "hotels.commands.leave"
+
+
+class OrderMeal(Command, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "meals.commands.order"
+    REPLY = VisitReply
+    kitchen: str
+
+
+class CancelMeal(Command, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "meals.commands.cancel"
+    REPLY = VisitReply
+
+
+class Cook(Message, frozen=True, kw_only=True):
+    """Under the kitchen's key."""
+
+    TOPIC: ClassVar[str] = "meals.commands.cook"
+    k: str
+    kitchen: str
+
+    @property
+    def key(self) -> str:
+        return self.kitchen
+
+
+class Cooked(Message, frozen=True, kw_only=True):
+    TOPIC: ClassVar[str] = "meals.meal.cooked.v1"
+    k: str
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+class Rooms(Row, frozen=True, kw_only=True):
+    taken: int
+
+
+hotels = Participant(Service("hotels"), Table("hotel-steps", Participation))
+meals = Participant(Service("meals"), Table("meal-steps", Participation))
+kitchens = Service("kitchens")
+ROOMS = Table("rooms", Rooms)
+VISITS = Table("visits", SagaRow)
+MEAL = meals.row_of("visit", "meal")
+
+
+@hotels.command(rooms=ROOMS)
+def book(command: BookRoom, rooms: Rooms | None) -> Answer:
+    return done(rooms=Rooms(taken=1 + (rooms.taken if rooms else 0)))
+
+
+@hotels.compensation(rooms=ROOMS)
+def leave(command: LeaveRoom, rooms: Rooms | None) -> Answer:
+    assert rooms is not None
+    return done(rooms=Rooms(taken=rooms.taken - 1))
+
+
+@meals.command(sends=[Cook])
+def order(command: OrderMeal) -> Answer:
+    return later(send=[Cook(k=command.saga_id.partition(":")[2], kitchen=command.kitchen)])
+
+
+@meals.compensation()
+def cancel(command: CancelMeal) -> Answer:
+    return done()
+
+
+@kitchens.handler(sends=[Cooked])
+def cook(command: Cook) -> Outcome:
+    return outcome(send=[Cooked(k=command.k)])
+
+
+@kitchens.handler(sends=[VisitReply], participation=MEAL)
+def serve(event: Cooked, participation: Participation | None) -> Outcome:
+    if participation is None or participation.status != "working":
+        return nothing("nobody waits for it any more")
+    served = participation.answered("done")
+    return outcome(participation=served, send=[served.reply(VisitReply)])
+
+
+def visit(timeout: float) -> Saga:
+    """A saga that waits so many seconds for a reply."""
+    return (
+        saga("visit", started_by=VisitWanted)
+        .step("room", BookRoom, compensate=LeaveRoom, timeout=timeout)
+        .step("meal", OrderMeal, compensate=CancelMeal, timeout=timeout)
+    )
+
+
+@dataclass(frozen=True)
+class Visits:
+    """The saga and its participants."""
+
+    wiring: Choreography
+    resources: dict[str, Any]
+
+
+def visits(clock: Any, timeout: float) -> Visits:
+    conducted = orchestrate(visit(timeout), service=Service("visits"), table=VISITS, log=VisitTransition)
+    lines = [
+        on(VisitWanted, conducted),
+        on(VisitReply, conducted),
+        on(BookRoom, book),
+        on(LeaveRoom, leave),
+        on(OrderMeal, order),
+        on(CancelMeal, cancel),
+        on(Cook, cook),
+        on(Cooked, serve),
+    ]
+    return Visits(choreography(*lines), {"clock": clock})
