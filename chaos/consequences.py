@@ -53,10 +53,12 @@ class SagaCalls:
     Attributes:
         leads_on: ids of the replies that a saga has gone on by; the others lead to nothing.
         unheard: ids of messages whose answer may have come too late for anybody to be told.
+        questions: ids of those after commands: they are answered, or the command is.
     """
 
     leads_on: Set[str] = frozenset()
     unheard: Set[str] = frozenset()
+    questions: Set[str] = frozenset()
 
 
 Skus = Mapping[str, Set[str]]
@@ -177,6 +179,8 @@ def _calls(each: Sent, marks: Counter[Mark], found: _Found, sagas: SagaCalls) ->
     """What a message calls for, as things went."""
     if each.topic == OrderSagaReply.TOPIC and each.message_id not in sagas.leads_on:
         return NOTHING
+    if each.message_id in sagas.questions:
+        return ANSWER if marks else NOTHING
     if not marks and each.message_id in sagas.unheard:
         return NOTHING
     if each.topic == ReserveStock.TOPIC and (OrderSagaReply.TOPIC, "") in marks:
@@ -205,7 +209,7 @@ def _of_answers(found: _Found, skus: Skus) -> Iterator[Difference]:
         saga, all_there = order_id in found.submitted, len(answers) >= len(skus.get(order_id, ()))
         if what == _RELEASING:
             wanted[(ReservationSettled if saga else StockReleased).TOPIC, ""] = 1
-        elif all_there and not (found.called_back.get(order_id) and not marks):  # else they came too late
+        elif all_there:
             wanted = _after_reserving(answers, found, saga=saga)
         name, ids = f"{what} {order_id}", tuple(each.message_id for each in answers)
         if marks != wanted:

@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from agents.gateway.wire import Charged, Refunded
-from chaos.records import Happened, Run
+from chaos.records import Run
 from chaos.stalls import healed_at
 from demo import evidence as books
 from demo.findings import Finding, finding
@@ -18,24 +18,23 @@ from demo.purchases import Purchase, order
 
 #: Seconds after a fault in which it may still be why something is late: retries wait for 10 s at most.
 AFTERMATH = 12.0
-OUTAGE = "outage"
-#: The share of a command's wait that faults, and what comes after them, must make up to explain it.
-SHARE = 0.5
+#: What makes a participant itself fail, or slow. The application's own outages and backlogs are none of them:
+#: a step's time runs while its participant works on it, not while its command lies in a topic.
+OF_PARTICIPANTS = frozenset({"gateway_down", "gateway_slow", "gateway_loses_answers", "handlers_fail"})
+#: Seconds that a participant has for a step, and the share of it that such faults, and what comes after them,
+#: must make up to explain that it was late; as long as a retry waits is enough.
+TIME, SHARE, RETRY = 30.0, 0.5, 10.0
 
 
 def explained(asked: float, heard: float, run: Run) -> bool:
-    """Whether faults and their aftermath make up enough of this time."""
-    covered, until = 0.0, asked
-    for began, ended in sorted((fault.began, _explains_until(fault, run)) for fault in run.faults):
-        covered += max(0.0, min(ended, heard) - max(began, until))
+    """Whether faults of participants and their aftermath make up enough of the last of its time."""
+    began = max(asked, heard - TIME)
+    covered, until = 0.0, began
+    faults = [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS]
+    for begins, ended in sorted((fault.began, healed_at(fault, run) + AFTERMATH) for fault in faults):
+        covered += max(0.0, min(ended, heard) - max(begins, until))
         until = max(until, ended)
-    return covered > 0 and covered >= SHARE * (heard - asked)
-
-
-def _explains_until(fault: Happened, run: Run) -> float:
-    """What has come in an outage of all workers takes them as long again."""
-    healed = healed_at(fault, run)
-    return healed + (max(AFTERMATH, healed - fault.began) if fault.kind == OUTAGE else AFTERMATH)
+    return covered > 0 and covered >= min(SHARE * (heard - began), RETRY)
 
 
 def without(orders: Set[str], found: books.Evidence) -> books.Evidence:

@@ -18,7 +18,6 @@ from agents.commands import (
     ReserveStock,
     ScheduleShipment,
 )
-from agents.messages import ReservationSettled
 from chaos.consequences import Sent
 from chaos.stores import Rows
 from demo.evidence import make_codec
@@ -57,7 +56,7 @@ class Asked(NamedTuple):
     """A command, when it was written, and when that was decided; times in seconds since the epoch.
 
     Between the two is the commit before, which may last long while brokers are down. Deadlines count from
-    the decision.
+    the decision. One that had expired when it was decided on is only a question after the one before it.
     """
 
     sent: Sent
@@ -90,13 +89,13 @@ class Said:
     """All that was said of one order's saga, each topic's in its order.
 
     Attributes:
-        settled: what inventory has told its participant, and when.
+        questions: after commands of which nothing was heard in time.
     """
 
     asked: list[Asked] = field(default_factory=list)
+    questions: list[Asked] = field(default_factory=list)
     replied: list[Replied] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
-    settled: list[tuple[Sent, float]] = field(default_factory=list)
 
 
 class SagaRecords:
@@ -115,13 +114,15 @@ class SagaRecords:
         decided = epoch_seconds(dict(record.headers).get(TIME, b"").decode()) or time
         if (codec := _commands.get(record.topic)) is not None:
             command = codec.decode(record.value or b"", None)
-            self.by_order[sent.key].asked.append(Asked(sent, command.command_id, time, decided))
+            said = self.by_order[sent.key]
+            if 0 < command.expires < decided:
+                said.questions.append(Asked(sent, command.command_id, time, decided))
+            else:
+                said.asked.append(Asked(sent, command.command_id, time, decided))
         elif record.topic == OrderSagaReply.TOPIC:
             reply = _replies.decode(record.value or b"", None)
             replied = Replied(sent, reply.command_id, reply.outcome, time, decided)
             self.by_order[sent.key].replied.append(replied)
-        elif record.topic == ReservationSettled.TOPIC:
-            self.by_order[sent.key].settled.append((sent, time))
 
     def hear(self, record: Record) -> None:
         """A record of the topic of transitions."""

@@ -1,8 +1,9 @@
 """Whether every saga ended once, as its order calls for, and all others agree with it: pure.
 
-How a saga has to go follows from the replies that it took: of those to a command, the first in its topic, be
-it its participant's or the saga's own deadline. From them alone its way is told here a second time, command
-by command and transition by transition, in the words of the published messages.
+How a saga has to go follows from the replies that it took: of those to a command, its participant's first.
+The saga's own deadlines only make it ask: once after each that rings before there is a reply. From them alone
+its way is told here a second time, command by command and transition by transition, in the words of the
+published messages.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agents.commands import ReleaseStock, ReserveStock
+from agents.commands import ReleaseStock
 from chaos.consequences import SagaCalls
-from chaos.lateness import AFTERMATH, explained
+from chaos.lateness import TIME, explained
 from chaos.records import Run
 from chaos.saga_records import STEPS, Asked, Replied, Said, Step
 from demo.findings import Finding, finding
@@ -22,12 +23,19 @@ from demo.purchases import Outcome, Purchase, outcome
 from streams.saga.state import SagaRow
 
 #: Replies by which a command is late, and may have been done all the same.
-LATE = frozenset({"timed_out", "expired", "error"})
+UNCERTAIN = frozenset({"expired", "error"})
+#: Those, and that by which it was not begun in time and never will be.
+NOT_BEGUN = "cancelled"
+LATE = UNCERTAIN | {NOT_BEGUN}
+#: Why an order is cancelled for that, in its saga's words.
+TIMED_OUT = "timed_out"
+#: The saga's own.
+_TIMERS = frozenset({"due", "timed_out"})
 #: How many steps an order can succeed in.
 _SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}
-#: Seconds that a saga waits for a reply, and by which times in headers may be off: they are of milliseconds,
-#: and a batch of messages has the time at which it was begun.
-TIMEOUT, _ROUNDED = 30.0, 0.1
+#: Seconds by which times in headers may be off: they are of milliseconds, and a batch of messages has the
+#: time at which it was begun.
+_ROUNDED = 0.1
 _NAMES = {kind.TOPIC: kind.__name__ for step in STEPS for kind in (step.do, step.undo)}
 
 
@@ -52,7 +60,7 @@ class Went(NamedTuple):
         """The status of its participant's row."""
         if self.undone:
             return "undone"
-        return "done" if self.reply == "success" else "refused"
+        return {"success": "done", NOT_BEGUN: "cancelled"}.get(self.reply, "refused")
 
 
 class Late(NamedTuple):
@@ -64,11 +72,6 @@ class Late(NamedTuple):
     what: str
     asked: float
     heard: float
-
-    @property
-    def too_early(self) -> bool:
-        """Whether a deadline rang before its time."""
-        return self.what.startswith("timed_out") and self.heard - self.asked < TIMEOUT - _ROUNDED
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,9 @@ class Way:
 
     @property
     def given_up(self) -> str:
-        """How the command was late for which the saga went back; empty: for none."""
+        """How the command was late for which the saga went back, as its order is settled; empty: for none."""
         last = self.went[-1].reply if self.went else ""
-        return last if last in LATE else ""
+        return TIMED_OUT if last == NOT_BEGUN else last if last in LATE else ""
 
     def tells(self) -> list[tuple[str, str]]:
         """What it has to tell: each change of a step's status, and of its own."""
@@ -113,10 +116,10 @@ class Way:
 
 
 def taken(said: Said) -> dict[str, Replied]:
-    """The reply to each command that its saga has gone by: the first."""
+    """The reply to each command that its saga has gone by: its participant's first."""
     first: dict[str, Replied] = {}
     for each in sorted(said.replied, key=lambda each: each.sent.offset):
-        if each.outcome != "due":
+        if each.outcome not in _TIMERS:
             first.setdefault(each.command_id, each)
     return first
 
@@ -156,13 +159,48 @@ def way_of(said: Said) -> Way:
 
 def _unasked(said: Said) -> Iterator[str]:
     known = Counter(each.command_id for each in said.asked)
-    answers = Counter(each.command_id for each in said.replied if each.outcome not in ("due", "timed_out"))
+    questions = Counter(each.command_id for each in said.questions)
+    answers = Counter(each.command_id for each in said.replied if each.outcome not in _TIMERS)
     yield from (
-        f"{command_id} was answered {count} times" for command_id, count in answers.items() if count > 1
+        f"{command_id} was answered {count} times"
+        for command_id, count in answers.items()
+        if count > 1 + questions[command_id]
     )
+    done = Counter(each.command_id for each in said.replied if each.outcome == "success")
+    yield from (f"{command_id} was done {count} times" for command_id, count in done.items() if count > 1)
     yield from (f"{command_id} was asked {count} times" for command_id, count in known.items() if count > 1)
     replied = {each.command_id for each in said.replied}
     yield from (f"{command_id} was answered and never asked" for command_id in sorted(replied - known.keys()))
+    heeded = {command_id: len(those) for command_id, those in _heeded(said).items()}
+    yield from (
+        f"{command_id} was asked after {questions[command_id]} times"
+        for command_id in sorted(questions.keys() | heeded.keys())
+        if questions[command_id] != heeded.get(command_id, 0)
+    )
+
+
+def _heeded(said: Said) -> dict[str, list[Replied]]:
+    """The deadlines of each command that came before a reply to it."""
+    replies = taken(said)
+    found: dict[str, list[Replied]] = defaultdict(list)
+    for each in said.replied:
+        reply = replies.get(each.command_id)
+        if each.outcome == "timed_out" and (reply is None or each.sent.offset < reply.sent.offset):
+            found[each.command_id].append(each)
+    return found
+
+
+def _too_early(said: Said) -> Iterator[str]:
+    """Commands of which a deadline rang before its time, from when they or a question were decided on."""
+    for each in said.replied:
+        if each.outcome == "timed_out":
+            counts_from = [
+                one.decided
+                for one in (*said.asked, *said.questions)
+                if one.command_id == each.command_id and one.decided < each.decided
+            ]
+            if each.decided - max(counts_from, default=each.decided) < TIME - _ROUNDED:
+                yield each.command_id
 
 
 def _not_undone(went: Sequence[Went]) -> Iterator[str]:
@@ -172,7 +210,7 @@ def _not_undone(went: Sequence[Went]) -> Iterator[str]:
         name = each.step.name
         if not each.reply:
             yield f"{name} has no reply"
-        elif completed or not (each.reply == "success" or each.reply in LATE):
+        elif completed or not (each.reply == "success" or each.reply in UNCERTAIN):
             if each.undone:
                 yield f"{name} was undone and had not to be"
         elif not each.undone:
@@ -187,28 +225,24 @@ def _not_undone(went: Sequence[Went]) -> Iterator[str]:
 
 def calls(by_order: Mapping[str, Said]) -> SagaCalls:
     """What is to be known for the consequences of messages."""
-    leads_on, unheard = set[str](), set[str]()
+    leads_on, unheard, questions = set[str](), set[str](), set[str]()
     undoing = {step.undo.TOPIC for step in STEPS}
     for said in by_order.values():
         topics = {each.command_id: each.sent.topic for each in said.asked}
         leads_on.update(each.sent.message_id for each in said.replied if each.outcome == "due")
+        leads_on.update(each.sent.message_id for those in _heeded(said).values() for each in those)
+        questions.update(each.sent.message_id for each in said.questions)
         for command_id, reply in taken(said).items():
             if reply.outcome == "success" or topics.get(command_id) not in undoing:
                 leads_on.add(reply.sent.message_id)
         unheard.update(_unheard(said))
-    return SagaCalls(leads_on, unheard)
+    return SagaCalls(leads_on, unheard, questions)
 
 
 def _unheard(said: Said) -> Iterator[str]:
-    """A release that is asked for again while it is under way answers the last who asked; what inventory has
-    found after it was called back, and not long before, is told to nobody.
-    """
+    """A release that is asked for again while it is under way answers the last who asked."""
     releases = sorted((each for each in said.asked if each.sent.topic == ReleaseStock.TOPIC), key=_time)
     yield from (each.sent.message_id for each in releases[:-1])
-    reserving = {each.command_id for each in said.asked if each.sent.topic == ReserveStock.TOPIC}
-    answered = any(each.command_id in reserving and each.outcome != "timed_out" for each in said.replied)
-    if releases and not answered:
-        yield from (sent.message_id for sent, time in said.settled if time > releases[0].time - AFTERMATH)
 
 
 def _time(asked: Asked) -> float:
@@ -267,7 +301,7 @@ def judge_ends(
             wrong["another way than the order calls for"].append(f"{order_id}, {calls_for.value}")
         if settled.get(order_id) != end:
             wrong["settled otherwise"].append(f"{order_id} is {settled.get(order_id, 'not')}, not {end}")
-        wrong["timed out before their time"] += [each.command_id for each in way.late if each.too_early]
+        wrong["timed out before their time"] += _too_early(by_order[order_id])
         wrong["late without a fault"] += [
             f"{each.command_id} at {each.asked - run.load[0]:.0f} s, after {each.heard - each.asked:.1f} s"
             for each in way.late

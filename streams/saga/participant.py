@@ -248,7 +248,11 @@ def _before_undoing(command: Command, row: Participation | None, *, asks_outside
 
 
 def _given_up(command: Command, error: Exception) -> Outcome:
-    """Tell the saga of what is not tried any more, as soon as that is known (design rule 17)."""
+    """Tell the saga of what is not tried any more, as soon as that is known (design rule 17). A question that
+    could not be looked at says nothing: there will be another.
+    """
+    if command.asks:
+        return nothing("it will be asked again")
     if isinstance(error, MessageExpired):
         return _told(command, "expired", text_of(error))
     return _told(command, "error", f"{type(error).__name__}: {text_of(error)}")

@@ -138,7 +138,7 @@ async def test_a_command_that_has_lain_long_is_tried_again_as_long_as_one_that_h
     tried = work.till.asked  # nobody knows of that
     fake.clock.set(fake.clock.now() + 300)
     await fake.open()
-    await fake.until(lambda: work.till.asked == tried + 2)  # at once, after 10 s; the last one after 20 s
+    await fake.until(lambda: work.till.asked == tried + 2)  # at once and after 10 s
     work.till.closed = False
     assert (await all_ended(fake, "trips", 1))["a"].status == "completed"
 

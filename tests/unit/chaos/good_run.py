@@ -78,6 +78,8 @@ ENDS = {
     Outcome.NOWHERE: ["success", "success", "refused"],
 }
 LATE_STEPS = {"reserve_inventory": 0, "process_payment": 1, "schedule_shipping": 2}
+#: How a participant answers that is asked after a step too late: of what is outside nobody can be sure.
+ANSWERS = {"reserve_inventory": "cancelled", "process_payment": "expired", "schedule_shipping": "cancelled"}
 
 
 @dataclass
@@ -134,9 +136,16 @@ class Post:
         self.send(DocumentsPacked, order_id, documented)
 
     def conduct(
-        self, order_id: str, skus: list[str], outcomes: list[str], *, began: float, with_files: bool
+        self,
+        order_id: str,
+        skus: list[str],
+        outcomes: list[str],
+        *,
+        began: float,
+        with_files: bool,
+        asked_after: str = "",
     ) -> None:
-        submitted, saga = submit(self, order_id, skus, SCARCE, outcomes, began)
+        submitted, saga = submit(self, order_id, skus, SCARCE, outcomes, began, asked_after)
         self.sagas.append(saga)
         if with_files:
             self.pack(order_id, submitted)
@@ -179,7 +188,9 @@ def good_books(late: str, at: str) -> books.Evidence:
     found = books.Evidence()
     for number, purchase in enumerate(BOUGHT):
         what, name = outcome(purchase), purchase.order_id
-        ends = "timed_out" if name == late else what.value
+        ends = what.value
+        if name == late:
+            ends = "timed_out" if ANSWERS[at] == "cancelled" else ANSWERS[at]
         found.settlements.append(books.Settlement(f"s-{number}", order(purchase), ends))
         charged = what in (Outcome.CONFIRMED, Outcome.NOWHERE) and (name, at) != (late, "reserve_inventory")
         if purchase.cents and charged:
@@ -205,11 +216,12 @@ def good_books(late: str, at: str) -> books.Evidence:
     return found
 
 
-def good_run() -> Run:
-    """One fault, confirmed, and one worker that ended in order."""
+def good_run(*, gateway_down: bool = False) -> Run:
+    """One fault, confirmed, or two, and one worker that ended in order."""
     kill = Happened(
         kind="kill_worker", target="worker-0", began=BEGAN + 30, ended=BEGAN + 36, confirmed="SIGKILL"
     )
+    down = Happened(kind="gateway_down", target="it", began=BEGAN + 30, ended=BEGAN + 36, confirmed="cut")
     ended = [
         Ended(worker="worker-0", pid=1, exit_code=-9, told=True, hung=False),
         Ended(worker="worker-0", pid=2, exit_code=0, told=True, hung=False),
@@ -224,7 +236,7 @@ def good_run() -> Run:
         session_timeout=6.0,
         orders=len(BOUGHT),
         load=(BEGAN, BEGAN + 60),
-        faults=[kill],
+        faults=[kill, down] if gateway_down else [kill],
         workers=ended,
         s3="http://s3",
         attached=ATTACHED,
@@ -233,9 +245,9 @@ def good_run() -> Run:
     )
 
 
-def good(late: str = "", at: str = "process_payment", asked: float = 20.0) -> Evidence:
+def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behind: str = "") -> Evidence:
     """All of it. The order `late` was cancelled because the step `at` was late, which began so many seconds
-    after the run.
+    after the run, and the gateway was down; of the order `behind` that step was only asked after.
     """
     post = Post()
     for receipt in receipts():
@@ -245,16 +257,17 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0) -> Ev
         files = attachments(purchase, ATTACHED, LARGEST)
         name, wanted = purchase.order_id, outcome(purchase)
         if orchestrated(purchase):
-            ends = [*["success"] * LATE_STEPS[at], "timed_out"] if name == late else ENDS[wanted]
+            ends = [*["success"] * LATE_STEPS[at], ANSWERS[at]] if name == late else ENDS[wanted]
             began = BEGAN + (asked if name == late else 0)
-            post.conduct(name, skus, ends, began=began, with_files=bool(files))
+            asked_after = at if name == behind else ""
+            post.conduct(name, skus, ends, began=began, with_files=bool(files), asked_after=asked_after)
         else:
             post.settle(name, skus, wanted, with_files=bool(files))
         if (spoiled := poison(purchase)) is not None:
             post.spoil(spoiled)
     steady = [BEGAN + tenth / 10 for tenth in range(600)]
     evidence = Evidence(
-        good_run(),
+        good_run(gateway_down=bool(late)),
         Commits(seen=dict.fromkeys(range(LANES), steady)),
         ends=dict(post.ends),
         books=good_books(late, at),

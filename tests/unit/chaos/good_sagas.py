@@ -18,7 +18,7 @@ from agents.messages import (
     ShipLine,
 )
 from chaos.saga_records import STEPS, Asked, Replied, Said, Step, Told
-from chaos.sagas import LATE
+from chaos.sagas import LATE, UNCERTAIN
 from schemas import latest
 from streams.codecs import AvroCodec, Schemas, encode_row
 from streams.saga.participation import Participation
@@ -42,6 +42,7 @@ class GoodSaga:
     Attributes:
         heard: the message that the saga has handled last.
         rows: its participants' rows, by table: changelog key and value.
+        asked_after: the step whose participant is so far behind that it is asked after; empty: none.
     """
 
     post: Post
@@ -50,6 +51,7 @@ class GoodSaga:
     began: float
     said: Said = field(default_factory=Said)
     rows: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    asked_after: str = ""
 
     def run(self, scarce: set[str], outcomes: list[str], submitted: Sent) -> None:
         """Go through steps with these outcomes, and back after the last of them unless all succeeded."""
@@ -69,7 +71,7 @@ class GoodSaga:
         self._tell("", "started", "compensating")
         reached = list(zip(STEPS, outcomes, strict=False))
         for step, outcome in reversed(reached):
-            if outcome == "success" or outcome in LATE:
+            if outcome == "success" or outcome in UNCERTAIN:
                 self._undo(step)
         self._tell("", "compensating", "compensated")
         self.post.send(OrderCancelled, self.order_id, self.post.send(CancelOrder, self.order_id, self.heard))
@@ -96,24 +98,33 @@ class GoodSaga:
     def _go(self, step: Step, outcome: str) -> None:
         asked = self._ask(step, step.do)
         self._change(step, "in_progress")
-        if outcome == "timed_out":
-            before, self._now = self._now, self._now + TIMEOUT
-            ring = self._reply(self.heard, asked, "timed_out")
-            self._now = before
-            self._work(step, asked, "success", late=True)
-            self._now, self.heard = before + TIMEOUT, ring
+        if outcome in LATE or step.name == self.asked_after:
+            question = self._ask_after(step, asked)
+        if outcome in LATE:
+            self.heard = self._reply(question.sent, asked, outcome)
+            self._now += 1
+            self._reply(asked.sent, asked, "cancelled")  # when its turn comes
+            self._now -= 1
         else:
             self.heard = self._work(step, asked, outcome)
-        self._row(step, {"success": "done", "refused": "refused"}.get(outcome, "undone"))
+        done = {"success": "done", "refused": "refused", "cancelled": "cancelled"}
+        self._row(step, done.get(outcome, "undone"))
         self._change(step, "completed" if outcome == "success" else "failed")
 
-    def _work(self, step: Step, asked: Asked, outcome: str, *, late: bool = False) -> Sent:
-        """What a participant does for a command, up to its reply, which comes behind the deadline if late."""
-        cause = asked.sent
-        if step is RESERVING:
-            cause = self._reserve(asked.sent)
-        if late:
-            self._now += TIMEOUT + 1
+    def _ask_after(self, step: Step, asked: Asked) -> Asked:
+        """Its deadline comes, and the participant is behind."""
+        self._now = asked.decided + TIMEOUT
+        ring = self._reply(self.heard, asked, "timed_out")
+        sent = self.post.send(step.do, self.order_id, ring)
+        question = Asked(sent, asked.command_id, self._now, self._now)
+        self.said.questions.append(question)
+        self._tell(step.name, "in_progress", "in_progress")
+        self._now += 0.1
+        return question
+
+    def _work(self, step: Step, asked: Asked, outcome: str) -> Sent:
+        """What a participant does for a command, up to its reply."""
+        cause = self._reserve(asked.sent) if step is RESERVING else asked.sent
         return self._reply(cause, asked, outcome)
 
     def _reserve(self, command: Sent) -> Sent:
@@ -170,9 +181,7 @@ class GoodSaga:
         return sent
 
     def _settled(self, cause: Sent) -> Sent:
-        sent = self.post.send(ReservationSettled, self.order_id, cause)
-        self.said.settled.append((sent, self._now))
-        return sent
+        return self.post.send(ReservationSettled, self.order_id, cause)
 
     def _tell(self, step: str, before: str, after: str) -> None:
         self.said.told.append(Told(len(self.said.told) + 1, step, before, after))
@@ -189,10 +198,16 @@ class GoodSaga:
 
 
 def submit(
-    post: Post, order_id: str, skus: list[str], scarce: set[str], outcomes: list[str], began: float
+    post: Post,
+    order_id: str,
+    skus: list[str],
+    scarce: set[str],
+    outcomes: list[str],
+    began: float,
+    asked_after: str,
 ) -> tuple[Sent, GoodSaga]:
     """An order that a saga sees to, and how its steps end."""
     submitted = post.send(OrderSubmitted, order_id, name=f"placed-{order_id}")
-    saga = GoodSaga(post, order_id, skus, began)
+    saga = GoodSaga(post, order_id, skus, began, asked_after=asked_after)
     saga.run(scarce, outcomes, submitted)
     return submitted, saga

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from good_run import BEGAN, BOUGHT, good
+from good_run import ANSWERS, BEGAN, BOUGHT, good
 
 from agents.commands import (
     CancelOrder,
@@ -25,7 +25,6 @@ from agents.messages import (
     LineReleased,
     Order,
     OrderConfirmed,
-    ReleaseLine,
     ReservationSettled,
     ReserveLine,
     ShipLine,
@@ -34,7 +33,7 @@ from chaos.consequences import Sent
 from chaos.evidence import Evidence
 from chaos.findings import findings
 from chaos.kinds import Kind
-from chaos.lateness import explained
+from chaos.lateness import OF_PARTICIPANTS, explained
 from chaos.saga_records import STEPS, SagaRecords, Said
 from demo.evidence import make_codec
 from demo.purchases import Outcome, orchestrated, outcome
@@ -85,7 +84,6 @@ def lose(kind: type[Message], order_id: str) -> Spoil:
         those = of(evidence, order_id)
         those.asked = [each for each in those.asked if each.sent != lost]
         those.replied = [each for each in those.replied if each.sent != lost]
-        those.settled = [each for each in those.settled if each[0] != lost]
 
     return spoil
 
@@ -234,15 +232,15 @@ def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
 
 # -- lateness ---------------------------------------------------------------------------------------------
 
-#: The run's only fault is there from 30 s to 36 s, and explains something until 48 s.
-EXPLAINED, UNEXPLAINED = 20.0, 0.0
+#: A worker and the gateway are away from 30 s to 36 s; the gateway explains something until 48 s.
+EXPLAINED, UNEXPLAINED = 20.0, -20.0
 
 
 @pytest.mark.parametrize("step", [each.name for each in STEPS])
 def test_a_step_that_a_fault_made_late_cancels_its_order(step: str) -> None:
     evidence = good(late=CONFIRMED, at=step, asked=EXPLAINED)
     assert red(evidence) == set()
-    assert "1 timed_out" in said(evidence, ENDED)
+    assert f"late: 1 {ANSWERS[step]} of" in said(evidence, ENDED)
 
 
 @pytest.mark.parametrize("step", [each.name for each in STEPS])
@@ -250,6 +248,77 @@ def test_one_that_is_late_without_a_fault_is_red(step: str) -> None:
     evidence = good(late=CONFIRMED, at=step, asked=UNEXPLAINED)
     assert red(evidence) == {ENDED}
     assert f"order:{CONFIRMED}:{step}:1 at " in said(evidence, ENDED)
+
+
+@pytest.mark.parametrize("kind", [each for each in Kind if each not in OF_PARTICIPANTS])
+def test_one_that_is_late_by_an_outage_of_the_application_itself_is_red(kind: Kind) -> None:
+    evidence = good(late=CONFIRMED, asked=EXPLAINED)
+    evidence.run = msgspec.structs.replace(
+        evidence.run, faults=[msgspec.structs.replace(each, kind=kind) for each in evidence.run.faults]
+    )
+    assert ENDED in red(evidence)
+
+
+@pytest.mark.parametrize("step", [each.name for each in STEPS])
+def test_a_step_that_was_only_asked_after_ends_as_its_order_calls_for(step: str) -> None:
+    evidence = good(behind=CONFIRMED, at=step)
+    assert red(evidence) == set()
+    assert "late" not in said(evidence, ENDED)
+
+
+def behind(change: Spoil) -> Evidence:
+    evidence = good(behind=CONFIRMED, at="process_payment")
+    change(evidence)
+    return evidence
+
+
+def give_up_unanswered(evidence: Evidence) -> None:
+    """The saga went by its deadline, as if that were an answer."""
+    settle_as(CONFIRMED, "timed_out")(evidence)
+
+
+def ask_without_a_deadline(evidence: Evidence) -> None:
+    those = of(evidence, CONFIRMED)
+    ring = next(each for each in those.replied if each.outcome == "timed_out")
+    those.replied.remove(ring)
+    evidence.messages.remove(ring.sent)
+
+
+def ask_after_nothing(evidence: Evidence) -> None:
+    those = of(evidence, CONFIRMED)
+    (question,) = those.questions
+    those.questions.remove(question)
+    evidence.messages.remove(question.sent)
+
+
+def ring_again_at_once(evidence: Evidence) -> None:
+    those = of(evidence, CONFIRMED)
+    ring = next(each for each in those.replied if each.outcome == "timed_out")
+    those.replied.append(ring._replace(decided=ring.decided + 5, sent=ring.sent._replace(offset=10**6)))
+
+
+def do_it_for_the_question(evidence: Evidence) -> None:
+    """Done, and done again when it was asked after."""
+    those = of(evidence, CONFIRMED)
+    (question,) = those.questions
+    reply = next(e for e in those.replied if e.command_id == question.command_id and e.outcome == "success")
+    again = reply.sent._replace(message_id="again", offset=10**6, cause=question.sent.message_id)
+    evidence.messages.append(again)
+    those.replied.append(reply._replace(sent=again))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        pytest.param(give_up_unanswered, {ENDED, OUTCOMES, MONEY}, id="given up unanswered"),
+        pytest.param(ask_without_a_deadline, {ENDED, LED}, id="asked without a deadline"),
+        pytest.param(ask_after_nothing, {ENDED, LED}, id="a deadline without a question"),
+        pytest.param(ring_again_at_once, {ENDED}, id="a deadline soon after the one before"),
+        pytest.param(do_it_for_the_question, {ENDED}, id="done again when asked after"),
+    ],
+)
+def test_a_question_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:
+    assert red(behind(spoil)) == names
 
 
 def late(change: Spoil) -> Evidence:
@@ -288,9 +357,9 @@ def reply_before_the_deadline(evidence: Evidence) -> None:
     """The participant's reply was there first, and the saga went by its deadline all the same."""
     those = of(evidence, CONFIRMED).replied
     ring = next(each for each in those if each.outcome == "timed_out")
-    reply = next(each for each in those if each.command_id == ring.command_id and each is not ring)
+    reply = next(e for e in those if e.command_id == ring.command_id and e.outcome == "cancelled")
     evidence.messages.remove(reply.sent)
-    earlier = reply._replace(sent=reply.sent._replace(offset=ring.sent.offset - 1))
+    earlier = reply._replace(outcome="success", sent=reply.sent._replace(offset=ring.sent.offset - 1))
     evidence.messages.append(earlier.sent)
     those[those.index(reply)] = earlier
 
@@ -333,7 +402,7 @@ def test_when_a_command_was_decided_on_is_in_its_headers() -> None:
     own = {"saga_id": "order:o-1", "step": "reserve_inventory", "command_id": "c", "attempt": 1}
     order = Order(order_id="o-1", customer="c", lines=(), total_cents=1, card="tok_accepted", country="US")
     codec = make_codec(ReserveStock, ReserveStock.TOPIC)
-    value = codec.encode(ReserveStock(**own, expires=30.0, order=order))  # type: ignore[arg-type]
+    value = codec.encode(ReserveStock(**own, expires=0.0, order=order))  # type: ignore[arg-type]
     headers = [("ce_time", b"1970-01-01T00:16:40.500Z")]
     records = SagaRecords()
     records.take(
@@ -351,28 +420,18 @@ def test_an_order_that_was_to_be_refused_may_be_late_before_but_not_after() -> N
     assert red(paid_all_the_same) == {ENDED}
 
 
-def test_a_fault_explains_what_it_has_had_half_the_time_of() -> None:
-    run = good().run
-    (fault,) = run.faults
+def test_a_fault_of_a_participant_explains_what_it_has_had_half_the_time_of() -> None:
+    run = good(late=CONFIRMED).run
+    fault = next(each for each in run.faults if each.kind in OF_PARTICIPANTS)
     assert explained(fault.began - 10, fault.began + 20, run)
     assert explained(fault.began + 3, fault.began + 33, run)
-    assert not explained(fault.began - 20, fault.began + 10, run)
+    assert not explained(fault.began - 21, fault.began + 9, run)
+    assert explained(fault.began - 500, fault.began + 20, run), "it lay in its topic before"
     assert not explained(fault.began + 10, fault.began + 40, run)
     assert not explained(BEGAN, BEGAN + 5, run)
-    longer = msgspec.structs.replace(run, faults=[fault, msgspec.structs.replace(fault, began=BEGAN + 10)])
-    assert explained(fault.began - 20, fault.began + 10, longer), "one after the other"
-    assert not explained(BEGAN, BEGAN + 10, longer)
-
-
-def test_what_came_in_an_outage_of_all_is_worked_off_for_as_long_again() -> None:
-    run = good().run
-    (fault,) = run.faults
-    began, ended = fault.began, fault.began + 60
-    away = msgspec.structs.replace(fault, kind=Kind.OUTAGE, ended=ended)
-    assert explained(ended + 40, ended + 70, msgspec.structs.replace(run, faults=[away]))
-    assert not explained(ended + 50, ended + 80, msgspec.structs.replace(run, faults=[away]))
-    another = msgspec.structs.replace(fault, began=began, ended=ended)
-    assert not explained(ended + 40, ended + 70, msgspec.structs.replace(run, faults=[another]))
+    earlier = msgspec.structs.replace(fault, began=BEGAN + 10, ended=BEGAN + 14)
+    longer = msgspec.structs.replace(run, faults=[fault, earlier])
+    assert explained(fault.began - 21, fault.began + 9, longer), "one after the other"
 
 
 def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
@@ -381,54 +440,3 @@ def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
     assert TOLD in red(evidence)
     assert OrderSubmitted.TOPIC in {each.topic for each in evidence.messages}
     assert OrderConfirmed.TOPIC in {each.topic for each in evidence.messages}
-
-
-# -- stock that is called back while it is asked for ------------------------------------------------------
-
-
-def lose_the_late_reply(evidence: Evidence) -> None:
-    """The participant's, behind the deadline."""
-    those = of(evidence, CONFIRMED)
-    ring = next(each for each in those.replied if each.outcome == "timed_out")
-    reply = next(e for e in those.replied if e.command_id == ring.command_id and e is not ring)
-    evidence.messages.remove(reply.sent)
-    those.replied.remove(reply)
-
-
-def called_back() -> Evidence:
-    return good(late=CONFIRMED, at="reserve_inventory", asked=EXPLAINED)
-
-
-def test_a_command_that_was_late_because_its_reply_was_lost_is_red() -> None:
-    assert red(late(lose_the_late_reply)) == {LED}
-    evidence = called_back()
-    lose_the_late_reply(evidence)
-    assert red(evidence) == {LED}
-
-
-def test_what_was_reserved_only_after_it_was_called_back_is_told_to_nobody() -> None:
-    evidence = called_back()
-    lose_the_late_reply(evidence)
-    those = of(evidence, CONFIRMED)
-    released = next(each.time for each in those.asked if each.sent.topic == ReleaseStock.TOPIC)
-    (reserved, _), *others = those.settled
-    those.settled = [(reserved, released), *others]
-    assert red(evidence) == set()
-
-
-def test_what_was_called_back_before_all_had_answered_is_never_reserved() -> None:
-    evidence = called_back()
-    lose_the_late_reply(evidence)
-    lose(ReservationSettled, CONFIRMED)(evidence)
-    assert red(evidence) == set()
-    release = next(each for each in evidence.messages if each.topic == LineReleased.TOPIC)
-    evidence.messages = [each for each in evidence.messages if each.message_id != release.cause]
-    assert LED in red(evidence)
-
-
-def test_all_that_was_not_refused_has_to_be_called_back() -> None:
-    evidence = called_back()
-    ids = {e.message_id for e in evidence.messages if (e.topic, e.key) == (ReleaseStock.TOPIC, CONFIRMED)}
-    (line, *_) = (e for e in evidence.messages if e.topic == ReleaseLine.TOPIC and e.cause in ids)
-    evidence.messages = [e for e in evidence.messages if line.message_id not in (e.message_id, e.cause)]
-    assert LED in red(evidence)
