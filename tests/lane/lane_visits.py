@@ -3,8 +3,6 @@
 The hotel answers at once, the kitchen through another message: a meal is written down where the saga is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +10,7 @@ from streams.choreography import Choreography, choreography, on
 from streams.handlers import Service
 from streams.message import Message, Row
 from streams.outcome import Outcome, nothing, outcome
-from streams.saga.definition import Saga, saga
+from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Reply, SagaTransition
 from streams.saga.participant import Answer, Participant, done, later
@@ -20,19 +18,12 @@ from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
 from streams.table import Table
 
-
-class VisitReply(Reply, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "visits.saga.replies"
+VISITS = Table("visits", SagaRow)
 
 
-class VisitTransition(SagaTransition, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "visits.saga.transitions.v1"
-
-
-class VisitWanted(Message, frozen=True, kw_only=True):
+class Wanted(Message, frozen=True, kw_only=True):
     """Somebody wants a room in a hotel, and a meal from a kitchen."""
 
-    TOPIC: ClassVar[str] = "visits.visit.wanted.v1"
     k: str
     hotel: str
     kitchen: str
@@ -45,7 +36,6 @@ class VisitWanted(Message, frozen=True, kw_only=True):
 class AtHotel(Command, frozen=True, kw_only=True):
     """Under the hotel's key."""
 
-    REPLY = VisitReply
     hotel: str
 
     @property
@@ -53,111 +43,112 @@ class AtHotel(Command, frozen=True, kw_only=True):
         return self.hotel
 
 
-class BookRoom(AtHotel, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "hotels.commands.book"
-
-
-class LeaveRoom(AtHotel, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "hotels.commands.leave"
-
-
-class OrderMeal(Command, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "meals.commands.order"
-    REPLY = VisitReply
-    kitchen: str
-
-
-class CancelMeal(Command, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "meals.commands.cancel"
-    REPLY = VisitReply
-
-
-class Cook(Message, frozen=True, kw_only=True):
-    """Under the kitchen's key."""
-
-    TOPIC: ClassVar[str] = "meals.commands.cook"
-    k: str
-    kitchen: str
-
-    @property
-    def key(self) -> str:
-        return self.kitchen
-
-
-class Cooked(Message, frozen=True, kw_only=True):
-    TOPIC: ClassVar[str] = "meals.meal.cooked.v1"
-    k: str
-
-    @property
-    def key(self) -> str:
-        return self.k
-
-
 class Rooms(Row, frozen=True, kw_only=True):
     taken: int
 
 
-hotels = Participant(Service("hotels"), Table("hotel-steps", Participation))
-meals = Participant(Service("meals"), Table("meal-steps", Participation))
-kitchens = Service("kitchens")
-ROOMS = Table("rooms", Rooms)
-VISITS = Table("visits", SagaRow)
-MEAL = meals.row_of("visit", "meal")
+@dataclass(frozen=True)
+class Visits:
+    """The saga and its participants, and the topics that they talk by."""
+
+    wiring: Choreography
+    resources: dict[str, Any]
+    wanted: type[Wanted]
+    replies: str
+    book: str
+    leave: str
+    order: str
+    cancel: str
+    cook: str
 
 
-@hotels.command(rooms=ROOMS)
-def book(command: BookRoom, rooms: Rooms | None) -> Answer:
-    return done(rooms=Rooms(taken=1 + (rooms.taken if rooms else 0)))
+def visits(prefix: str, clock: Any, timeout: float) -> Visits:
+    """A saga that waits so many seconds for a reply; its topics begin with `prefix`."""
 
+    class VisitWanted(Wanted, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.visit.wanted.v1"
 
-@hotels.compensation(rooms=ROOMS)
-def leave(command: LeaveRoom, rooms: Rooms | None) -> Answer:
-    assert rooms is not None
-    return done(rooms=Rooms(taken=rooms.taken - 1))
+    class VisitReply(Reply, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.visit.replies"
 
+    class VisitTransition(SagaTransition, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.visit.transitions.v1"
 
-@meals.command(sends=[Cook])
-def order(command: OrderMeal) -> Answer:
-    return later(send=[Cook(k=command.saga_id.partition(":")[2], kitchen=command.kitchen)])
+    class BookRoom(AtHotel, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.hotel.book"
+        REPLY = VisitReply
 
+    class LeaveRoom(AtHotel, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.hotel.leave"
+        REPLY = VisitReply
 
-@meals.compensation()
-def cancel(command: CancelMeal) -> Answer:
-    return done()
+    class OrderMeal(Command, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.meal.order"
+        REPLY = VisitReply
+        kitchen: str
 
+    class CancelMeal(Command, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.meal.cancel"
+        REPLY = VisitReply
 
-@kitchens.handler(sends=[Cooked])
-def cook(command: Cook) -> Outcome:
-    return outcome(send=[Cooked(k=command.k)])
+    class Cook(Message, frozen=True, kw_only=True):
+        """Under the kitchen's key."""
 
+        TOPIC: ClassVar[str] = f"{prefix}.meal.cook"
+        k: str
+        kitchen: str
 
-@kitchens.handler(sends=[VisitReply], participation=MEAL)
-def serve(event: Cooked, participation: Participation | None) -> Outcome:
-    if participation is None or participation.status != "working":
-        return nothing("nobody waits for it any more")
-    served = participation.answered("done")
-    return outcome(participation=served, send=[served.reply(VisitReply)])
+        @property
+        def key(self) -> str:
+            return self.kitchen
 
+    class Cooked(Message, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = f"{prefix}.meal.cooked.v1"
+        k: str
 
-def visit(timeout: float) -> Saga:
-    """A saga that waits so many seconds for a reply."""
-    return (
+        @property
+        def key(self) -> str:
+            return self.k
+
+    hotels = Participant(Service("hotels"), Table("hotel-steps", Participation))
+    meals = Participant(Service("meals"), Table("meal-steps", Participation))
+    kitchens = Service("kitchens")
+    rooms_of = Table("rooms", Rooms)
+
+    @hotels.command(rooms=rooms_of)
+    def book(command: BookRoom, rooms: Rooms | None) -> Answer:
+        return done(rooms=Rooms(taken=1 + (rooms.taken if rooms else 0)))
+
+    @hotels.compensation(rooms=rooms_of)
+    def leave(command: LeaveRoom, rooms: Rooms | None) -> Answer:
+        assert rooms is not None
+        return done(rooms=Rooms(taken=rooms.taken - 1))
+
+    @meals.command(sends=[Cook])
+    def order(command: OrderMeal) -> Answer:
+        return later(send=[Cook(k=command.saga_id.partition(":")[2], kitchen=command.kitchen)])
+
+    @meals.compensation()
+    def cancel(command: CancelMeal) -> Answer:
+        return done()
+
+    @kitchens.handler(sends=[Cooked])
+    def cook(command: Cook) -> Outcome:
+        return outcome(send=[Cooked(k=command.k)])
+
+    @kitchens.handler(sends=[VisitReply], participation=meals.row_of("visit", "meal"))
+    def serve(event: Cooked, participation: Participation | None) -> Outcome:
+        if participation is None or participation.status != "working":
+            return nothing("nobody waits for it any more")
+        served = participation.answered("done")
+        return outcome(participation=served, send=[served.reply(VisitReply)])
+
+    visit = (
         saga("visit", started_by=VisitWanted)
         .step("room", BookRoom, compensate=LeaveRoom, timeout=timeout)
         .step("meal", OrderMeal, compensate=CancelMeal, timeout=timeout)
     )
-
-
-@dataclass(frozen=True)
-class Visits:
-    """The saga and its participants."""
-
-    wiring: Choreography
-    resources: dict[str, Any]
-
-
-def visits(clock: Any, timeout: float) -> Visits:
-    conducted = orchestrate(visit(timeout), service=Service("visits"), table=VISITS, log=VisitTransition)
+    conducted = orchestrate(visit, service=Service("visits"), table=VISITS, log=VisitTransition)
     lines = [
         on(VisitWanted, conducted),
         on(VisitReply, conducted),
@@ -168,4 +159,14 @@ def visits(clock: Any, timeout: float) -> Visits:
         on(Cook, cook),
         on(Cooked, serve),
     ]
-    return Visits(choreography(*lines), {"clock": clock})
+    return Visits(
+        choreography(*lines),
+        {"clock": clock},
+        VisitWanted,
+        VisitReply.TOPIC,
+        BookRoom.TOPIC,
+        LeaveRoom.TOPIC,
+        OrderMeal.TOPIC,
+        CancelMeal.TOPIC,
+        Cook.TOPIC,
+    )

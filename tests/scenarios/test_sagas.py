@@ -1,4 +1,4 @@
-"""Orders that a saga sees to: their ends, workers killed in the middle, an outage, an overtaken command."""
+"""Orders that a saga sees to: their ends, workers killed in the middle, an outage, a paused participant."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
-from agents.messages import ReserveLine
+from agents.commands import (
+    OrderCommand,
+    OrderSagaReply,
+    OrderSagaTransition,
+    OrderSubmitted,
+    RefundPayment,
+    ReleaseStock,
+)
+from agents.order_saga import OrderSaga
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from tests.scenarios.desk import steadfaust
@@ -21,7 +28,6 @@ from tests.scenarios.world import APP, PARTITIONS, Worker, World, eventually, or
 NTH = 12
 #: Seconds that a hasty worker's sagas wait for a reply, and that the outage lasts.
 HASTE, OUTAGE = 5.0, 6.0
-LATE = {"timed_out", "expired"}
 
 
 def hasty_worker(world: World, timeout: float, **environment: str) -> Worker:
@@ -47,11 +53,6 @@ class Replied(NamedTuple):
     offset: int
     time: float
     reply: OrderSagaReply
-
-    @property
-    def step(self) -> tuple[str, str]:
-        """The saga and its step."""
-        return self.reply.saga_id, self.reply.step
 
 
 def replies(world: World) -> list[Replied]:
@@ -105,62 +106,61 @@ def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_saga(world
     assert any(entries[0].time < killed < entries[-1].time for entries in sagas), "no saga was under way"
 
 
+#: What sagas say and hear.
+TALK = [kind.TOPIC for step in OrderSaga.steps() for kind in step.commands] + [OrderSagaReply.TOPIC]
+
+
 def positions(world: World) -> dict[TP, int]:
-    """Up to where replies were read."""
+    """Up to where commands and replies were read."""
 
     async def committed() -> dict[TP, int]:
         cluster = KafkaCluster(world.bootstrap)
         try:
-            return await cluster.committed(APP, [TP(OrderSagaReply.TOPIC, n) for n in range(PARTITIONS)])
+            return await cluster.committed(APP, [TP(topic, n) for topic in TALK for n in range(PARTITIONS)])
         finally:
             await cluster.close()
 
     return asyncio.run(committed())
 
 
-def test_after_an_outage_past_every_deadline_what_was_replied_before_counts(world: World) -> None:
+def unread(world: World, read: dict[TP, int], topics: list[str]) -> int:
+    """How much of these topics was not read up to these positions."""
+    records = [each for topic in topics for each in world.read(topic)]
+    return sum(each.offset >= read.get(TP(each.topic, each.partition), 0) for each in records)
+
+
+def test_after_an_outage_past_every_deadline_no_order_is_cancelled(world: World) -> None:
     worker = hasty_worker(world, HASTE)
     before = positions(world)
     ids = [order_id for n in range(5) for order_id in world.place(f"outage-{n}", 20, orchestrated=True)]
-    eventually(lambda: positions(world) != before, "the first replies are read")
+    eventually(lambda: positions(world) != before, "the first of them are read")
     worker.signal(signal.SIGKILL)
     killed = time.time()
     read = positions(world)
+    assert unread(world, read, TALK), "all was read before the outage"
     eventually(lambda: time.time() > killed + OUTAGE, "every deadline is past")
     hasty_worker(world, HASTE)
     world.until_settled(ids)
-
-    found = replies(world)
-    unread = {each.step for each in found if each.offset >= read.get(each.tp, 0) and each.time < killed}
-    assert unread, "every reply was read before the outage"
-    first: dict[tuple[str, str], Replied] = {}
-    for each in found:
-        if each.reply.command_id.endswith(":1"):  # to a command, none to a compensation
-            first.setdefault(each.step, each)
-    in_time = {step for step, each in first.items() if each.reply.outcome not in LATE}
-    given_up = {
-        (entry.saga_id, entry.step)
-        for entries in told(world).values()
-        for entry in entries
-        if entry.after == "failed" and entry.detail.partition(":")[0] in LATE
-    }
-    assert unread <= in_time
-    assert not given_up & in_time, "a deadline has overtaken a reply"
-    for order_id, (outcome, *_) in world.outcomes().items():  # what nobody had done yet was too late
-        if outcome in LATE and order_id in ids:
-            assert order_id in {saga.removeprefix("order:") for saga, _ in given_up}
-            world.expected[order_id] = (outcome, world.expected[order_id][1])
-    world.check()
+    world.check()  # each as its data calls for
     check_told(world, ids)
 
 
-def test_a_compensation_that_overtakes_its_command_wins(world: World) -> None:
-    handler = "inventory-steps.reserve"
+@pytest.mark.parametrize(
+    ("handler", "reason", "undone"),
+    [
+        pytest.param("inventory-steps.reserve", "timed_out", [], id="work in rows"),
+        pytest.param("payment-steps.capture", "expired", [RefundPayment, ReleaseStock], id="outside"),
+    ],
+)
+def test_what_a_paused_participant_has_not_begun_when_the_deadline_comes_it_never_begins(
+    world: World, handler: str, reason: str, undone: list[type[OrderCommand]]
+) -> None:
+    """Of work in rows that is certain; outside, the compensation overtakes the command, and wins."""
     hasty_worker(world, 2.0)
     steadfaust(world, "handler", "pause", handler, "--why", "the shelves are being counted")
-    placed = [order(number, "overtaken")[0] for number in range(5, 13)]
+    placed = [order(number, f"paused-{handler}")[0] for number in range(5, 13)]
     ids = [each.order_id for each in placed]
-    world.expected |= {each.order_id: ("timed_out", each.total_cents) for each in placed}
+    world.expected |= {each.order_id: (reason, each.total_cents) for each in placed}
     world.send([(OrderSubmitted(order=each), f"message-{each.order_id}") for each in placed])
     world.until_settled(ids)
     (status,) = steadfaust(world, "handler", "status", handler)
@@ -168,17 +168,18 @@ def test_a_compensation_that_overtakes_its_command_wins(world: World) -> None:
     steadfaust(world, "handler", "resume", handler, "--why", "they are counted")
 
     def outcomes() -> dict[str, list[Any]]:
+        step = "reserve_inventory" if handler.startswith("inventory") else "process_payment"
         found = defaultdict(list)
         for each in replies(world):
-            found[each.reply.key].append(each.reply.outcome)
+            if each.reply.step == step and each.reply.command_id.endswith(":1"):
+                found[each.reply.key].append(each.reply.outcome)
         return {order_id: found[order_id] for order_id in ids}
 
     eventually(lambda: all(len(each) >= 3 for each in outcomes().values()), "the commands are answered")
-    for order_id, (first, *between, last) in outcomes().items():
-        assert (first, last) == ("timed_out", "expired"), order_id
-        assert "success" in between, f"the stock of {order_id} was released"
-    lines = world.codec(ReserveLine)
-    asked = {lines.decode(record.value, None).order_id for record in world.read(ReserveLine.TOPIC)}
-    assert not asked & set(ids)
+    answer = "cancelled" if reason == "timed_out" else reason
+    assert set(map(tuple, outcomes().values())) == {("timed_out", answer, "expired")}
+    for kind in (ReleaseStock, RefundPayment):
+        asked = Counter(record.key.decode() for record in world.read(kind.TOPIC))
+        assert [asked[order_id] for order_id in ids] == [int(kind in undone)] * len(ids)
     world.check()
     check_told(world, ids)
