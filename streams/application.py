@@ -230,8 +230,9 @@ class Application:
 
     def _bind(self, handler: AnyHandler, resources: Mapping[str, Any]) -> BoundHandler:
         if missing := [name for name in handler.resources if name not in resources]:
+            supplied = [name for name in resources if name != CONSUMED]
             raise WiringError(
-                f"{handler.name} needs {missing}, which the worker does not supply: it has {list(resources)}"
+                f"{handler.name} needs {missing}, which the worker does not supply: it has {supplied}"
             )
         given = {name: resources[name] for name in handler.resources}
         source = f"{self.layout.app_id}/{handler.service}".encode()

@@ -194,12 +194,14 @@ class Heads:
 
 
 def _check_deadline(arrival: Arrival, queue: Queue, now: float) -> None:
-    """Raises MessageExpired for one that is of no use any more. Of one whose time has run since it was taken,
-    a try that was planned within that time is made also when the lane itself is late.
+    """Raises MessageExpired for one that is of no use any more. Of one whose time runs since it was taken, a
+    try that was planned within that time is made also when the lane itself is late, and so is the first one
+    of what could not be read.
     """
     deadline = arrival.deadline
-    if deadline is None:
+    own_time = arrival.envelope.deadline is None
+    if deadline is None or (own_time and queue.reason is Reason.SCHEMA):
         return
-    planned = queue.reason is Reason.RETRY and arrival.envelope.deadline is None
+    planned = own_time and queue.reason is Reason.RETRY
     if deadline < (min(now, queue.due_ms / 1000 - 0.001) if planned else now):
         raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")

@@ -184,7 +184,7 @@ class Pipeline:
         except UnknownSchema as error:
             self._tell_once(error)
             self._stager.refer(entry, record)
-            unread = Arrival(entry, route, record, envelope, None)
+            unread = Arrival(entry, route, record, envelope, None, self._stager.now)
             unread.error = error
             arrivals.append(unread)
         except PermanentError as error:

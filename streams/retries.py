@@ -109,7 +109,7 @@ class Retries:
         local = _unsorted(arrival, handler)
         if handler.hears_late and inbox_key is None and _is_late(arrival, at_now):
             held = arrival.entry.prefix in gate.held
-            return None if self._is_tried_again(local) and not held else UNASKED
+            return None if self._will_be_tried(local) and not held else UNASKED
         if handler.order_by is not None and local not in gate.queues:
             local = self.local_of(arrival, handler)
         if local in gate.queues:
@@ -176,10 +176,10 @@ class Retries:
         self.gates[handler.name].unread.forget(arrival.queue)
         self.give_up(arrival, handler, inbox_key, error, arrival.attempts, now)
 
-    def _is_tried_again(self, local: bytes) -> bool:
-        """Whether the handler has failed on the head of a queue, and tries it again within its time."""
+    def _will_be_tried(self, local: bytes) -> bool:
+        """Whether the head of a queue is tried again within its time, or as soon as it can be read."""
         queue = self._queues.get(local)
-        return queue is not None and queue.reason is Reason.RETRY
+        return queue is not None and queue.reason in (Reason.RETRY, Reason.SCHEMA)
 
     def sort_in(
         self,
