@@ -33,13 +33,13 @@ async def sagas(world: World, table: str) -> dict[str, SagaRow]:
     }
 
 
-async def all_ended(world: World, table: str, number: int) -> dict[str, SagaRow]:
-    """Wait until so many sagas are there, and all of them have ended."""
+async def all_ended(world: World, table: str, number: int, *, every: float = 0.2) -> dict[str, SagaRow]:
+    """Wait until so many sagas are there, and all of them have ended; looked at every so many seconds."""
     found: dict[str, SagaRow] = {}
 
     async def watch() -> None:
         while len(found) < number or not all(row.ended for row in found.values()):
-            await world.clock.sleep(0.2)
+            await world.clock.sleep(every)
             found.update(await sagas(world, table))
 
     watching = world.spawn(watch())
@@ -186,7 +186,7 @@ async def test_a_thousand_sagas_at_once_on_a_slow_lane_are_no_storm_of_compensat
     await fake.post(*(post(fake, TripWanted(k=f"{i}", to="home")) for i in range(number)))
     began = fake.clock.now()
     await fake.open()
-    ended = await all_ended(fake, "trips", number)
+    ended = await all_ended(fake, "trips", number, every=10)
     assert fake.clock.now() - began > 60
     assert {row.status for row in ended.values()} == {"completed"}
     assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(GiveMoneyBack.TOPIC)] == []
