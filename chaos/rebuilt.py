@@ -21,8 +21,16 @@ _INBOX_BUCKET = "_inbox-"
 _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
 _DEAD_LETTERS, _DEAD_LETTERS_BY_AGE = "dead_letters", "_dead_letters_by_age"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
-_HANDLERS, _CLAIMS = "_handlers", "claims"
-_OF_LANE = {b"p": _POSITIONS, b"t": _TIMERS, b"q": _QUEUES, b"w": _WAITING, b"h": _HANDLERS}
+_HANDLERS, _IDENTITIES, _CLAIMS = "_handlers", "_identities", "claims"
+_COPY_OF = "_copy_of"  # a note that no changelog has
+_OF_LANE = {
+    b"p": _POSITIONS,
+    b"t": _TIMERS,
+    b"q": _QUEUES,
+    b"w": _WAITING,
+    b"h": _HANDLERS,
+    b"i": _IDENTITIES,
+}
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
 _read_ids = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode  # many entries to one record
 
@@ -133,7 +141,7 @@ def _merged(tables: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def _differences(found: Mapping[str, Rows], wanted: Mapping[str, Rows]) -> Iterator[str]:
-    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE}
+    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE, _COPY_OF}
     for table in sorted((found.keys() | wanted.keys()) - indexes):
         yield from _rows_that_differ(table, found.get(table, {}), wanted.get(table, {}))
     due = {value[:_TIME] + key for key, value in wanted.get(_TIMERS, {}).items()}

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from streams.ports import Write
+from streams.ports import TP, Write
 
 Pair = tuple[bytes, bytes]
 
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
-LANE = "lane"  # source positions, timers, messages that wait, and handlers that are paused
+LANE = "lane"  # source positions and topics, timers, messages that wait, and handlers that are paused
 DEAD_LETTERS = "dead_letters"  # what was given up, for an operator to put right
 CLAIMS = "claims"  # objects that messages refer to; only where there are claim checks
 BUILT_IN = (INBOX, LANE, DEAD_LETTERS)
@@ -28,6 +28,7 @@ TIMER = b"t"
 QUEUE = b"q"
 WAITING = b"w"
 HANDLER = b"h"
+IDENTITY = b"i"
 
 #: A local index of dead letters by their age.
 DEAD_LETTERS_BY_AGE = "_dead_letters_by_age"
@@ -39,6 +40,9 @@ QUEUES = "_queues"
 QUEUES_BY_DUE = "_queues_by_due"
 MESSAGES = "_waiting"
 HANDLERS = "_handlers"
+IDENTITIES = "_identities"
+#: A local note that no changelog has: of which topics the store is a copy.
+COPY_OF = "_copy_of"
 
 
 #: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
@@ -70,9 +74,14 @@ def store_key(partition: int, key: bytes) -> bytes:
     return prefix_of(partition) + key
 
 
+def position_key(tp: TP) -> bytes:
+    """The local key of a source position."""
+    return store_key(tp.partition, tp.topic.encode())
+
+
 def split_lane_key(key: bytes) -> tuple[bytes, bytes]:
-    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE, WAITING or HANDLER, and
-    whose.
+    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE, WAITING, HANDLER or
+    IDENTITY, and whose.
     """
     return key[:1], key[1:]
 
@@ -163,3 +172,5 @@ class Writes:
             yield Write(MESSAGES, name, value)
         elif kind == HANDLER:
             yield Write(HANDLERS, name, value)
+        elif kind == IDENTITY:
+            yield Write(IDENTITIES, name, value)

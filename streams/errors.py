@@ -133,6 +133,12 @@ class PositionsDisagree(PositionLost):
     """
 
 
+class TopicRecreated(PositionsDisagree):
+    """A topic is another one than that of its name to which positions or rows belong, or all of it is in
+    another cluster; the lane stops. Once, it may be that a broker has told of before.
+    """
+
+
 class StoreBusy(SteadfaustError):
     """A lane's local store is still open in another owner; it opens once that one has closed it."""
 

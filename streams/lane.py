@@ -37,6 +37,7 @@ from streams.reopening import Reopen, Reopening, is_expected
 from streams.staging import writes_of
 from streams.stopping import unless
 from streams.timers import DueIndex
+from streams.topic_checks import check_topics, first_positions
 from streams.transactions import commit
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ FULL_PAUSE = 0.2
 TIMER_INTERVAL = 0.1
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
 IDLE_COMMIT = 30.0
+#: How long a lane waits for messages before it records alone where partitions begin that are new to it.
+FIRST_COMMIT = 5.0
 #: Between looks at what has expired, in seconds.
 HOUSEKEEPING = 600.0
 
@@ -106,6 +109,7 @@ class Lane:
         self._error: BaseException | None = None
         self._disagreed = ""
         self._touched = 0.0
+        self._idle_until: float | None = None
         self._pipeline: Pipeline | None = None
         self._backlog_limit = backlog_limit or BacklogLimit(app.delivery)
         self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
@@ -198,6 +202,7 @@ class Lane:
         )
         sources = source_partitions(self._app, self.number, self.topics)
         positions = await source_positions(self._app, sources, self.store, self._cluster)
+        first = await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
         self._disagreed = ""
         self._due = DueIndex()  # others may have written what was recovered
         await reader.assign(positions)
@@ -207,6 +212,7 @@ class Lane:
         pipeline = Pipeline(
             self._app, self.store, inbox, self._clock, self.counters, self._on_progress, partitions
         )
+        pipeline.sequences.begin(first_positions(self.store, positions), first)
         self._keep_house(pipeline)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
@@ -318,11 +324,19 @@ class Lane:
             self._succeeded()
 
     async def _idle(self, pipeline: Pipeline) -> bool:
-        """Wait for work; True when there was none for long, but markers have moved positions on."""
+        """Wait for work; True when there was none for long, but markers have moved positions on, or the first
+        ones are still to be recorded. Whoever wakes it without work does not prolong the time.
+        """
+        if not pipeline.sequences.has_passed:
+            self._idle_until = None
+        elif self._idle_until is None:
+            wait = FIRST_COMMIT if pipeline.sequences.has_first else IDLE_COMMIT
+            self._idle_until = asyncio.get_running_loop().time() + wait
         with suppress(TimeoutError):
-            async with asyncio.timeout(IDLE_COMMIT if pipeline.sequences.has_passed else None):
+            async with asyncio.timeout_at(self._idle_until):
                 await self._wake.wait()
                 return False
+        self._idle_until = None
         return True
 
     def _succeeded(self) -> None:
@@ -338,6 +352,7 @@ class Lane:
             if self._clock.now() - kept > HOUSEKEEPING:
                 kept = self._clock.now()
                 self._keep_house(pipeline)
+                await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
             await self._touch()
             self._fire_due(pipeline)
             tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))

@@ -58,6 +58,13 @@ class Damaged(NamedTuple):
     why: str
 
 
+class Identity(NamedTuple):
+    """A cluster's id, and the ids of topics by their names: a topic that is made anew has another one."""
+
+    cluster: str
+    topics: Mapping[str, str]
+
+
 class Outgoing(NamedTuple):
     """A record to be produced to a partition that the caller has chosen. A value of None is a tombstone."""
 
@@ -137,6 +144,9 @@ class Cluster(Protocol):
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log."""
+
+    async def identity(self, topics: Iterable[str]) -> Identity:
+        """The ids of the cluster and of these topics; topics that it does not have are left out."""
 
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The high watermark of each log, not the last stable offset (KAFKA-10167)."""

@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import structlog
 
 from streams.application import Application
-from streams.changes import POSITIONS, Writes, store_key
+from streams.changes import POSITIONS, Writes, position_key
 from streams.errors import ChangelogDamaged, ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
 from streams.freshness import Freshness, is_too_old
+from streams.identity import Recorded, copy_of, note_of
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
+from streams.topic_checks import require_same_changelogs
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +72,9 @@ async def start_positions(
     these ends. Wipes a store that cannot be trusted.
     """
     asked_at = clock.now()
+    identity = await cluster.identity({tp.topic for tp in tables})
     begins = await cluster.begin_offsets(tables)
+    await require_same_changelogs(store, cluster, tables, identity)
     ends = await cluster.end_offsets(tables)
     current_at = store.current_at()
     ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
@@ -83,9 +87,12 @@ async def start_positions(
         age = None if current_at is None else clock.now() - current_at
         log.warning("store_too_old", seconds=age, action="wiped, rebuilt from the changelog")
         store.wipe()
+    origin = Recorded(identity.cluster, dict(identity.topics))
     if store.current_at() is None:
         # An empty copy has all that there is before the first offset.
-        store.apply((), {}, current_at=asked_at)
+        store.apply([note_of(origin)], {}, current_at=asked_at)
+    elif copy_of(store) != origin:
+        store.apply([note_of(origin)], {})
     freshness = Freshness(store.current_at() or asked_at, delete_retention)
     freshness.expect(asked_at, ends)
     return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends, freshness
@@ -173,7 +180,7 @@ async def source_positions(
     begins = await cluster.begin_offsets(sources)
     positions = {}
     for tp in sources:
-        data = store.get(POSITIONS, store_key(tp.partition, tp.topic.encode()))
+        data = store.get(POSITIONS, position_key(tp))
         recorded = None if data is None else int(data)
         if tp not in committed and recorded is not None:
             log.warning("group_position_expired", topic=tp.topic, partition=tp.partition, position=recorded)

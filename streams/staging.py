@@ -97,6 +97,7 @@ class Sequences:
         self._changelogs: dict[str, dict[bytes, TP]] = {}
         self._newest: dict[TP, Entry] = {}
         self._passed: dict[TP, int] = {}
+        self._first: dict[bytes, Change] = {}
         #: Taken and not yet staged for a commit.
         self.backlog = 0
         self.backlog_bytes = 0
@@ -127,10 +128,22 @@ class Sequences:
         else:
             self._passed[tp] = offset
 
+    def begin(self, positions: Mapping[TP, int], changes: Mapping[bytes, Change]) -> None:
+        """What the first transaction records beside what it handles, or alone when nothing comes: where
+        partitions begin that have no position yet, and changes of the lane's own table by local key.
+        """
+        self._passed |= positions
+        self._first = dict(changes)
+
     @property
     def has_passed(self) -> bool:
-        """Whether positions have moved over markers alone."""
-        return bool(self._passed)
+        """Whether positions have moved over markers alone, or have still to be recorded."""
+        return bool(self._passed or self._first)
+
+    @property
+    def has_first(self) -> bool:
+        """Whether what is recorded first is not committed yet."""
+        return bool(self._first)
 
     def has_finished(self) -> bool:
         """Whether anything could be committed now."""
@@ -142,6 +155,8 @@ class Sequences:
         """
         staged = Staged(offsets=self._passed)
         self._passed = {}
+        if self._first:
+            staged.changes[LANE], self._first = self._first, {}
         before = self.backlog_bytes
         for entry in self._finished(limit, max_bytes):
             self._stage(staged, entry)

@@ -9,7 +9,7 @@ import structlog
 
 from streams.application import Application
 from streams.changes import Writes
-from streams.errors import StoreTooOld
+from streams.errors import StoreTooOld, TopicRecreated
 from streams.freshness import Freshness
 from streams.inbox import bucket_length
 from streams.ports import TP, Clock, Cluster, Reader, Store, Stores
@@ -19,6 +19,8 @@ from streams.stopping import unless
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY = 1.0
+#: Seconds until a standby looks again whether an operator has settled what it stands for.
+STANDS = 30.0
 #: Seconds between questions whether the copy is current, or an eighth of the time that deletions are kept.
 PROVE_INTERVAL = 600.0
 #: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, and one that
@@ -52,6 +54,9 @@ class Standby:
                 await unless(self._stopping, self._follow())
             except StoreTooOld as error:
                 log.warning("standby_too_old", lane=self.number, error=str(error))
+            except TopicRecreated as error:
+                log.error("standby_stands", lane=self.number, error=str(error))  # noqa: TRY400 - it says all
+                await unless(self._stopping, self._clock.sleep(STANDS))
             except Exception:
                 log.exception("standby_restarts", lane=self.number)
                 await unless(self._stopping, self._clock.sleep(RETRY_DELAY))

@@ -8,6 +8,7 @@ been moved or cancelled is recognised when it comes up, and dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -54,7 +55,7 @@ def timer_key(timer: bytes) -> bytes:
 def set_timer(name: bytes, due: float, topic: str, outgoing: Outgoing) -> Change:
     """The change that sets or moves a timer. `due` in epoch seconds."""
     stored = Stored(topic, outgoing.key or b"", outgoing.value or b"", list(outgoing.headers))
-    return Change(LANE, TIMER + name, int(due * 1000).to_bytes(8, "big") + _encode(stored))
+    return Change(LANE, TIMER + name, ceil(due * 1000).to_bytes(8, "big") + _encode(stored))
 
 
 def remove_timer(name: bytes) -> Change:

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 
-from streams.ports import TP
+from streams.ports import TP, Identity
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.metadata import Metadata
 from streams.runtime.producer import KafkaTransactions
@@ -54,6 +54,10 @@ class KafkaCluster:
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log. Raises TopicMismatch or ClusterUnavailable."""
         return await self._metadata.begin_offsets(tps)
+
+    async def identity(self, topics: Iterable[str]) -> Identity:
+        """The ids of the cluster and of these topics, as one broker knows them. Raises ClusterUnavailable."""
+        return await self._metadata.identity(topics)
 
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The high watermark of each log, not the last stable offset. Raises as `begin_offsets` does."""

@@ -12,9 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
-from streams.ports import TP
+from streams.ports import TP, Identity
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
 from streams.runtime.stable_offsets import UNSTABLE, StableOffsets, positions_in
+from streams.runtime.topic_ids import TopicIdsRequest, identity_in
 
 T = TypeVar("T")
 
@@ -56,6 +57,16 @@ class Metadata:
         for _, _, error in found:
             _check(error)
         return {tp: offset for tp, offset, _ in found if offset >= 0}
+
+    async def identity(self, topics: Iterable[str]) -> Identity:
+        """The ids of the cluster and of these topics; topics that it does not have are left out."""
+        wanted = sorted(set(topics))
+
+        async def ask() -> Identity:
+            admin = await self._admin_client()
+            return identity_in(await admin._send_request(TopicIdsRequest(wanted)))
+
+        return await self._ask(f"the ids of {len(wanted)} topics", ask)
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log."""

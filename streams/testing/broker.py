@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from time import time
 
 from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.ports import TP, Headers, Record
+from streams.ports import TP, Headers, Identity, Record
 from streams.testing.clients import FakeReader, FakeTransactions, Fault
 from streams.testing.log import Entry, Log, Transaction, TransactionState
 
 __all__ = ["FakeCluster", "Fault"]
+
+_ids = count(1)
 
 
 class Producer:
@@ -47,7 +50,9 @@ class FakeCluster:
         self.max_unpacked = max_unpacked
         #: How often each fault has happened: a test ends with asserting that its own did.
         self.happened: Counter[Fault] = Counter()
+        self.id = f"cluster#{next(_ids)}"
         self._now = now
+        self._ids: dict[str, str] = {}
         self._logs: dict[TP, Log] = {}
         self._producers: dict[str, Producer] = {}
         self._groups: dict[str, dict[TP, int]] = {}
@@ -77,6 +82,11 @@ class FakeCluster:
         await self._question()
         return {tp: self.log(tp).start for tp in tps}
 
+    async def identity(self, topics: Iterable[str]) -> Identity:
+        """The ids of the cluster and of these topics; topics that it does not have are left out."""
+        await self._question()
+        return Identity(self.id, {name: self._ids[name] for name in topics if name in self._ids})
+
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The high watermark of each log."""
         await self._question()
@@ -91,6 +101,7 @@ class FakeCluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Add a topic, or more partitions to one."""
+        self._ids.setdefault(name, f"{name}#{next(_ids)}")
         for partition in range(partitions):
             self._logs.setdefault(TP(name, partition), Log(TP(name, partition)))
 
@@ -142,9 +153,12 @@ class FakeCluster:
             log.compact(now=self._now(), delete_retention=delete_retention)
 
     def recreate_topic(self, name: str) -> None:
-        """Delete a topic and make it anew, empty."""
+        """Delete a topic and make it anew, empty. Groups have no positions in it any more, as in Kafka."""
+        self._ids[name] = f"{name}#{next(_ids)}"
         for log in list(self._of(name)):
             self._logs[log.tp] = Log(log.tp)
+            for positions in self._groups.values():
+                positions.pop(log.tp, None)
 
     def visible(self, topic: str) -> list[Record]:
         """What a read_committed reader of the whole topic would get, partition by partition."""

@@ -1,0 +1,108 @@
+"""Kafka's Metadata request in the version that tells topic ids, which aiokafka does not have yet."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from io import BytesIO
+from typing import Any
+
+from aiokafka.errors import UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
+
+from streams.ports import Identity
+
+_NO_ID = bytes(16)
+
+
+class _Uuid:
+    """16 bytes as they are."""
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        return data.read(16)
+
+    @classmethod
+    def repr(cls, value: bytes) -> str:
+        return value.hex()
+
+
+_BROKER = (("node_id", Int32), ("host", CompactString("utf-8")), ("port", Int32))
+_PARTITION = (
+    ("error_code", Int16),
+    ("partition", Int32),
+    ("leader", Int32),
+    ("leader_epoch", Int32),
+    ("replicas", CompactArray(Int32)),
+    ("isr", CompactArray(Int32)),
+    ("offline", CompactArray(Int32)),
+    ("tags", TaggedFields),
+)
+_TOPIC = (
+    ("error_code", Int16),
+    ("topic", CompactString("utf-8")),
+    ("topic_id", _Uuid),
+    ("is_internal", Boolean),
+    ("partitions", CompactArray(*_PARTITION)),
+    ("authorized_operations", Int32),
+    ("tags", TaggedFields),
+)
+
+
+class _MetadataResponse_v12(Response):  # noqa: N801 - named as aiokafka names them
+    API_KEY = 3
+    API_VERSION = 12
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("brokers", CompactArray(*_BROKER, ("rack", CompactString("utf-8")), ("tags", TaggedFields))),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        ("topics", CompactArray(*_TOPIC)),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequest_v12(RequestStruct):  # noqa: N801 - named as aiokafka names them
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 12
+    RESPONSE_TYPE = _MetadataResponse_v12
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class TopicIdsRequest(Request[_MetadataRequest_v12]):
+    """Asks for topics by name, and creates none."""
+
+    API_KEY = 3
+
+    def __init__(self, topics: list[str]) -> None:
+        self._topics = topics
+
+    def build(self, request_struct_class: type[_MetadataRequest_v12]) -> _MetadataRequest_v12:
+        """The request as it is sent."""
+        named: list[Any] = [(_NO_ID, topic, {}) for topic in self._topics]
+        return request_struct_class(named, False, False, {})
+
+
+def identity_in(answer: Any) -> Identity:
+    """What an answer says. Topics that there are not are left out. Raises the broker's error."""
+    topics = {}
+    for topic in answer.to_object()["topics"]:
+        if topic["error_code"] == UnknownTopicOrPartitionError.errno:
+            continue
+        if topic["topic_id"] == _NO_ID:
+            raise for_code(topic["error_code"])(f"no id of {topic['topic']}")
+        topics[topic["topic"]] = urlsafe_b64encode(topic["topic_id"]).rstrip(b"=").decode()
+    return Identity(answer.cluster_id or "", topics)
