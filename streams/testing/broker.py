@@ -160,6 +160,10 @@ class FakeCluster:
             for positions in self._groups.values():
                 positions.pop(log.tp, None)
 
+    def forget_group(self, group: str) -> None:
+        """Drop the group's positions, as Kafka does when nobody was in it for long."""
+        self._groups.pop(group, None)
+
     def visible(self, topic: str) -> list[Record]:
         """What a read_committed reader of the whole topic would get, partition by partition."""
         return [

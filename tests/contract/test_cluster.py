@@ -29,6 +29,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
 from streams.testing.broker import FakeCluster
 from streams.topics import TopicSpec
+from tests.recreated_kafka import recreate_topic
 
 BOUND = 20.0
 _names = count(time.time_ns())
@@ -44,6 +45,7 @@ class World(Protocol):
     async def topic(self, partitions: int = 1, *, limit: int = 0) -> str: ...
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None: ...
     async def truncate(self, tp: TP, before: int) -> None: ...
+    async def recreate(self, topic: str) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -64,6 +66,9 @@ class FakeWorld:
 
     async def truncate(self, tp: TP, before: int) -> None:
         self.cluster.truncate(tp, before)
+
+    async def recreate(self, topic: str) -> None:
+        self.cluster.recreate_topic(topic)
 
     async def close(self) -> None:
         pass
@@ -93,6 +98,9 @@ class KafkaWorld:
             await admin.delete_records({tp: RecordsToDelete(before)})
         finally:
             await admin.close()
+
+    async def recreate(self, topic: str) -> None:
+        await recreate_topic(self.bootstrap, topic)
 
     async def close(self) -> None:
         await self.cluster.close()
@@ -709,3 +717,25 @@ async def test_a_busy_partition_is_not_held_up_by_idle_ones(patient: tuple[World
     async with asyncio.timeout(BOUND):
         while reader.position(busy) < 3:
             await reader.fetch(max_records=1, timeout=BOUND)
+
+
+async def test_a_topic_that_is_made_anew_is_another_one_and_groups_have_no_position_in_it(
+    world: World, owner: Callable[[str], Any]
+) -> None:
+    tp, other, group = TP(await world.topic(), 0), await world.topic(), unique("group")
+    await world.produce(tp, [b"1", b"2"])
+    producer = await owner(unique("id"))
+    await producer.begin()
+    await producer.send_offsets({tp: 2}, group)
+    await producer.commit()
+    before = await world.cluster.identity([tp.topic, other, "never-made"])
+    assert before.topics.keys() == {tp.topic, other}
+    assert before.cluster
+    assert await world.cluster.identity([tp.topic, other]) == before
+    await world.recreate(tp.topic)
+    after = await world.cluster.identity([tp.topic, other])
+    assert after.cluster == before.cluster
+    assert after.topics[other] == before.topics[other]
+    assert after.topics[tp.topic] != before.topics[tp.topic]
+    assert await world.cluster.committed(group, [tp]) == {}
+    assert await world.cluster.end_offsets([tp]) == {tp: 0}

@@ -19,6 +19,7 @@ from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.system import SystemClock
 from streams.topics import DEAD_LETTER_ROOM
+from tests.recreated_kafka import recreate_topic
 
 
 class KafkaWorld(World):
@@ -64,6 +65,11 @@ class KafkaWorld(World):
             await admin.delete_records({tp: RecordsToDelete(before)})
         finally:
             await admin.close()
+
+    async def recreate(self, topic: str) -> None:
+        changelog = topic in self.app.changelogs
+        config = {"cleanup.policy": "compact" if changelog else "delete"}
+        await recreate_topic(self._bootstrap, topic, self.app.layout.partitions, **config)
 
     async def close(self) -> None:
         await super().close()

@@ -124,6 +124,7 @@ class World:
     async def _tick(self) -> None: ...
     async def post(self, *posts: Post) -> None: ...
     async def truncate(self, tp: TP, before: int) -> None: ...
+    async def recreate(self, topic: str) -> None: ...
     def stores(self) -> Stores: ...
 
     # -- lanes ----------------------------------------------------------------------------------------
@@ -280,6 +281,9 @@ class FakeWorld(World):
 
     async def truncate(self, tp: TP, before: int) -> None:
         self.cluster.truncate(tp, before)
+
+    async def recreate(self, topic: str) -> None:
+        self.cluster.recreate_topic(topic)
 
 
 @asynccontextmanager

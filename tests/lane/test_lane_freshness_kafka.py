@@ -21,7 +21,7 @@ from streams.runtime.store import RocksStores
 
 RETENTION = 8.0
 #: How long compaction may take: the broker looks for work now and then, and a deletion needs two rounds.
-COMPACTED = 90.0
+COMPACTED = 180.0
 
 
 def is_of_the_timer(key: bytes) -> bool:

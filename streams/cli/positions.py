@@ -1,0 +1,109 @@
+"""`steadfaust positions`: where lanes stand in their topics, and how to go on when one has stopped for it.
+
+Exit status: 0 done, or nothing to settle; 1 an error; 3 nothing matched; 4 something is to be settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import msgspec
+import typer
+
+from streams.cli.workers import Json, json_line
+from streams.errors import SettingsError
+from streams.layout import Layout
+from streams.ports import Cluster
+from streams.positions import Accepted, At, Standing, accept, standings
+from streams.settings import Settings
+
+app = typer.Typer(help="Source positions: list, accept.", no_args_is_help=True)
+
+NOTHING = 3
+UNSETTLED = 4
+T = TypeVar("T")
+
+Topic = Annotated[str, typer.Option(help="Only this topic.")]
+
+
+@app.command("list")
+def list_(
+    topic: Topic = "",
+    *,
+    problems: Annotated[bool, typer.Option("--problems", help="Only what stops a lane.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List where lanes stand in each partition, and what they would stop for."""
+    found = _run(lambda layout, cluster: standings(layout, cluster, [topic] if topic else []))
+    for standing in found:
+        if standing.problem or not problems:
+            typer.echo(json_line(msgspec.to_builtins(standing)) if as_json else _line(standing))
+    if not found:
+        raise typer.Exit(NOTHING)
+    raise typer.Exit(UNSETTLED if any(standing.problem for standing in found) else 0)
+
+
+@app.command("accept")
+def accept_(
+    topic: Annotated[str, typer.Option(help="The topic to go on with, as it is now.")],
+    partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    at: Annotated[
+        str, typer.Option(help="Where to go on: auto, begin, end, recorded, group, or an offset.")
+    ] = "auto",
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be recorded.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a topic that was made anew, cut or reset: record what it is, and where to go on in it."""
+    where = _at(at)
+
+    async def run(layout: Layout, cluster: Cluster) -> list[Accepted]:
+        numbers = partition or list(range(layout.partitions))
+        if wrong := [number for number in numbers if not 0 <= number < layout.partitions]:
+            raise SettingsError(f"there are no partitions {wrong}: {layout.app_id} has {layout.partitions}")
+        return await accept(layout, cluster, topic, numbers, where, dry_run=dry_run)
+
+    for each in _run(run):
+        typer.echo(json_line(msgspec.to_builtins(each)) if as_json else _accepted(each))
+    if not as_json:
+        typer.echo(
+            "nothing was changed (--dry-run)"
+            if dry_run
+            else "accepted; start workers again whose lanes have stopped"
+        )
+
+
+def _at(text: str) -> At | int:
+    if text in tuple(At):
+        return At(text)
+    if text.isdigit():
+        return int(text)
+    raise typer.BadParameter(f"--at {text}: give one of {', '.join(At)}, or an offset")
+
+
+def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
+    from streams.runtime.cluster import KafkaCluster  # takes a second to load
+
+    settings = Settings()
+
+    async def run() -> T:
+        cluster = KafkaCluster(settings.brokers())
+        try:
+            return await work(settings.layout(), cluster)
+        finally:
+            await cluster.close()
+
+    return asyncio.run(run())
+
+
+def _line(standing: Standing) -> str:
+    at = "" if standing.recorded is None else f"  at {standing.recorded}"
+    problem = f"  {standing.problem.upper()}" if standing.problem else ""
+    return f"{standing.topic}[{standing.partition}]  holds {standing.begin} to {standing.end}{at}{problem}"
+
+
+def _accepted(each: Accepted) -> str:
+    goes_on = "" if each.position is None else f"  goes on at {each.position} (was {each.before})"
+    return f"{each.topic}[{each.partition}]  is {each.topic_id}{goes_on}"

@@ -1,0 +1,218 @@
+"""A lane notices when a topic is not the one that its positions and rows belong to, and says how to go on."""
+
+from __future__ import annotations
+
+import pytest
+from lane_checker import check, check_store, counts
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, World
+
+import streams.lane
+from streams.changes import LANE
+from streams.errors import PositionLost, TopicRecreated
+from streams.ports import TP
+from streams.positions import At, accept, standings
+from streams.standby import Standby
+
+
+def some(world: World, work: Workload, numbers: range) -> list[Post]:
+    return [world.event(work, key, i) for i in numbers for key in "abcd"]
+
+
+async def handled(world: World, work: Workload, events: list[Post], **options: object) -> None:
+    await world.post(*events)
+    lane = await world.open(**options)
+    await world.settled(work.source)
+    await lane.stop()
+
+
+async def refused(world: World, match: str, **options: object) -> None:
+    lane = world.lane(**options)
+    with pytest.raises(TopicRecreated, match=match):
+        await lane.ended()
+    assert lane.handled == 0
+
+
+@pytest.mark.parametrize("longer", [False, True], ids=["shorter than before", "longer than before"])
+async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_accepted(
+    world: World, longer: bool
+) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    await handled(world, work, [world.event(work, "a", i) for i in range(5)])
+    await world.recreate(work.source)
+    new = [world.event(work, "a", 10 + i) for i in range(8 if longer else 3)]
+    await world.post(*new)
+    await refused(world, rf"made anew since.*{work.source} .*positions accept --topic {work.source}")
+    (standing,) = await standings(world.app.layout, world.cluster, [work.source])
+    assert (standing.problem, standing.recorded, standing.end) == ("made anew", 5, len(new))
+    (dry,) = await accept(world.app.layout, world.cluster, work.source, [0], dry_run=True)
+    await refused(world, "made anew")
+    (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0])
+    assert accepted == dry
+    assert (accepted.before, accepted.position) == (5, 0)
+    await handled(world, work, [])
+    assert await counts(world) == {"a": 5 + len(new)}
+    await check_store(world)
+
+
+async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mixed(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    await handled(world, work, some(world, work, range(3)))
+    changelog = world.app.layout.changelog("counts")
+    await world.recreate(changelog)
+    await refused(world, changelog)
+    store = world.machine.open(0)
+    assert len(list(store.scan("counts"))) == 4  # the last who has them
+    store.close()
+    await refused(world, changelog, stores=world.stores())
+    await accept(world.app.layout, world.cluster, changelog, [0])
+    await handled(world, work, some(world, work, range(3, 4)))
+    assert await counts(world) == dict.fromkeys("abcd", 1)
+    await check_store(world)
+
+
+async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_accepted(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    await handled(fake, work, some(fake, work, range(3)))
+    standby = Standby(fake.app, 0, cluster=fake.cluster, stores=fake.machine, clock=fake.clock)
+    changelog = fake.app.layout.changelog("counts")
+    fake.cluster.recreate_topic(changelog)
+    task = fake.spawn(standby.run())
+    await fake.clock.advance(5)
+    assert standby.records == 0
+    await accept(fake.app.layout, fake.cluster, changelog, [0])
+    await fake.until(lambda: standby.records > 0)
+    standby.stop()
+    await fake.until(task.done)
+    await handled(fake, work, some(fake, work, range(3, 4)))
+    await check_store(fake)
+
+
+async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_store(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    await handled(fake, work, some(fake, work, range(3)))
+    fake.cluster.recreate_topic(fake.app.layout.changelog(LANE))
+    fake.cluster.forget_group(fake.name)
+    await refused(fake, "the local store means nothing in it")
+
+
+async def test_another_cluster_under_the_same_name_is_noticed(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    await handled(fake, work, some(fake, work, range(3)))
+    await fake._start()
+    await refused(fake, "this is another cluster.*Check STEADFAUST_BOOTSTRAP")
+
+
+async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a partition that never had a message while the lane was open."""
+    monkeypatch.setattr(streams.lane, "FIRST_COMMIT", 0.1)
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    lane = await world.open()
+    source = TP(work.source, 0)
+    while await world.cluster.committed(world.name, [source]) != {source: 0}:
+        await world._tick()
+    await lane.stop()
+    await world.post(*(world.event(work, "a", i) for i in range(4)))
+    await world.truncate(source, 3)
+    with pytest.raises(PositionLost, match="handled up to 0, but the log now begins at 3: 3 messages"):
+        await world.lane().ended()
+    (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0])
+    assert (accepted.before, accepted.position) == (0, 3)
+    await handled(world, work, [])
+    assert await counts(world) == {"a": 1}
+
+
+async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWorld) -> None:
+    work = counting(fake.name, settled=True)
+    await fake.start(work, partitions=3)
+    key = next(key for key in "abcdefgh" if fake.app.layout.partition_of(key.encode()) == 1)
+    await handled(fake, work, [fake.event(work, key, 1)])
+    found = await standings(fake.app.layout, fake.cluster, fake.app.sources)
+    assert {each.recorded for each in found if each.partition != 1} == {0}
+    assert all(each.recorded == each.group and each.was == each.topic_id for each in found)
+
+
+async def test_a_topic_that_a_deploy_adds_begins_where_its_log_begins(world: World) -> None:
+    work = counting(world.name, settled=True)
+    await world.start(work, partitions=1)
+    await handled(world, work, [world.event(work, "a", i) for i in range(3)], topics=[work.source])
+    await world.truncate(TP(work.output, 0), 1)
+    lane = await world.open()
+    await world.settled(work.source, work.output)
+    await lane.stop()
+    assert await counts(world, "settled") == {"a": 2}
+    assert not any(each.problem for each in await standings(world.app.layout, world.cluster))
+
+
+async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    events = [world.event(work, "a", i) for i in range(4)]
+    await handled(world, work, events)
+    await world.set_group({TP(work.source, 0): 2})
+    with pytest.raises(PositionLost, match="stands at 2, the changelog at 4"):
+        await world.lane().ended()
+    (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0], At.RECORDED)
+    assert accepted.position == 4
+    more = [world.event(work, "a", i) for i in range(4, 6)]
+    await handled(world, work, more)
+    await check(world, work, events + more)
+
+
+async def test_accepting_while_the_lane_runs_fences_it_and_it_goes_on_from_there(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    lane = await world.open()
+    events = [world.event(work, "a", i) for i in range(4)]
+    await world.post(*events)
+    await world.settled(work.source)
+    await accept(world.app.layout, world.cluster, work.source, [0], At.BEGIN)
+    await world.post(world.event(work, "a", 4))
+    await world.until(lambda: lane.lane.fenced == 1 and lane.lane.counters.duplicates == 4)
+    await world.settled(work.source)
+    await lane.stop()
+    assert await counts(world) == {"a": 5}
+
+
+async def test_a_position_that_cannot_be_is_refused(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    await handled(fake, work, [fake.event(work, "a", i) for i in range(4)])
+    with pytest.raises(PositionLost, match="holds 0 to 4, not 9"):
+        await accept(fake.app.layout, fake.cluster, work.source, [0], 9)
+
+
+async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(*some(fake, work, range(1)))
+    await fake.settled(work.source)
+    fake.cluster.recreate_topic(work.source)
+    await fake.post(*some(fake, work, range(1, 4)))  # longer than the former one was
+    lane.may_fail = True
+    await fake.clock.advance(streams.lane.HOUSEKEEPING + 10)
+    with pytest.raises(TopicRecreated):
+        await lane.ended()
+
+
+async def test_positions_that_markers_have_moved_are_committed_while_others_wake_the_lane(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader looks twice a second, which must not put that off for ever."""
+    monkeypatch.setattr(streams.lane, "FIRST_COMMIT", 1.2)
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.commits == 1)
+    await lane.stop()
