@@ -102,6 +102,27 @@ async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_stor
     await refused(fake, "the local store means nothing in it")
 
 
+async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_that_is_accepted(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1)
+    events = [world.event(work, "a", i) for i in range(3)]
+    await handled(world, work, events)
+    changelog = world.app.layout.changelog(LANE)
+    await world.recreate(changelog)
+    await refused(world, "made anew")
+    await accept(world.app.layout, world.cluster, changelog, [0])
+    with pytest.raises(PositionLost, match="stands at 3, the changelog at None"):
+        await world.lane().ended()
+    for source in world.app.sources:
+        await accept(world.app.layout, world.cluster, source, [0], At.GROUP)
+    more = [world.event(work, "a", i) for i in range(3, 5)]
+    await handled(world, work, more)
+    await check(world, work, events + more)
+    await check_store(world)
+
+
 async def test_another_cluster_under_the_same_name_is_noticed(fake: FakeWorld) -> None:
     work = counting(fake.name)
     await fake.start(work, partitions=1)

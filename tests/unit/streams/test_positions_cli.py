@@ -1,0 +1,102 @@
+"""`steadfaust positions`, as an operator types it; the same on real lanes: tests/lane/test_lane_identity.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from streams.changes import IDENTITY, POSITION
+from streams.cli.positions import app
+from streams.errors import PositionLost
+from streams.identity import Recorded, decode, encode
+from streams.ports import TP
+from streams.testing.broker import FakeCluster
+
+ORDERS = TP("orders", 0)
+CHANGELOG = TP("shop-lane-changelog", 0)
+
+
+class Cluster(FakeCluster):
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A lane that has read five messages of a topic which was made anew since, with three others."""
+    made = Cluster({"orders": 1, "shop-lane-changelog": 1})
+    former = Recorded(made.id, {name: made._ids[name] for name in ("orders", "shop-lane-changelog")})
+    made.produce(CHANGELOG, IDENTITY, encode(former))
+    made.produce(CHANGELOG, POSITION + b"orders", b"5")
+    made.recreate_topic("orders")
+    for n in range(3):
+        made.produce(ORDERS, None, b"%d" % n)
+    monkeypatch.setattr("streams.runtime.cluster.KafkaCluster", lambda *_: made)
+    monkeypatch.setenv("STEADFAUST_APP_ID", "shop")
+    monkeypatch.setenv("STEADFAUST_PARTITIONS", "1")
+    monkeypatch.setenv("STEADFAUST_LANES", "1")
+    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "nowhere:9092")
+    return made
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+
+
+def test_what_stops_a_lane_is_listed_and_told_by_the_exit_status(
+    cluster: Cluster, run: Callable[..., Any]
+) -> None:
+    found = run("list", "--problems", "--json")
+    assert found.exit_code == 4
+    (line,) = found.output.splitlines()
+    shown = json.loads(line)
+    assert (shown["topic"], shown["problem"], shown["recorded"], shown["end"]) == (
+        "orders",
+        "made anew",
+        5,
+        3,
+    )
+    assert "orders[0]  holds 0 to 3  at 5  MADE ANEW" in run("list").output
+    assert run("list", "--topic", "unknown").exit_code == 3
+
+
+def test_a_dry_run_changes_nothing(cluster: Cluster, run: Callable[..., Any]) -> None:
+    end = len(cluster.entries(CHANGELOG))
+    told = run("accept", "--topic", "orders", "--dry-run")
+    assert (told.exit_code, "goes on at 0 (was 5)" in told.output) == (0, True)
+    assert "nothing was changed" in told.output
+    assert len(cluster.entries(CHANGELOG)) == end
+    assert run("list").exit_code == 4
+
+
+def test_accepting_records_the_topic_and_the_position_with_the_group_in_one_transaction(
+    cluster: Cluster, run: Callable[..., Any]
+) -> None:
+    done = run("accept", "--topic", "orders", "--at", "2", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.output) == {
+        "topic": "orders",
+        "partition": 0,
+        "before": 5,
+        "position": 2,
+        "topic_id": cluster._ids["orders"],
+    }
+    written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
+    assert written[POSITION + b"orders"] == b"2"
+    assert decode(written[IDENTITY]).topics["orders"] == cluster._ids["orders"]
+    assert cluster._groups["shop"] == {ORDERS: 2}
+    assert len({entry.transaction for entry in cluster.entries(CHANGELOG)} - {None}) == 1
+    assert run("list").exit_code == 0
+
+
+@pytest.mark.parametrize("at", ["4", "group"])
+def test_a_position_that_there_is_not_is_refused(cluster: Cluster, run: Callable[..., Any], at: str) -> None:
+    refused = run("accept", "--topic", "orders", "--at", at)
+    assert isinstance(refused.exception, PositionLost)
+    assert run("accept", "--topic", "orders", "--at", "somewhere").exit_code == 2
+    assert run("list").exit_code == 4
