@@ -1,4 +1,4 @@
-"""`steadfaust positions`, as an operator types it; the same on real lanes: tests/lane/test_lane_identity.py."""
+"""`steadfaust positions`, as an operator types it; on lanes: tests/lane/test_lane_identity.py."""
 
 from __future__ import annotations
 
