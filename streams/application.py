@@ -35,9 +35,10 @@ class Delivery:
 
     Attributes:
         max_batch: messages in one transaction at most.
-        max_batch_bytes: bytes of those messages, after which a transaction takes no more.
+        max_batch_bytes: bytes of those messages and of what they decided, after which a transaction takes no
+            more.
         max_backlog: messages taken and not yet committed at most, for each lane.
-        max_backlog_bytes: bytes of those, after which the lane reads no more.
+        max_backlog_bytes: bytes of those and of what they decided, after which the lane reads no more.
         max_worker_backlog: the same for all lanes of a worker together; each may hold its share of it.
         max_worker_backlog_bytes: bytes of those.
         max_in_flight: keys with an async handler under way at most, for each lane.
@@ -65,7 +66,7 @@ class Delivery:
     """
 
     max_batch: int = 4000
-    max_batch_bytes: int = 8 << 20
+    max_batch_bytes: int = 16 << 20
     max_backlog: int = 12_000
     max_backlog_bytes: int = 32 << 20
     max_worker_backlog: int = 48_000

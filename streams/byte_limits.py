@@ -8,6 +8,10 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+#: What a cached payload takes beside its bytes: its key, of which the longest are names of objects, and
+#: objects of Python.
+OVERHEAD = 2048
+
 
 class _Waiter(NamedTuple):
     amount: int
@@ -70,7 +74,9 @@ class BytesInFlight:
 
 
 class BytesCache:
-    """Byte strings by key, at most `limit` bytes of them; those used longest ago go first."""
+    """Byte strings by key, at most `limit` bytes of them; those used longest ago go first. Each counts
+    OVERHEAD bytes more than it has, so that many small ones are bounded too.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -90,11 +96,11 @@ class BytesCache:
     def put(self, key: Hashable, data: bytes) -> None:
         """Keep the bytes, unless they alone are over the limit."""
         if (old := self._kept.pop(key, None)) is not None:
-            self.size -= len(old)
-        if len(data) > self.limit:
+            self.size -= len(old) + OVERHEAD
+        if len(data) + OVERHEAD > self.limit:
             return
         self._kept[key] = data
-        self.size += len(data)
+        self.size += len(data) + OVERHEAD
         while self.size > self.limit:
             _, oldest = self._kept.popitem(last=False)
-            self.size -= len(oldest)
+            self.size -= len(oldest) + OVERHEAD

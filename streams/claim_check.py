@@ -35,6 +35,9 @@ VALUE = b""
 _MAX_PART = 120
 """Characters of a type or an id in a name: a file behind an S3 has at most 255, the digest takes 65."""
 
+_MAX_CONTENT_TYPE = 256
+"""Bytes of a content type that are kept: a claim stands in a cache."""
+
 _REFERENCE = re.compile(r"s3://([a-z0-9][a-z0-9.-]+)/([!-~]{1,1024})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -132,7 +135,7 @@ def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
     reference = _matched(headers, DATAREF, _REFERENCE)
     digest = _matched(headers, SHA256, _DIGEST)
     size = _matched(headers, SIZE, _COUNT)
-    content_type = (headers.get(CONTENT_TYPE) or b"").decode("utf-8", "replace")
+    content_type = (headers.get(CONTENT_TYPE) or b"")[:_MAX_CONTENT_TYPE].decode("utf-8", "replace")
     return Claim(reference[1], reference[2], content_type, digest[0], int(size[0]))
 
 

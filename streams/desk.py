@@ -26,7 +26,7 @@ from streams.pausing import HANDLER_OPERATION, HandlerOperation, decode_handler_
 from streams.ports import Batch, Clock, Record
 from streams.replays import Replays
 from streams.stager import Stager
-from streams.staging import Entry, Overlay, Sequences
+from streams.staging import Entry, Overlay, Sequences, size_of
 from streams.unpacking import checked, unpacked
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ class Desk:
                 return Batch(batch.tp, batch.records[taken:], batch.next_offset)
             is_last = record is batch.records[-1]
             next_offset = batch.next_offset if is_last else record.offset + 1
-            entry = Entry(batch.tp.partition, batch.tp, next_offset, len(record.value or b""))
+            entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
             self._sequences.add(entry)
             if is_last:
                 self._sequences.end_of_batch(batch.tp, entry)

@@ -167,7 +167,7 @@ class Heads:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
             gate.stranded.add(local)  # until a version that knows what to do with it
             return None
-        entry = Entry(waiting.partition, None, 0, len(waiting.value))
+        entry = Entry(waiting.partition, None, 0, waiting.size)
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)

@@ -374,6 +374,7 @@ class Lane:
 
     def _fire_due(self, pipeline: Pipeline) -> None:
         assert self.store is not None
+        delivery = self._app.delivery
         stale = []
         with closing(self._due.due(self.store, self._clock.now(), pipeline.is_staged)) as found:
             for due, index_key in found:
@@ -381,7 +382,7 @@ class Lane:
                     stale.append(Write(TIMERS_BY_DUE, index_key, None))
                 elif pipeline.fire(due):
                     self._wake.set()
-                if pipeline.sequences.backlog >= self._app.delivery.max_backlog:
+                if pipeline.sequences.is_over(delivery.max_backlog, delivery.max_backlog_bytes):
                     break
         if stale:
             self.store.apply(stale, {})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from struct import unpack
 
 from streams.errors import SettingsError
 
 _MASK = 0xFFFFFFFF
+#: Longer keys, in bytes, are not cached: all that the cache may hold are 40 MB of keys.
+_LONG = 256
 
 
 def murmur2(data: bytes) -> int:
@@ -15,19 +18,26 @@ def murmur2(data: bytes) -> int:
     m = 0x5BD1E995
     h = 0x9747B28C ^ len(data)
     whole = len(data) & ~3
-    for i in range(0, whole, 4):
-        k = (int.from_bytes(data[i : i + 4], "little") * m) & _MASK
-        h = ((h * m) & _MASK) ^ ((k ^ (k >> 24)) * m & _MASK)
+    for word in unpack(f"<{whole // 4}I", data[:whole]):
+        k = word * m & _MASK
+        h = (h * m ^ (k ^ (k >> 24)) * m) & _MASK
     if rest := data[whole:]:
         h = ((h ^ int.from_bytes(rest, "little")) * m) & _MASK
     h = ((h ^ (h >> 13)) * m) & _MASK
     return h ^ (h >> 15)
 
 
-@lru_cache(maxsize=1 << 17)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's default partitioner puts a key in. Cached: the hash is slow in Python."""
+    """The partition that Kafka's default partitioner puts a key in."""
+    return _cached(key, partitions) if len(key) <= _LONG else _computed(key, partitions)
+
+
+def _computed(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+#: The hash is slow in Python: some 10 us for a key of 100 bytes.
+_cached = lru_cache(maxsize=1 << 17)(_computed)
 
 
 @dataclass(frozen=True, slots=True)

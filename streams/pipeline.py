@@ -44,7 +44,7 @@ from streams.references import References
 from streams.replays import Replays
 from streams.retries import Retries
 from streams.stager import Stager
-from streams.staging import Entry, Overlay, Sequences
+from streams.staging import Entry, Overlay, Sequences, size_of
 from streams.table import row_key
 from streams.timers import Due, timer_key
 from streams.turns import Timed, Turns
@@ -167,7 +167,7 @@ class Pipeline:
         """
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
-        entry = Entry(batch.tp.partition, batch.tp, next_offset, len(record.value or b""))
+        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
         try:
             envelope = checked(record)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
@@ -400,7 +400,7 @@ class Pipeline:
         return now
 
     def _done(self, arrival: Arrival) -> None:
-        arrival.entry.done = True
+        self.sequences.finished(arrival.entry)
         if arrival.handlers:
             self.counters.handled += 1
 

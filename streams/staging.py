@@ -13,7 +13,7 @@ from functools import partial
 
 from streams.changes import IDS_BYTES, INBOX, LANE, POSITION, Change, Writes, pack_ids, prefix_of
 from streams.layout import Layout
-from streams.ports import TP, Headers, Outgoing, Write
+from streams.ports import TP, Headers, Outgoing, Record, Write
 
 NO_HEADERS: list[tuple[str, bytes]] = []
 
@@ -21,10 +21,29 @@ NO_HEADERS: list[tuple[str, bytes]] = []
 _outgoing: Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing] = partial(tuple.__new__, Outgoing)
 
 
+def size_of(record: Record) -> int:
+    """Bytes of its key, value and headers."""
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
+
+
 class Entry:
     """One message on its way, and later what it decided. `done` once its handlers have finished."""
 
-    __slots__ = ("changes", "done", "next_offset", "partition", "prefix", "sends", "size", "taken", "tp")
+    __slots__ = (
+        "changes",
+        "counted",
+        "done",
+        "next_offset",
+        "partition",
+        "prefix",
+        "sends",
+        "size",
+        "taken",
+        "tp",
+    )
 
     def __init__(self, partition: int, tp: TP | None, next_offset: int, size: int = 0) -> None:
         """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes."""
@@ -33,11 +52,25 @@ class Entry:
         self.tp = tp
         self.next_offset = next_offset
         self.size = size
+        #: Bytes that its sequence counts for it.
+        self.counted = 0
         #: Each with its local key, which several steps need.
         self.changes: list[tuple[bytes, Change]] = []
         self.sends: list[tuple[TP, Outgoing]] = []
         self.done = False
         self.taken = False
+
+    @property
+    def weight(self) -> int:
+        """Bytes of it and of what it decided."""
+        size = self.size
+        for local, change in self.changes:
+            size += len(local) + len(change.value or b"")
+        for _, (key, value, headers) in self.sends:
+            size += len(key or b"") + len(value or b"")
+            for name, data in headers:
+                size += len(name) + len(data or b"")
+        return size
 
 
 @dataclass(slots=True)
@@ -106,13 +139,23 @@ class Sequences:
         self.in_commit_bytes = 0
 
     def add(self, entry: Entry) -> None:
-        """Take an entry's place in the order; it may finish later."""
+        """Take an entry's place in the order; it may finish later: see `finished`."""
         queue = self._queues.get(entry.partition)
         if queue is None:
             queue = self._queues[entry.partition] = deque()
         queue.append(entry)
         self.backlog += 1
-        self.backlog_bytes += entry.size
+        self._count(entry)
+
+    def finished(self, entry: Entry) -> None:
+        """An entry that was added has decided, and is done."""
+        entry.done = True
+        self._count(entry)
+
+    def _count(self, entry: Entry) -> None:
+        self.backlog_bytes -= entry.counted
+        entry.counted = entry.weight
+        self.backlog_bytes += entry.counted
 
     def end_of_batch(self, tp: TP, entry: Entry) -> None:
         """`entry` is the last one of what was read so far."""
@@ -144,6 +187,10 @@ class Sequences:
     def has_first(self) -> bool:
         """Whether what is recorded first is not committed yet."""
         return bool(self._first)
+
+    def is_over(self, messages: int, size: int) -> bool:
+        """Whether so many messages wait to be staged, or so many bytes are held."""
+        return self.backlog >= messages or self.held_bytes >= size
 
     def has_finished(self) -> bool:
         """Whether anything could be committed now."""
@@ -213,8 +260,8 @@ class Sequences:
             while limit and max_bytes > 0 and queue and queue[0].done:
                 entry = queue.popleft()
                 limit -= 1
-                max_bytes -= entry.size
-                self.backlog_bytes -= entry.size
+                max_bytes -= entry.counted
+                self.backlog_bytes -= entry.counted
                 yield entry
 
     @staticmethod

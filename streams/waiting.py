@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from streams.changes import LANE, QUEUE, WAITING, Change
 from streams.ports import Headers, Record
+from streams.staging import size_of
 from streams.table import row_key
 
 
@@ -108,8 +109,8 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of key and value."""
-        return len(self.key) + len(self.value)
+        """Bytes of key, value and headers."""
+        return size_of(self)
 
 
 class DueQueue(NamedTuple):
@@ -195,7 +196,7 @@ def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
     """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
     if queue.length == 1:
         return None
-    queue = replace(queue, bytes=queue.bytes - size)
+    queue = replace(queue, bytes=_less(queue.bytes, size))
     if not queue.replays:
         return put_off(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
     queue = replace(queue, first_replay=queue.first_replay + 1)
@@ -229,7 +230,11 @@ def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
     if number == queue.head:
         return advance(queue, size, now_ms)
     behind = None if queue.next - queue.first == 1 else (Reason.NEXT, now_ms, 0)
-    return replace(queue, first=queue.first + 1, bytes=queue.bytes - size, behind=behind)
+    return replace(queue, first=queue.first + 1, bytes=_less(queue.bytes, size), behind=behind)
+
+
+def _less(total: int, size: int) -> int:
+    return max(0, total - size)  # of what waited before headers were counted, the total has less
 
 
 def place_of(name: bytes, queue: Queue) -> bytes:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from lane_checker import check
+from lane_failing import LATER, Failing, finish, letters_of, started
 from lane_hosts import host_of, opened
-from lane_workloads import counting
-from lane_worlds import FakeWorld
+from lane_workloads import Reminding, counting, reminding
+from lane_worlds import FakeWorld, Running
+from test_lane_dead_letters import with_header
+from test_lane_timers import asking_for
 
+from streams.errors import TransientError
 from streams.intake import FETCH_RECORDS
 from streams.testing.faults import ScriptedFaults
 
@@ -42,3 +47,68 @@ async def test_lanes_that_cannot_commit_hold_their_share_of_what_a_worker_may(
     await host.stop()
     assert fatal == []
     await check(fake, work, events)
+
+
+BOUND_BYTES = 100_000
+LARGE = 2_000
+
+
+async def full(fake: FakeWorld) -> Running:
+    """A lane that cannot commit, when it has taken all that it takes; its commits go on afterwards."""
+    pause = fake.faults.pause_at("staged", fake.faults.reached["staged"] + 1)
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.backlog)
+    for _ in range(100):
+        await fake._tick()
+    held = lane.lane.backlog
+    pause.resume()
+    assert held < BOUND_BYTES / LARGE + FETCH_RECORDS
+    return lane
+
+
+@pytest.mark.parametrize("what", ["header", "row", "output"])
+async def test_headers_and_what_was_decided_count_among_the_bytes_that_a_lane_may_hold(
+    fake: FakeWorld, what: str
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
+    events = [fake.event(work, "a", i) for i in range(2000)]
+    if what == "header":
+        events = [with_header("note", b"x" * LARGE)(event) for event in events]
+    else:
+        setattr(work.hooks, "text" if what == "row" else "passed", lambda _: "x" * LARGE)
+    await fake.post(*events)
+    lane = await full(fake)
+    await fake.settled(work.source)
+    await lane.stop()
+    await check(fake, work, events)
+
+
+async def test_messages_of_timers_count_among_the_bytes_that_a_lane_may_hold(fake: FakeWorld) -> None:
+    work: Reminding = reminding(fake.name)
+    await fake.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
+    due = fake.clock.now() + 1000.0
+    asked = [asking_for(fake, work, i, due, key=f"k{i}") for i in range(1000)]
+    named = [post._replace(value=(post.value or b"").replace(b"alarm", b"a" * LARGE)) for post in asked]
+    await fake.post(*named)
+    lane = await fake.open()
+    await fake.settled(work.asked.TOPIC)
+    await lane.stop()
+    await fake.clock.advance(1000.0)
+    lane = await full(fake)
+    await fake.until(lambda: lane.handled == 1000)
+    await lane.stop()
+    assert len(fake.cluster.visible(work.rang.TOPIC)) == 1000
+
+
+async def test_headers_count_among_the_bytes_that_may_wait_behind_a_message(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await started(fake, work, retry=LATER, max_waiting_bytes=30_000)
+    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    events = [with_header("note", b"x" * 9_000)(fake.event(work, "a", i)) for i in range(4)]
+    await fake.post(*events)
+    lane = await fake.open()
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 3)
+    await finish(fake, work, lane, events[:3])
+    (letter,) = await letters_of(fake, work)
+    assert letter["dlq-error-type"] == b"QueueFull"

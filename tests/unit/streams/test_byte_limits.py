@@ -8,9 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.byte_limits import BytesCache, BytesInFlight
+from streams.byte_limits import OVERHEAD, BytesCache, BytesInFlight
 
 LIMIT = 10
+#: Of a cache: two that are not empty fit, or three empty ones.
+CACHED = 3 * OVERHEAD + LIMIT - 1
+SIZES = st.sampled_from([0, 1, LIMIT, OVERHEAD, CACHED - OVERHEAD, CACHED])
 
 
 class Holder:
@@ -123,17 +126,21 @@ class Cache(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = BytesCache(LIMIT)
+        self.cache = BytesCache(CACHED)
         self.model: OrderedDict[str, bytes] = OrderedDict()
 
-    @rule(key=st.sampled_from("abcdef"), data=st.binary(max_size=LIMIT + 2))
+    @rule(key=st.sampled_from("abcdef"), data=SIZES.map(bytes))
     def put(self, key: str, data: bytes) -> None:
         self.cache.put(key, data)
         self.model.pop(key, None)
-        if len(data) <= LIMIT:
+        if len(data) + OVERHEAD <= CACHED:
             self.model[key] = data
-        while sum(map(len, self.model.values())) > LIMIT:
+        while self.taken > CACHED:
             self.model.popitem(last=False)
+
+    @property
+    def taken(self) -> int:
+        return sum(len(data) + OVERHEAD for data in self.model.values())
 
     @rule(key=st.sampled_from("abcdef"))
     def get(self, key: str) -> None:
@@ -143,7 +150,7 @@ class Cache(RuleBasedStateMachine):
 
     @invariant()
     def it_keeps_within_its_limit_what_was_used_last(self) -> None:
-        assert self.cache.size == sum(map(len, self.model.values())) <= LIMIT
+        assert self.cache.size == self.taken <= CACHED
         assert len(self.cache) == len(self.model)
 
 

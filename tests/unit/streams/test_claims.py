@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from streams.byte_limits import OVERHEAD
 from streams.claim_check import BadReference, Claim, claim_of, with_claim
 from streams.claims import ClaimChecks
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, PermanentError, TransientError
@@ -118,7 +119,7 @@ async def test_a_message_without_a_reference_has_nothing_to_check_out(checks: Cl
 
 
 async def test_what_was_read_lately_is_not_fetched_again(blobs: MemoryBlobs) -> None:
-    checks = ClaimChecks(blobs, bucket=BUCKET, cache_bytes=20)
+    checks = ClaimChecks(blobs, bucket=BUCKET, cache_bytes=2 * (OVERHEAD + 10))
     first, second, third = [await stored(checks, bytes([n]) * 10, f"o-{n}") for n in range(3)]
     for message in (first, second, first, third, first, second):
         await checks.check_out(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
@@ -64,3 +66,11 @@ def test_names_follow_from_the_application() -> None:
 def test_a_cut_that_cannot_be_is_refused(partitions: int, lanes: int) -> None:
     with pytest.raises(SettingsError, match=f"use 1 to {partitions} lanes"):
         Layout("app", partitions, lanes)
+
+
+def test_of_keys_that_come_only_short_ones_are_kept_at_hand() -> None:
+    for size, kept in [(40, 1), (60_000, 0)]:
+        key = b"k%d" % size + b"." * size
+        before = sys.getrefcount(key)
+        assert partition_of(key, 7) == (murmur2(key) & 0x7FFFFFFF) % 7
+        assert sys.getrefcount(key) == before + kept

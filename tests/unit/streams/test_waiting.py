@@ -132,7 +132,8 @@ def test_a_message_is_kept_as_it_came(headers: list[Any]) -> None:
     change = set_message(b"name", 0, kept)
     assert change.value is not None
     assert read_message(change.value) == kept == change.row
-    assert kept.size == len(b"key") + len(b"value\xff")
+    in_headers = sum(len(name) + len(value or b"") for name, value in headers)
+    assert kept.size == len(b"key") + len(b"value\xff") + in_headers
     whole = (kept.topic, kept.partition, kept.offset, kept.timestamp, kept.key, kept.value)
     assert whole == ("topic", 3, 42, 1_700_000_000_123, b"key", b"value\xff")
     assert kept.headers == [(name, value or b"") for name, value in headers]
