@@ -38,6 +38,9 @@ _MAX_PART = 120
 _MAX_CONTENT_TYPE = 256
 """Bytes of a content type that are kept: a claim stands in a cache."""
 
+_MAX_FILE = 255
+"""Bytes of a part of a name that a store which keeps files can have."""
+
 _REFERENCE = re.compile(r"s3://([a-z0-9][a-z0-9.-]+)/([!-~]{1,1024})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -133,6 +136,9 @@ def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
     if DATAREF not in headers:
         return None
     reference = _matched(headers, DATAREF, _REFERENCE)
+    if not all(0 < len(part) <= _MAX_FILE and part.strip(".") for part in reference[2].split("/")):
+        # A store may not say of these that they are not there, but fail, as in an outage.
+        raise BadReference(f"the header {DATAREF} names what can be no object: {reference[0][:200]}")
     digest = _matched(headers, SHA256, _DIGEST)
     size = _matched(headers, SIZE, _COUNT)
     content_type = (headers.get(CONTENT_TYPE) or b"")[:_MAX_CONTENT_TYPE].decode("utf-8", "replace")

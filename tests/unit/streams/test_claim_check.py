@@ -140,6 +140,25 @@ def test_a_malformed_reference_is_permanent_and_names_its_header(name: str, valu
     assert len(str(raised.value)) < 300
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "events/",
+        "events//x",
+        "events/.",
+        "events/../x",
+        "events/../../x",
+        "events/../../../etc/passwd",
+        "events/a/../b",
+        "events/" + "x" * 256,
+    ],
+)
+def test_a_name_that_can_be_no_object_is_permanent_not_an_outage_of_the_store(name: str) -> None:
+    with pytest.raises(BadReference, match="can be no object") as raised:
+        claim_in({**dict(with_claim([], CLAIM)), DATAREF: f"s3://event-payloads/{name}".encode()})
+    assert len(str(raised.value)) < 300
+
+
 @pytest.mark.parametrize("name", [SHA256, SIZE])
 def test_a_reference_that_could_not_be_verified_is_permanent(name: str) -> None:
     headers = dict(with_claim([], CLAIM))
