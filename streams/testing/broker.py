@@ -126,6 +126,10 @@ class FakeCluster:
         self.wake()
         return offset
 
+    def spoil(self, tp: TP, offset: int) -> None:
+        """Damage the record of an offset where it lies, as a disk may."""
+        self.log(tp).spoil(offset)
+
     def inject(self, fault: Fault, *, skip: int = 0, times: int = 1) -> None:
         """Make a fault happen at the next occasion, after `skip` occasions that go well."""
         self._faults += [(fault, skip if i == 0 else 0) for i in range(times)]

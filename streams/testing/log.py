@@ -109,6 +109,13 @@ class Log:
         self.end = last + 1
         return first
 
+    def spoil(self, offset: int) -> None:
+        """Damage a record where it lies, as a disk may: its batch has a wrong checksum."""
+        place = bisect_left(self._entries, offset, key=lambda entry: entry.offset)
+        was = self._entries[place]
+        record = damaged_batch(self.tp, b"spoiled", offset, offset, -1, "its checksum is wrong")
+        self._entries[place] = Entry(offset, record, was.transaction)
+
     def mark(self, transaction: Transaction) -> None:
         """Write the marker of a transaction that has ended."""
         self._open.pop(transaction, None)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -23,12 +25,15 @@ from streams.errors import (
     TooLarge,
     TopicMismatch,
 )
-from streams.ports import TP, Cluster, Outgoing, Reader, Record, Transactions
+from streams.ports import TP, Cluster, Damaged, Outgoing, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
+from streams.testing.batches import CODECS, batch, record
 from streams.testing.broker import FakeCluster
 from streams.topics import TopicSpec
+from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
+from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic
 
 BOUND = 20.0
@@ -44,6 +49,8 @@ class World(Protocol):
 
     async def topic(self, partitions: int = 1, *, limit: int = 0) -> str: ...
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None: ...
+    async def produce_batch(self, tp: TP, raw: bytes) -> None: ...
+    async def spoil(self, tp: TP, offset: int) -> None: ...
     async def truncate(self, tp: TP, before: int) -> None: ...
     async def recreate(self, topic: str) -> None: ...
     async def close(self) -> None: ...
@@ -64,6 +71,12 @@ class FakeWorld:
         for value in values:
             self.cluster.produce(tp, None, value)
 
+    async def produce_batch(self, tp: TP, raw: bytes) -> None:
+        self.cluster.produce_batch(tp, raw)
+
+    async def spoil(self, tp: TP, offset: int) -> None:
+        self.cluster.spoil(tp, offset)
+
     async def truncate(self, tp: TP, before: int) -> None:
         self.cluster.truncate(tp, before)
 
@@ -75,8 +88,9 @@ class FakeWorld:
 
 
 class KafkaWorld:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, data: Path = Path()) -> None:
         self.bootstrap = bootstrap
+        self.data = data
         self.cluster = KafkaCluster(bootstrap, KafkaOptions(metadata_timeout=2.0))
 
     async def topic(self, partitions: int = 1, *, limit: int = 0) -> str:
@@ -90,6 +104,12 @@ class KafkaWorld:
         async with AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
             for value in values:
                 await producer.send_and_wait(tp.topic, value, partition=tp.partition)
+
+    async def produce_batch(self, tp: TP, raw: bytes) -> None:
+        await in_the_log(self.bootstrap, self.data, tp, raw)
+
+    async def spoil(self, tp: TP, offset: int) -> None:
+        overwrite(self.data, tp, offset, spoiled)
 
     async def truncate(self, tp: TP, before: int) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -108,7 +128,11 @@ class KafkaWorld:
 
 @pytest.fixture(params=["fake", "kafka"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    made = FakeWorld() if request.param == "fake" else KafkaWorld(request.getfixturevalue("kafka").bootstrap)
+    if request.param == "fake":
+        made: World = FakeWorld()
+    else:
+        stack = request.getfixturevalue("kafka")
+        made = KafkaWorld(stack.bootstrap, stack.var.kafka)
     yield made
     await made.close()
 
@@ -739,3 +763,85 @@ async def test_a_topic_that_is_made_anew_is_another_one_and_groups_have_no_posit
     assert after.topics[tp.topic] != before.topics[tp.topic]
     assert await world.cluster.committed(group, [tp]) == {}
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
+
+
+# What cannot be read
+
+HOSTILE: dict[str, tuple[Callable[[], bytes], list[tuple[int, str | bytes]]]] = {
+    **{
+        f"{what}, {codec}": (
+            partial(batch, three(DAMAGED[what]), codec=codec),
+            [(1, b"first"), (2, "record"), (3, b"third")],
+        )
+        for what in DAMAGED
+        for codec in ("none", "zstd")
+    },
+    **{
+        what: (partial(batch, three(UNFRAMED[what])), [(1, b"first"), (3, "records of a batch")])
+        for what in UNFRAMED
+    },
+    **{
+        what: (
+            partial(batch, [b""] * 5, body=UNOPENED[what][1], attributes=UNOPENED[what][0]),
+            [(5, "record batch")],
+        )
+        for what in UNOPENED
+    },
+    **{f"a bomb, {codec}": (BOMBS[codec], [(1, "record batch")]) for codec in BOMBS},
+    "a wrong checksum": (
+        lambda: spoiled(batch([record(0, b"k", b"1"), record(1, b"k", b"2")])),
+        [(2, "record batch")],
+    ),
+    **{
+        f"sound, {codec}": (
+            partial(batch, [record(i, b"k", b"%d" % i) for i in range(3)], codec=codec),
+            [(1, b"0"), (2, b"1"), (3, b"2")],
+        )
+        for codec in CODECS
+    },
+}
+
+
+def forms(records: Iterable[Record]) -> list[tuple[int, Any]]:
+    return [(each.offset, each.form if isinstance(each, Damaged) else each.value) for each in records]
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_what_cannot_be_read_comes_damaged_in_its_place_between_what_can(
+    world: World, reader: Reader, what: str
+) -> None:
+    tp = TP(await world.topic(), 0)
+    make, expected = HOSTILE[what]
+    raw = make()
+    await world.produce(tp, [b"before"])
+    await world.produce_batch(tp, raw)
+    await world.produce(tp, [b"after"])
+    ends = await world.cluster.end_offsets([tp])
+    found = await read(reader, {tp: 0}, ends)
+    assert forms(found) == [(0, b"before"), *expected, (ends[tp] - 1, b"after")]
+    for each in found:
+        if isinstance(each, Damaged) and each.form == "record batch":
+            assert each.value[16:] == raw[16:]
+    for start in range(1, ends[tp]):  # from any place, also inside the batch
+        assert forms(await read(reader, {tp: start}, ends)) == [
+            pair for pair in forms(found) if pair[0] >= start
+        ]
+
+
+async def test_damage_in_a_transaction_is_seen_if_it_was_committed_and_else_not(
+    world: World, owner: Callable[[str], Any], reader: Reader
+) -> None:
+    tp, name = TP(await world.topic(), 0), unique("owner")
+    producer = await owner(name)
+    await producer.begin()
+    await producer.send({tp: out(b"given up")})
+    producer = await owner(name)
+    await write(producer, {tp: out(b"kept")})
+    await write(producer, {tp: out(b"sound")})
+    ends = await world.cluster.end_offsets([tp])
+    given_up, kept = 0, 2
+    for offset in (given_up, kept):
+        await world.spoil(tp, offset)
+    found = await read(reader, {tp: 0}, ends)
+    assert forms(found) == [(kept, "record batch"), (4, b"sound")]
+    assert await read_all(world, reader, tp) == [found[0].value, b"sound"]

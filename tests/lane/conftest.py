@@ -16,7 +16,8 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "fake":
         made: World = FakeWorld()
     else:
-        made = KafkaWorld(request.getfixturevalue("kafka").bootstrap, tmp_path)
+        stack = request.getfixturevalue("kafka")
+        made = KafkaWorld(stack.bootstrap, tmp_path, stack.var.kafka)
     async with closing(made) as world:
         yield world
 

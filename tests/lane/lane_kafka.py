@@ -19,18 +19,20 @@ from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.system import SystemClock
 from streams.topics import DEAD_LETTER_ROOM
+from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic
 
 
 class KafkaWorld(World):
-    """One real broker, and RocksDB in `directory`."""
+    """One real broker, and RocksDB in `directory`. What is to be spoiled lies below `data`."""
 
     is_fake = False
 
-    def __init__(self, bootstrap: str, directory: Path) -> None:
+    def __init__(self, bootstrap: str, directory: Path, data: Path = Path()) -> None:
         super().__init__()
         self.clock = SystemClock()
         self._bootstrap = bootstrap
+        self._data = data
         self._directory = directory
         self._machines = count()
         self._producer: Any = None
@@ -57,6 +59,12 @@ class KafkaWorld(World):
             for post in posts
         ]
         await asyncio.gather(*sent)
+
+    async def post_batch(self, tp: TP, raw: bytes) -> None:
+        await in_the_log(self._bootstrap, self._data, tp, raw)
+
+    async def spoil(self, tp: TP, offset: int) -> None:
+        overwrite(self._data, tp, offset, spoiled)
 
     async def truncate(self, tp: TP, before: int) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from streams.decompression import CannotOpen, decompressed
 from streams.ports import TP, Damaged, Record
-from streams.record_batches import BATCH, MAX_HEADERS, RECORD, REST, end_of, head_of, read_batch, split
-from streams.testing.batches import CODECS, batch, checked, framed, part, record, varint
+from streams.record_batches import BATCH, RECORD, REST, end_of, head_of, read_batch, split
+from streams.testing.batches import CODECS, batch, checked, record
+from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 
 TP_ = TP("orders", 3)
 LIMIT = 1 << 20
@@ -26,10 +27,6 @@ def read(raw: bytes, limit: int = LIMIT) -> list[Record]:
 def seen(records: list[Record]) -> list[Any]:
     """Of a damaged one its form, of others the value."""
     return [each.form if isinstance(each, Damaged) else each.value for each in records]
-
-
-def three(bad: bytes) -> list[bytes]:
-    return [record(0, b"k", b"first"), bad, record(2, b"k", b"third")]
 
 
 optional = st.none() | st.binary(max_size=20)
@@ -85,21 +82,6 @@ def test_any_answer_is_split_or_refused(data: bytes) -> None:
         assert head is not None or [each.topic for each in read(raw)] == ["orders"]
 
 
-BEGIN = b"\0\0\x02" + part(b"k") + part(b"v")
-DAMAGED = {
-    "a header's name that is not UTF-8": record(1, b"k", b"v", [(b"\xff\xfe", b"x")]),
-    "a header without a name": framed(BEGIN + varint(1) + varint(-1) + part(b"x")),
-    "a negative number of headers": framed(BEGIN + varint(-1)),
-    "more headers than there are": framed(BEGIN + varint(3)),
-    "too many headers": framed(BEGIN + varint(MAX_HEADERS + 1) + b"\0\0" * (MAX_HEADERS + 1)),
-    "a value longer than the record": framed(b"\0\0\x02" + part(b"k") + varint(1 << 40) + b"v"),
-    "bytes left over": framed(BEGIN + varint(0) + b"more"),
-    "an offset of before": record(0, b"k", b"v"),
-    "an offset of behind": record(2, b"k", b"v"),
-    "an offset far behind": record(1 << 40, b"k", b"v"),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("what", DAMAGED)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_damaged_record_is_one_with_its_bytes_and_its_key_and_its_neighbours_are_read(
@@ -112,14 +94,6 @@ def test_a_damaged_record_is_one_with_its_bytes_and_its_key_and_its_neighbours_a
     assert isinstance(damaged, Damaged)
     assert (damaged.key, damaged.value, tuple(damaged.headers)) == (b"k", DAMAGED[what], ())
     assert damaged.why.startswith("the record at offset 41 of orders[3] cannot be read: ")
-
-
-UNFRAMED = {
-    "a negative length": varint(-5) + b"rest",
-    "no length": b"\xff" * 11,
-    "more than there is": varint(1 << 30) + b"rest",
-    "nothing at all": b"\0\0\0\0",
-}
 
 
 @pytest.mark.parametrize("what", UNFRAMED)
@@ -150,17 +124,6 @@ def test_a_batch_that_compaction_has_thinned_out_is_sound() -> None:
     assert read(batch([], last_delta=9, attributes=1)) == []
 
 
-UNOPENED = {
-    "an unknown codec": (7, b"whatever" * 9),
-    "no gzip": (1, b"whatever" * 9),
-    "no snappy": (2, b"\xff" * 50),
-    "a snappy block too long": (2, CODECS["snappy"][1](b"x")[:16] + b"\x7f\xff\xff\xffxx" * 9),
-    "no lz4": (3, b"whatever" * 9),
-    "no zstd": (4, b"whatever" * 9),
-    **{f"{codec}, cut off": (n, bytes(make(bytes(2000)))[:-9]) for codec, (n, make) in CODECS.items() if n},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("what", UNOPENED)
 def test_a_batch_that_cannot_be_opened_is_one_at_its_last_offset(what: str) -> None:
     codec, body = UNOPENED[what]
@@ -171,10 +134,9 @@ def test_a_batch_that_cannot_be_opened_is_one_at_its_last_offset(what: str) -> N
     assert found.why.startswith("the record batch of offsets 40 to 44 of orders[3] cannot be read: ")
 
 
-@pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
+@pytest.mark.parametrize("codec", BOMBS)
 def test_a_bomb_is_one_damaged_batch_and_not_opened_further_than_the_limit(codec: str) -> None:
-    number, compress = CODECS[codec]
-    raw = batch([b""], body=bytes(compress(bytes(64 << 20))), attributes=number)
+    raw = BOMBS[codec]()
     tracemalloc.start()
     try:
         (found,) = read(raw, limit=LIMIT)

@@ -1,0 +1,256 @@
+"""Records that other clients write and no reader can read: each is a dead letter once, with its bytes as they
+came, and all others are handled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store, dead_letters
+from lane_desk import letter_ids, letters, operated, operation, operations_log, results
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, World
+from structlog.testing import capture_logs
+
+from streams.operations import Kind
+from streams.ports import TP
+from streams.record_batches import BATCH, RECORD, REST
+from streams.recovery import open_store
+from streams.standby import Standby
+from streams.testing.batches import CODECS, batch, record
+from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED
+
+NAME = "a header's name that is not UTF-8"
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+
+
+def wire(delta: int, post: Post) -> bytes:
+    """A message as it stands in a batch."""
+    return record(delta, post.key, post.value, post.headers)
+
+
+class Beside:
+    """A partition with good events of one key before, after and in the batch of what is no record."""
+
+    def __init__(self, world: World, work: Workload) -> None:
+        self.world, self.work = world, work
+        self.good = [world.event(work, "a", i) for i in range(4)]
+        self.tp = TP(work.source, self.good[0].partition)
+
+    def within(self, bad: bytes, codec: str = "none") -> bytes:
+        return batch([wire(0, self.good[1]), bad, wire(2, self.good[2])], codec=codec)
+
+    async def handled(self, raw: bytes, *, good: tuple[int, ...]) -> Any:
+        """Handle all that is good; returns the one dead letter."""
+        world, work = self.world, self.work
+        await world.post(self.good[0])
+        await world.post_batch(self.tp, raw)
+        await world.post(self.good[3])
+        lane = await world.open()
+        await world.until(lambda: lane.handled == len(good) and lane.lane.counters.dead_letters == 1)
+        await world.settled(work.source)
+        await lane.stop()
+        assert lane.lane.reopened == 0
+        await check(world, work, [self.good[i] for i in good])
+        await check_store(world)
+        (letter,) = await dead_letters(world, work.source)
+        return letter
+
+
+async def beside(world: World, **delivery: Any) -> Beside:
+    work = counting(world.name)
+    await world.start(work, **delivery)
+    return Beside(world, work)
+
+
+def told(letter: Any, form: str, offset: int) -> None:
+    """The letter says what it is and where it was, and nothing in it passes for a message's."""
+    added = dict(letter.headers)
+    assert all(name.startswith("dlq-") for name in added)
+    assert added["dlq-error-type"] == b"Unreadable"
+    assert added["dlq-raw"] == form.encode()
+    assert added["dlq-source-offset"] == b"%d" % offset
+    assert b"cannot be read: " in added["dlq-error-message"]
+
+
+@pytest.mark.parametrize(
+    ("what", "codec"), [(what, "none") for what in DAMAGED] + [(NAME, c) for c in CODECS]
+)
+async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_its_neighbours_are_handled(
+    world: World, what: str, codec: str
+) -> None:
+    here = await beside(world)
+    letter = await here.handled(here.within(DAMAGED[what], codec), good=(0, 1, 2, 3))
+    assert (letter.key, letter.value) == (b"k", DAMAGED[what])
+    told(letter, RECORD, 2)
+
+
+@pytest.mark.parametrize("what", UNFRAMED)
+async def test_records_that_cannot_be_told_apart_are_one_dead_letter(world: World, what: str) -> None:
+    here = await beside(world)
+    letter = await here.handled(here.within(UNFRAMED[what]), good=(0, 1, 3))
+    assert (letter.key, letter.value) == (None, UNFRAMED[what] + wire(2, here.good[2]))
+    told(letter, REST, 3)
+
+
+@pytest.mark.parametrize("what", UNOPENED)
+async def test_a_batch_that_cannot_be_opened_is_one_dead_letter(world: World, what: str) -> None:
+    here = await beside(world)
+    codec, body = UNOPENED[what]
+    raw = batch([b""] * 5, body=body, attributes=codec)
+    letter = await here.handled(raw, good=(0, 3))
+    assert (letter.key, letter.value[16:]) == (None, raw[16:])
+    told(letter, BATCH, 5)
+
+
+@pytest.mark.parametrize("codec", BOMBS)
+async def test_a_bomb_is_one_dead_letter(world: World, codec: str) -> None:
+    here = await beside(world, max_message_bytes=1_000_000)
+    raw = BOMBS[codec]()
+    letter = await here.handled(raw, good=(0, 3))
+    assert letter.value[21:] == raw[21:]
+    told(letter, BATCH, 1)
+
+
+async def test_what_the_disk_has_damaged_is_one_dead_letter(world: World) -> None:
+    here = await beside(world)
+    bad = world.event(here.work, "a", 9)
+    await world.post(bad)
+    await world.spoil(here.tp, 0)
+    await world.post(here.good[0])
+    lane = await world.open()
+    await world.until(lambda: lane.handled == 1 and lane.lane.counters.dead_letters == 1)
+    await lane.stop()
+    (letter,) = await dead_letters(world, here.work.source)
+    assert b"its checksum is wrong" in dict(letter.headers)["dlq-error-message"]
+    await check(world, here.work, here.good[:1])
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_what_another_client_has_compressed_is_handled(world: World, codec: str) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    events = [world.event(work, "a", i) for i in range(5)]
+    raw = batch([wire(i, event) for i, event in enumerate(events)], codec=codec)
+    await world.post_batch(TP(work.source, events[0].partition), raw)
+    lane = await world.open()
+    await world.until(lambda: lane.handled == 5)
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, events)
+    assert await dead_letters(world, work.source) == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_lane_killed_while_it_buries_what_it_cannot_read_buries_it_once(
+    fake: FakeWorld, point: str
+) -> None:
+    here = await beside(fake)
+    fake.faults.kill_at(point)
+    await fake.post(here.good[0])
+    await fake.post_batch(here.tp, here.within(UNFRAMED["a negative length"]))
+    await fake.post_batch(here.tp, batch([b""] * 5, body=b"no gzip", attributes=1))
+    await fake.post(here.good[3])
+    await fake.lane().killed()
+    lane = await fake.open()
+    await fake.settled(here.work.source)
+    await lane.stop()
+    assert [letter.offset for letter in await letters(fake)] == [3, 8]
+    assert len(await dead_letters(fake, here.work.source)) == 2
+    await check(fake, here.work, [here.good[i] for i in (0, 1, 3)])
+    await check_store(fake)
+
+
+# -- what operators do about them -------------------------------------------------------------------------
+
+
+async def test_a_letter_of_something_unreadable_is_not_replayed_but_edited_or_discarded(world: World) -> None:
+    here = await beside(world, edit_dead_letters=True)
+    await here.handled(here.within(DAMAGED[NAME]), good=(0, 1, 2, 3))
+    (ident,) = await letter_ids(world)
+    lane = await world.open()
+    event = world.event(here.work, "k", 7, partition=here.tp.partition)
+    edit = {"value": event.value, "headers": event.headers}
+    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, Kind.EDIT, ident, operation_id="half", value=event.value))
+    said = [done["result"] for done in await operations_log(world)]
+    assert all("the bytes of something unreadable" in each for each in said)
+    (letter,) = await letters(world)
+    assert (letter.value, letter.headers, letter.error_type) == (DAMAGED[NAME], [], "Unreadable")
+    await operated(world, lane, operation(world, Kind.EDIT, ident, **edit))
+    kind, how = zip(*(await results(world))[2:], strict=True)
+    assert sorted(kind) == ["edit", "replayed"]
+    assert "succeeded" in how
+    await lane.stop()
+    assert await letters(world) == []
+
+
+async def test_a_letter_of_something_unreadable_is_discarded(world: World) -> None:
+    here = await beside(world)
+    await here.handled(here.within(UNFRAMED["no length"]), good=(0, 1, 3))
+    (ident,) = await letter_ids(world)
+    lane = await world.open()
+    await operated(world, lane, operation(world, Kind.DISCARD, ident))
+    assert await results(world) == [("discard", "discarded")]
+    await lane.stop()
+
+
+async def test_an_operation_that_cannot_be_read_is_passed_over(world: World) -> None:
+    here = await beside(world)
+    lane = await world.open()
+    with capture_logs() as logs:
+        await world.post_batch(TP(world.app.layout.operations, 0), batch([DAMAGED[NAME]], last_delta=0))
+        await world.until(lambda: any(each["event"] == "operation_unreadable" for each in logs))
+    await world.post(here.good[0])
+    await world.until(lambda: lane.handled == 1)
+    assert lane.lane.reopened == 0
+    await lane.stop()
+
+
+# -- where nothing may be passed over ---------------------------------------------------------------------
+
+
+async def test_a_lane_does_not_open_over_a_damaged_changelog_and_says_so(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    await world.post(event := world.event(work, "a", 0))
+    lane = await world.open()
+    await world.until(lambda: lane.handled == 1)
+    await world.settled(work.source)
+    await lane.stop()
+    await world.spoil(TP(world.app.layout.changelog("counts"), event.partition), 0)
+    lane = world.lane(stores=world.stores())
+    await world.until(lambda: lane.lane.error is not None)
+    said = str(lane.lane.error)
+    assert type(lane.lane.error).__name__ == "ChangelogDamaged"
+    assert world.app.layout.changelog("counts") in said
+    assert "checksum" in said
+    assert "docs/operating.md" in said
+    assert lane.lane.state != "open"
+    await lane.stop()
+
+
+async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    lane = await world.open()
+    for i in range(2):
+        await world.post(event := world.event(work, "a", i))
+        await world.until(lambda i=i: lane.handled == i + 1)  # type: ignore[misc]
+        await world.settled(work.source)
+    await lane.stop()
+    changelog = TP(world.app.layout.changelog("counts"), event.partition)
+    await world.spoil(changelog, 0)
+    elsewhere = world.stores()
+    standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
+    with capture_logs() as logs:
+        task = world.spawn(standby.run())
+        await world.until(lambda: any(each["event"] == "standby_restarts" for each in logs))
+        standby.stop()
+        await world.until(task.done)
+    store = open_store(elsewhere, 0)
+    try:
+        assert (store.position(changelog), list(store.scan("counts"))) == (0, [])
+    finally:
+        store.close()
