@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from streams.changes import split_store_key, store_key
 from streams.dead_letters import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS
 from streams.envelope import TYPE, headers_size, record_size
-from streams.errors import text_of
+from streams.errors import Unreadable, text_of
 from streams.ports import Headers, Record
 from streams.table import row_key, split_row_key
 
@@ -106,6 +106,11 @@ class Letter(Summary, array_like=True, frozen=True):
     trace: str
     history: list[Event]
     edited: bool = False
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether its value is no message's, but the bytes of what could not be read."""
+        return self.error_type == Unreadable.__name__ and not self.edited
 
     @property
     def record(self) -> Record:

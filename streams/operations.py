@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from streams.claim_check import without_claim
 from streams.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, derived_id
-from streams.errors import Unreadable
 from streams.letter_rows import Event, Letter, State, capped, remember
 
 #: Epoch milliseconds that someone outside has said: up to the year 9999, which has a form to be shown in.
@@ -128,9 +127,9 @@ def _why_not(letter: Letter, operation: Operation, limits: Limits) -> str:
             return "it says neither a new value nor new headers"
         case Kind.EDIT if letter.omitted and (operation.value is None or operation.headers is None):
             return "value and headers are not kept: give both"
-        case Kind.EDIT if _is_raw(letter) and (operation.value is None or operation.headers is None):
+        case Kind.EDIT if letter.is_raw and (operation.value is None or operation.headers is None):
             return "it is no message, but the bytes of something unreadable: give value and headers"
-        case Kind.REPLAY if _is_raw(letter):
+        case Kind.REPLAY if letter.is_raw:
             return "it is no message, but the bytes of something unreadable: edit it, or discard it"
         case Kind.REPLAY if letter.omitted:
             return f"its bytes are not kept, they are in {letter.topic} at offset {letter.offset}"
@@ -139,11 +138,6 @@ def _why_not(letter: Letter, operation: Operation, limits: Limits) -> str:
     if letter.state is State.PARKED and not operation.force:
         return f"it is parked after {letter.replays} replays in vain: force it"
     return ""
-
-
-def _is_raw(letter: Letter) -> bool:
-    """Whether its value is a record or a batch that could not be read, as it came."""
-    return letter.error_type == Unreadable.__name__ and not letter.edited
 
 
 def edited(letter: Letter, operation: Operation, id_bytes: bytes) -> Letter:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams.errors import (
+    ChangelogDamaged,
     ClusterUnavailable,
     Fenced,
     OutcomeUnknown,
@@ -41,7 +42,15 @@ class Quarantine:
 
 def is_expected(error: Exception) -> bool:
     """Whether an error is one of those that a lane is made for; others are logged with their traceback."""
-    made_for = (Fenced, OutcomeUnknown, ClusterUnavailable, PositionsDisagree, StoreTooOld, UnknownSchema)
+    made_for = (
+        Fenced,
+        OutcomeUnknown,
+        ClusterUnavailable,
+        PositionsDisagree,
+        StoreTooOld,
+        UnknownSchema,
+        ChangelogDamaged,
+    )
     return isinstance(error, (*made_for, TimeoutError, OSError))
 
 

@@ -35,6 +35,7 @@ UNFRAMED = {
     "more than there is": varint(1 << 30) + b"rest",
     "nothing at all": b"\0\0\0\0",
 }
+DATA = bytes(range(256)) * 8
 #: Batches that cannot be opened: their codec and what stands for their five records.
 UNOPENED = {
     "an unknown codec": (7, b"whatever" * 9),
@@ -43,7 +44,7 @@ UNOPENED = {
     "a snappy block too long": (2, CODECS["snappy"][1](b"x")[:16] + b"\x7f\xff\xff\xffxx" * 9),
     "no lz4": (3, b"whatever" * 9),
     "no zstd": (4, b"whatever" * 9),
-    **{f"{codec}, cut off": (n, bytes(make(bytes(range(256)) * 8))[:-9]) for codec, (n, make) in CODECS.items() if n},
+    **{f"{codec}, cut off": (n, bytes(make(DATA))[:-9]) for codec, (n, make) in CODECS.items() if n},
 }  # fmt: skip
 
 

@@ -29,17 +29,19 @@ async def produced(bootstrap: str, tp: TP, raw: bytes) -> int:
     try:
         await client.set_topics([tp.topic])
         async with asyncio.timeout(BOUND):
-            while (node := client.cluster.leader_for_partition(tp)) in (None, -1):
+            while True:
+                node = client.cluster.leader_for_partition(tp)
+                if node not in (None, -1):
+                    request = ProduceRequest(None, -1, 10_000, [(tp.topic, [(tp.partition, raw)])])
+                    answer = await client.send(node, request)
+                    ((_, ((_, code, offset, *_),)),) = answer.topics
+                    if not code:
+                        return int(offset)
+                    if not for_code(code).invalid_metadata:  # the topic may be too new
+                        raise for_code(code)
                 await client.force_metadata_update()
-        request = ProduceRequest(None, -1, 10_000, [(tp.topic, [(tp.partition, raw)])])
-        answer = await client.send(node, request)
     finally:
         await client.close()
-    ((_, ((_, code, offset, *_),)),) = answer.topics
-    if code:
-        raise for_code(code)
-    assert isinstance(offset, int)
-    return offset
 
 
 async def planted(bootstrap: str, data: Path, tp: TP, raw: bytes, offsets: int) -> int:

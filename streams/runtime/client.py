@@ -18,10 +18,10 @@ from streams.claim_check import VALUE, with_claim
 from streams.claims import ClaimChecks
 from streams.codecs import Codec, MakeCodec
 from streams.envelope import FINGERPRINT, ID, headers_size, new_headers
-from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.errors import ChangelogDamaged, ClusterUnavailable, TopicMismatch
 from streams.layout import changelog_topic
 from streams.message import Message
-from streams.ports import TP, Outgoing, Reader, Record
+from streams.ports import TP, Damaged, Outgoing, Reader, Record
 from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
@@ -152,7 +152,10 @@ class TopicReader:
         await self._close()
 
     async def fetch(self, timeout: float = 0.5) -> list[Record]:
-        """What has come next; waits up to `timeout` seconds, empty when nothing came."""
+        """What has come next; waits up to `timeout` seconds, empty when nothing came.
+
+        What cannot be read is a `Damaged` among the records.
+        """
         batches = await self._reader.fetch(max_records=5000, timeout=timeout)
         return [record for batch in batches for record in batch.records]
 
@@ -205,11 +208,14 @@ async def unhandled(bootstrap: str, group: str, topics: Iterable[str]) -> dict[s
 
 async def waiting(bootstrap: str, app_id: str) -> dict[str, int]:
     """How many messages wait for each handler, by the lanes' changelog: those that are tried again later,
-    those behind them, and those that a breaker holds. Handlers for which none waits are left out.
+    those behind them, and those that a breaker holds. Handlers for which none waits are left out. Raises
+    ChangelogDamaged.
     """
     queues: dict[tuple[int, bytes], Queue] = {}
     async with TopicReader(bootstrap, [changelog_topic(app_id, LANE)]) as reader:
         async for record in reader.to_end():
+            if isinstance(record, Damaged):
+                raise ChangelogDamaged(record.why)
             kind, name = split_lane_key(record.key or b"")
             if kind != QUEUE:
                 continue

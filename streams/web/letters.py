@@ -167,6 +167,8 @@ def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
     try:
         if route is None:
             unreadable = f"nothing handles {letter.topic} any more"
+        elif letter.is_raw:
+            unreadable = letter.error_message
         elif letter.value is None:
             unreadable = "it has no value" if not letter.omitted else "its value is not kept: it is too large"
         elif not letter.value and (claim := claim_in(dict(letter.record.headers))) is not None:

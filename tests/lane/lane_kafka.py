@@ -31,7 +31,7 @@ class KafkaWorld(World):
     def __init__(self, bootstrap: str, directory: Path, data: Path = Path()) -> None:
         super().__init__()
         self.clock = SystemClock()
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._data = data
         self._directory = directory
         self._machines = count()
@@ -40,9 +40,9 @@ class KafkaWorld(World):
     async def _start(self) -> None:
         largest = self.app.delivery.max_message_bytes
         options = KafkaOptions(max_batch=largest, max_record=largest + DEAD_LETTER_ROOM, fetch_wait=0.1)
-        await ensure_topics(self.app, self._bootstrap, replication=1, options=options)
-        self.cluster = KafkaCluster(self._bootstrap, options)
-        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, linger_ms=5)
+        await ensure_topics(self.app, self.bootstrap, replication=1, options=options)
+        self.cluster = KafkaCluster(self.bootstrap, options)
+        self._producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5)
         await self._producer.start()
 
     def stores(self) -> RocksStores:
@@ -61,13 +61,13 @@ class KafkaWorld(World):
         await asyncio.gather(*sent)
 
     async def post_batch(self, tp: TP, raw: bytes) -> None:
-        await in_the_log(self._bootstrap, self._data, tp, raw)
+        await in_the_log(self.bootstrap, self._data, tp, raw)
 
     async def spoil(self, tp: TP, offset: int) -> None:
         overwrite(self._data, tp, offset, spoiled)
 
     async def truncate(self, tp: TP, before: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
             await admin.delete_records({tp: RecordsToDelete(before)})

@@ -19,16 +19,15 @@ BAD = {
     "JSON, but no schema": (b"schema:d", b"17"),
     "a record without a name": (b"schema:e", b'{"type": "record", "fields": []}'),
     "a type that nobody knows": (b"schema:f", UNHEARD),
-    "nested without end": (b"schema:g", b'{"type": "array", "items": ' * 5000),
+    "nested without end": (b"schema:g", b'{"type":"array","items":' * 700),
     "a layout that is none": (b"layout", b"{}"),
     "a layout of words": (b"layout", b'{"partitions": "many"}'),
     "a layout of nothing": (b"layout", b'{"partitions": 0}'),
     "a layout that was deleted": (b"layout", None),
-    "no key, and something": (None, b"something"),
 }  # fmt: skip
 
 
-def announced(world: World, key: bytes | None, value: bytes | None) -> Post:
+def announced(world: World, key: bytes, value: bytes | None) -> Post:
     return Post(world.app.layout.announcements, 0, key, value, [])
 
 
@@ -44,8 +43,7 @@ async def test_an_announcement_that_is_none_keeps_no_worker_from_starting(world:
         await announcements.read()
     assert fingerprint_of(MADE_NEWER) in schemas
     told = [each["offset"] for each in logs if each["event"] == "announcement_unreadable"]
-    expected = [] if BAD[what][0] is None else [0, 2]
-    assert (told, announcements.unreadable) == (expected, len(expected))
+    assert (told, announcements.unreadable) == ([0, 2], 2)
 
 
 async def test_what_a_bad_announcement_has_announced_stays_unknown(world: World) -> None:

@@ -127,6 +127,9 @@ async def test_a_letter_is_shown_decoded_or_in_hexadecimal_by_whoever_is_asked(t
     _, shown = await one.json(f"{LETTERS}/{broken}")
     assert (shown["value"], shown["hex"]) == (None, "ff7b")
     assert shown["unreadable"]
+    raw = owner_of("k3", first, second).put_letter("k3", 7, error_type="Unreadable", error_message="no UTF-8")
+    _, shown = await one.json(f"{LETTERS}/{raw}")
+    assert (shown["value"], shown["unreadable"]) == (None, "no UTF-8"), "it may look like a message"
     headers = with_claim([("ce_id", b"1")], claim_of("bucket", "parcel", "1", b"large"))
     elsewhere = owner_of("k3", first, second).put_letter("k3", 6, value=b"", headers=headers)
     _, shown = await one.json(f"{LETTERS}/{elsewhere}")
