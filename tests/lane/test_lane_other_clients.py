@@ -29,13 +29,20 @@ async def world(kafka: Stack, tmp_path: Path) -> AsyncIterator[KafkaWorld]:
 
 
 def write(bootstrap: str, codec: str, posts: list[Post]) -> None:
-    """Produce in one batch, and wait until the broker has all."""
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50})
+    """Produce in few batches, within what the topic takes, and wait until the broker has all."""
+    options = {"compression.type": codec, "linger.ms": 50, "batch.size": 15_000}
+    producer = Producer({"bootstrap.servers": bootstrap, **options})
+    refused: list[object] = []
     for post in posts:
         producer.produce(
-            post.topic, post.value, post.key, partition=post.partition, headers=list(post.headers)
+            post.topic,
+            post.value,
+            post.key,
+            partition=post.partition,
+            headers=list(post.headers),
+            on_delivery=lambda error, _: error and refused.append(error),
         )
-    assert producer.flush(20) == 0
+    assert (producer.flush(20), refused) == (0, [])
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
