@@ -19,7 +19,8 @@ from streams.application import Application
 from streams.arrival import Counters
 from streams.backlog import BacklogLimit
 from streams.changes import LANE, POSITIONS, TIMERS_BY_DUE, Writes
-from streams.errors import Fenced, HandlerFailed, PositionLost, PositionsDisagree, StoreBroken
+from streams.cuts import Cuts
+from streams.errors import Fenced, HandlerFailed, LayoutMismatch, PositionLost, PositionsDisagree, StoreBroken
 from streams.gate import Gate
 from streams.inbox import Inbox, bucket_length
 from streams.intake import Intake
@@ -79,10 +80,11 @@ class Lane:
         topics: Collection[str] | None = None,
         may_open: asyncio.Event | None = None,
         backlog_limit: BacklogLimit | None = None,
+        cuts: Cuts | None = None,
     ) -> None:
         """`topics` are those to consume, all of the application's unless given. While `may_open` is not set,
         membership is unsure and the lane does not open: it would fence an owner that may be the right one.
-        `backlog_limit` is shared by the lanes of a worker.
+        `backlog_limit` and `cuts` are shared by the lanes of a worker.
         """
         self.number = number
         self.topics = tuple(app.sources if topics is None else topics)
@@ -112,6 +114,7 @@ class Lane:
         self._idle_until: float | None = None
         self._pipeline: Pipeline | None = None
         self._backlog_limit = backlog_limit or BacklogLimit(app.delivery)
+        self._cuts = cuts or Cuts(app.layout, cluster)
         self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
 
     @property
@@ -129,7 +132,8 @@ class Lane:
     async def run(self) -> None:
         """Open, work, and open again after every doubt, until stopped.
 
-        Raises HandlerFailed or PositionLost, which opening again would not help; the worker stops for them.
+        Raises HandlerFailed, PositionLost or LayoutMismatch, which opening again would not help; the worker
+        stops for them.
         Positions that disagree are lost when the next opening finds the very same: who was overtaken while it
         opened has compared those of before the other's commit with those of after it (docs/adr/0007).
         """
@@ -143,7 +147,7 @@ class Lane:
                         raise
                     self._disagreed = str(error)
                     await self._recoil(error)
-                except (HandlerFailed, PositionLost):
+                except (HandlerFailed, PositionLost, LayoutMismatch):
                     raise
                 except Exception as error:  # noqa: BLE001 - logged; whatever it was, the answer is to open again
                     await self._recoil(error)
@@ -186,10 +190,11 @@ class Lane:
                 await self._work(pipeline, producer, reader)
 
     async def _open(self, producer: Transactions, reader: Reader) -> Pipeline:
-        """In this order: fence the old owner, recover, learn the positions, go (design rule 3)."""
+        """In this order: fence all old owners, recover, learn the positions, go (design rule 3)."""
         assert self.store is not None
         began = self._clock.now()
         await producer.start()
+        await self._cuts.enter(self.number, producer, reader)
         self.recovered = await recover(
             self._app,
             self.number,

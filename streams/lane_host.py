@@ -10,6 +10,7 @@ import structlog
 
 from streams.application import Application
 from streams.backlog import BacklogLimit
+from streams.cuts import Cuts
 from streams.errors import PositionLost, SteadfaustError
 from streams.lane import Lane, LaneState
 from streams.ports import Clock, Cluster, Faults, Stores
@@ -56,6 +57,7 @@ class LaneHost:
         clock: Clock,
         faults: Faults,
         on_fatal: Callable[[BaseException], None],
+        cuts: Cuts | None = None,
     ) -> None:
         """`on_fatal` is called when a lane ends with an error for which the worker must stop."""
         self.lanes: dict[int, Lane] = {}
@@ -67,6 +69,7 @@ class LaneHost:
         self._faults = faults
         self._on_fatal = on_fatal
         self._backlog_limit = BacklogLimit(app.delivery)
+        self._cuts = cuts or Cuts(app.layout, cluster)
         self._wanted = _Wanted()
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -143,6 +146,7 @@ class LaneHost:
                 topics=self._wanted.topics,
                 may_open=self._member,
                 backlog_limit=self._backlog_limit,
+                cuts=self._cuts,
             )
         elif number in self._wanted.standby:
             runner = self.standbys[number] = Standby(

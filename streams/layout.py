@@ -71,8 +71,8 @@ class Layout:
         return self.lane_of(self.partition_of(key.encode()))
 
     def transactional_id(self, lane: int) -> str:
-        """Fixed for each lane, so that opening it fences its previous owner (design rule 3)."""
-        return f"{self.app_id}-lane-{lane}"
+        """Fixed for each lane of a cut, so that opening it fences its previous owner (design rule 3)."""
+        return f"{self.app_id}-lane-{lane}-of-{self.lanes}"
 
     def changelog(self, table: str) -> str:
         """The changelog topic of a table."""
@@ -90,7 +90,7 @@ class Layout:
 
     @property
     def announcements(self) -> str:
-        """The compacted topic of schemas and of this layout."""
+        """The compacted topic of schemas, of this layout, and of the cuts it was run with."""
         return f"{self.app_id}-announcements"
 
 

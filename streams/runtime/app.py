@@ -18,6 +18,7 @@ import structlog
 
 from streams.application import Application
 from streams.codecs import Schemas
+from streams.cuts import Cuts
 from streams.errors import LayoutMismatch, SettingsError, SteadfaustError
 from streams.lane_host import LaneHost
 from streams.ports import Faults
@@ -171,6 +172,8 @@ class LaneApp(faust.App):
         await announcements.read()
         await ensure_topics(app, bootstrap, None, settings.replication, options)
         await announcements.announce()
+        cuts = Cuts(app.layout, self.cluster)
+        await cuts.look()
         self._spawn(announcements.follow())
         _ = self.assignor  # made now: the consumer's thread and the web server must not each make one
         self.host = LaneHost(
@@ -180,6 +183,7 @@ class LaneApp(faust.App):
             clock=SystemClock(),
             faults=self._faults,
             on_fatal=self.on_fatal,
+            cuts=cuts,
         )
 
     def _store_directory(self, slot: Slot) -> Path:

@@ -87,7 +87,8 @@ class GatedCluster:
         return getattr(self._cluster, name)
 
     async def end_offsets(self, tps: Any) -> Any:
-        await self._gates.reach("ends")
+        if not any(tp.topic.endswith("-announcements") for tp in tps):  # one cut: nothing is new there
+            await self._gates.reach("ends")
         return await self._cluster.end_offsets(tps)
 
     async def committed(self, group: str, tps: Any) -> Any:

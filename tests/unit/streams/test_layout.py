@@ -55,7 +55,7 @@ def test_every_partition_has_one_lane_and_every_lane_a_partition(cut: tuple[int,
 
 def test_names_follow_from_the_application() -> None:
     layout = Layout("shop", 4, 2)
-    assert layout.transactional_id(1) == "shop-lane-1"
+    assert layout.transactional_id(1) == "shop-lane-1-of-2"
     assert layout.changelog("stock") == "shop-stock-changelog"
     assert layout.announcements == "shop-announcements"
     assert dead_letter_topic("orders.order.placed.v1") == "orders.order.placed.v1.dlq"

@@ -1,0 +1,296 @@
+"""Owners under another number of lanes: whoever opens a lane fences all that have a partition of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store
+from lane_hosts import Starts
+from lane_workloads import counting
+from lane_worlds import FakeWorld, Post, Running, World
+
+from streams.application import Application
+from streams.cuts import Cuts
+from streams.errors import LayoutMismatch
+from streams.lane import Lane
+from streams.lane_host import LaneHost
+from streams.ports import TP
+from streams.testing.faults import NoFaults, Pause, ScriptedFaults
+
+PARTITIONS = 4
+CHANGES = [(4, 2), (2, 4), (4, 3)]
+POINTS = ("staged", "sent", "offsets_sent")
+#: A key for each partition.
+KEYS = ("a", "b", "c", "d", "e", "f", "g", "h")
+
+
+def some(world: World, work: Any, numbers: range) -> list[Post]:
+    events = [world.event(work, key, i) for i in numbers for key in KEYS]
+    assert {event.partition for event in events} == set(range(PARTITIONS))
+    return events
+
+
+async def opened(world: World, app: Application, **options: Any) -> list[Running]:
+    """Every lane of a cut."""
+    lanes = [world.lane(n, app=app, **options) for n in range(app.layout.lanes)]
+    await world.until(lambda: all(lane.lane.state == "open" for lane in lanes))
+    return lanes
+
+
+async def ends_with_another_cut(world: World, old: Running) -> None:
+    with pytest.raises(LayoutMismatch, match="STEADFAUST_LANES"):
+        await old.ended()
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+@pytest.mark.parametrize("point", POINTS)
+async def test_owners_frozen_under_another_cut_are_fenced_and_change_nothing(
+    world: World, before: int, after: int, point: str
+) -> None:
+    work = counting(world.name, settled=True)
+    old_app = await world.start(work, partitions=PARTITIONS, lanes=before)
+    events = some(world, work, range(2))
+    await world.post(*events)
+    frozen: list[tuple[Running, Pause]] = []
+    for number in range(before):
+        faults = ScriptedFaults()
+        pause = faults.pause_at(point)
+        frozen.append((world.lane(number, faults=faults), pause))
+    for _, pause in frozen:
+        await pause.reached()
+
+    world.app = world.cut_into(work, lanes=after)
+    new = await opened(world, world.app, stores=(elsewhere := world.stores()))
+    more = some(world, work, range(2, 4))
+    await world.post(*more)
+    await world.settled(work.source)  # nobody waits for what the frozen ones have open
+    for old, pause in frozen:
+        pause.resume()
+        await ends_with_another_cut(world, old)
+        assert old.lane.fenced == 1
+        assert old.lane.commits == 0
+
+    last = some(world, work, range(4, 5))
+    await world.post(*last)
+    await world.settled(work.source)
+    for lane in new:
+        await lane.stop()
+        assert lane.lane.fenced == 0
+    await check(world, work, events + more + last)
+    for number in range(after):
+        await check_store(world, number, elsewhere)
+    assert old_app.layout.lanes == before
+
+
+class Held:
+    """The cluster as a worker sees it that stands still before its next producer starts, or right after."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+        self.pauses: dict[str, Pause] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def pause(self, when: str) -> Pause:
+        self.pauses[when] = Pause()
+        return self.pauses[when]
+
+    async def hold(self, when: str) -> None:
+        if when in self.pauses:
+            await self.pauses.pop(when).hold()
+
+    def transactions(self, transactional_id: str) -> Any:
+        producer = self._cluster.transactions(transactional_id)
+        start = producer.start
+
+        async def held() -> None:
+            await self.hold("before its start")
+            await start()
+            await self.hold("after its start")
+
+        producer.start = held
+        return producer
+
+
+@pytest.mark.parametrize("when", ["before its start", "after its start"])
+async def test_an_owner_frozen_while_it_opens_under_another_cut_does_not_open(
+    world: World, when: str
+) -> None:
+    work = counting(world.name)
+    old_app = await world.start(work, partitions=PARTITIONS, lanes=4)
+    events = some(world, work, range(2))
+    await world.post(*events)
+    for lane in await opened(world, old_app):
+        await lane.stop()
+    cluster = Held(world.cluster)
+    pause = cluster.pause(when)
+    old = Running(
+        Lane(
+            old_app,
+            1,
+            cluster=cluster,
+            stores=world.machine,
+            clock=world.clock,
+            faults=NoFaults(),
+            cuts=await entered(world, old_app),
+        ),
+        world,
+    )
+    world.running.append(old)
+    await pause.reached()
+
+    world.app = world.cut_into(work, lanes=2)
+    new = await opened(world, world.app, stores=(elsewhere := world.stores()))
+    await world.settled(work.source)
+    pause.resume()
+    await ends_with_another_cut(world, old)
+    more = some(world, work, range(2, 4))
+    await world.post(*more)
+    await world.settled(work.source)
+    for lane in new:
+        await lane.stop()
+        assert lane.lane.fenced == 0
+    await check(world, work, events + more)
+    await check_store(world, 1, elsewhere)
+
+
+async def entered(world: World, app: Application) -> Cuts:
+    """What a worker knows of cuts whose first lane has opened."""
+    cuts = Cuts(app.layout, world.cluster)
+    lane = await world.open(0, app=app, stores=world.stores(), cuts=cuts)
+    await lane.stop()
+    return cuts
+
+
+async def test_a_cut_may_be_taken_up_again(world: World) -> None:
+    work = counting(world.name)
+    four = await world.start(work, partitions=PARTITIONS, lanes=4)
+    two = world.cut_into(work, lanes=2)
+    posted: list[Post] = []
+    frozen: list[Running] = []
+    for turn, app in enumerate((four, two, four, two, four)):
+        lanes = await opened(world, app, stores=world.stores())
+        events = some(world, work, range(turn, turn + 1))
+        await world.post(*events)
+        posted += events
+        await world.settled(work.source)
+        frozen += lanes
+    assert [old.lane.commits > 0 for old in frozen] == [True] * len(frozen)
+    # All were as good as frozen: nothing came for them. Those of two lanes hear now that they were left.
+    last = some(world, work, range(9, 10))
+    await world.post(*last)
+    await world.settled(work.source)
+    for old in (*frozen[4:6], *frozen[10:12]):
+        await ends_with_another_cut(world, old)
+    for lane in frozen[12:]:
+        await lane.stop()
+    world.app = four
+    await check(world, work, posted + last)
+
+
+async def test_a_worker_that_joined_before_a_newer_cut_does_not_take_the_application_back(
+    world: World, fatal: list[BaseException]
+) -> None:
+    work = counting(world.name)
+    four = await world.start(work, partitions=PARTITIONS, lanes=4)
+    late = Cuts(four.layout, world.cluster)
+    await late.look()
+    two = world.cut_into(work, lanes=2)
+    new = await opened(world, two)
+    host = LaneHost(
+        four,
+        cluster=world.cluster,
+        stores=world.stores(),
+        clock=world.clock,
+        faults=NoFaults(),
+        on_fatal=fatal.append,
+        cuts=late,
+    )
+    world.at_end.append(host.stop)
+    host.assign(range(4), (), four.sources)
+    await world.until(lambda: len(fatal) == 4)
+    assert {type(error) for error in fatal} == {LayoutMismatch}
+    world.app = two
+    events = some(world, work, range(2))
+    await world.post(*events)
+    await world.settled(work.source)
+    for lane in new:
+        await lane.stop()
+        assert lane.lane.fenced == 0
+    await check(world, work, events)
+
+
+async def test_old_ids_are_fenced_once_for_each_cut_and_not_at_each_opening(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    four = await fake.start(work, partitions=PARTITIONS, lanes=4)
+    for old in await opened(fake, four):
+        await old.stop()
+    two = fake.cut_into(work, lanes=2)
+    fake.app = two
+    cluster = Starts(fake.cluster)
+    faults = ScriptedFaults()
+    faults.raise_at("staged")
+    lane = Lane(two, 0, cluster=cluster, stores=fake.stores(), clock=fake.clock, faults=faults)
+    fake.running.append(running := Running(lane, fake))
+    await fake.until(lambda: lane.state == "open")
+    assert cluster.started == 1 + 2  # its own, and lanes 0 and 2 of four
+    events = [event for event in some(fake, work, range(2)) if two.layout.lane_of(event.partition) == 0]
+    await fake.post(*events)
+    await fake.settled(work.source)
+    assert lane.reopened == 1
+    assert cluster.started == 4
+    await running.stop()
+    await check(fake, work, events)
+
+
+async def test_records_that_are_no_cut_are_passed_over(world: World) -> None:
+    work = counting(world.name)
+    app = await world.start(work, partitions=PARTITIONS, lanes=2)
+    for key in (b"cut:", b"cut:0", b"cut:5", b"cut:-1", b"cut:\xff", b"cut:2\xb2", b"cut:" + b"9" * 5000):
+        await world.post(Post(app.layout.announcements, 0, key, b"x", []))
+    events = some(world, work, range(1))
+    await world.post(*events)
+    lanes = await opened(world, app)
+    await world.settled(work.source)
+    for lane in lanes:
+        await lane.stop()
+    await check(world, work, events)
+
+
+async def test_lanes_that_fence_the_same_owner_at_once_all_open(world: World) -> None:
+    """One lane before, four after: each of them fences the one, which has a transaction open."""
+    work = counting(world.name)
+    one = await world.start(work, partitions=PARTITIONS, lanes=1)
+    events = some(world, work, range(2))
+    await world.post(*events)
+    faults = ScriptedFaults()
+    pause = faults.pause_at("sent")
+    old = world.lane(0, app=one, faults=faults)
+    await pause.reached()
+    world.app = world.cut_into(work, lanes=4)
+    async with asyncio.timeout(20):
+        new = await opened(world, world.app, stores=world.stores())
+    assert [lane.lane.reopened for lane in new] == [0] * 4
+    await world.settled(work.source)
+    pause.resume()
+    await ends_with_another_cut(world, old)
+    for lane in new:
+        await lane.stop()
+    await check(world, work, events)
+
+
+async def test_the_cut_is_recorded_once_and_survives_compaction(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    four = await fake.start(work, partitions=PARTITIONS, lanes=4)
+    two = fake.cut_into(work, lanes=2)
+    for app in (four, two, four, four):
+        for lane in await opened(fake, app, stores=fake.stores()):
+            await lane.stop()
+        fake.cluster.compact(four.layout.announcements)
+    cuts = [
+        entry.record.key for entry in fake.cluster.entries(TP(four.layout.announcements, 0)) if entry.record
+    ]
+    assert cuts == [b"cut:2", b"cut:4"]
