@@ -57,7 +57,7 @@ class Cuts:
             await reader.close()
 
     async def enter(self, lane: int, producer: Transactions, reader: Reader) -> None:
-        """Fence every owner, under another cut, of a partition of this lane; afterwards none of them can commit.
+        """Fence all owners of this lane's partitions under other cuts: afterwards none of them can commit.
 
         `producer` is the lane's, started: an owner under a newer cut has either fenced it, or has recorded
         that cut before it started, and then it is read here. So the order is: start, read, fence.
@@ -155,10 +155,11 @@ class Cuts:
             producer = self._cluster.transactions(transactional_id)
             try:
                 await producer.start()
-                return
             except Fenced:  # by another lane with the same in mind; wait until that one's work is done
                 if tried == _TRIES:
                     raise
+            else:
+                return
             finally:
                 await producer.discard()
 

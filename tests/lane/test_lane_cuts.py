@@ -165,29 +165,29 @@ async def entered(world: World, app: Application) -> Cuts:
     return cuts
 
 
-async def test_a_cut_may_be_taken_up_again(world: World) -> None:
+async def test_a_cut_may_be_taken_up_again_and_its_workers_go_on(world: World) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
     two = world.cut_into(work, lanes=2)
     posted: list[Post] = []
-    frozen: list[Running] = []
-    for turn, app in enumerate((four, two, four, two, four)):
-        lanes = await opened(world, app, stores=world.stores())
+    workers: list[Cuts] = []
+    for turn, app in enumerate((four, two, four)):
         events = some(world, work, range(turn, turn + 1))
         await world.post(*events)
         posted += events
+        workers.append(Cuts(app.layout, world.cluster))
+        lanes = await opened(world, app, stores=world.stores(), cuts=workers[-1])
         await world.settled(work.source)
-        frozen += lanes
-    assert [old.lane.commits > 0 for old in frozen] == [True] * len(frozen)
-    # All were as good as frozen: nothing came for them. Those of two lanes hear now that they were left.
-    last = some(world, work, range(9, 10))
+        for lane in lanes:
+            await lane.stop()
+    left = world.lane(1, app=two, stores=world.stores(), cuts=workers[1])
+    await ends_with_another_cut(world, left)
+    last = some(world, work, range(3, 4))
     await world.post(*last)
+    lanes = await opened(world, four, stores=world.stores(), cuts=workers[0])
     await world.settled(work.source)
-    for old in (*frozen[4:6], *frozen[10:12]):
-        await ends_with_another_cut(world, old)
-    for lane in frozen[12:]:
+    for lane in lanes:
         await lane.stop()
-    world.app = four
     await check(world, work, posted + last)
 
 
