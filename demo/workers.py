@@ -176,7 +176,9 @@ def held_slots(var: Path) -> dict[int, str]:
     """The slots that workers hold here, each with the worker's pid."""
     held = {}
     for lock in var.glob("workers/*/slot-*/lock"):
-        with lock.open() as file:
+        # The first lock is for looking: a worker that starts meanwhile must not find its slot taken by this.
+        with (lock.parents[1] / "lock").open("a") as looking, lock.open() as file:
+            fcntl.flock(looking, fcntl.LOCK_SH)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

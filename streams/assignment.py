@@ -68,10 +68,14 @@ def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment
 
 
 def _group_layout(members: Mapping[str, Member]) -> tuple[int, int]:
-    """The layout of the members that already own lanes; at first start, the commonest."""
-    layouts = [(m.partitions, m.lanes) for m in members.values()]
-    settled = [(m.partitions, m.lanes) for m in members.values() if m.generation >= 0 and m.active]
-    return max(sorted(set(settled or layouts)), key=(settled or layouts).count)
+    """The layout of the members that already own lanes; at first start, the commonest. Of owners under
+    several, those of the newest generation decide: others have slept since, and were replaced.
+    """
+    owners = [m for m in members.values() if m.generation >= 0 and m.active]
+    newest = max((m.generation for m in owners), default=-1)
+    deciding = [m for m in owners if m.generation == newest] or members.values()
+    layouts = [(m.partitions, m.lanes) for m in deciding]
+    return max(sorted(set(layouts)), key=layouts.count)
 
 
 def _owners(members: Mapping[str, Member], lanes: Sequence[int]) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 An error at the same place again and again makes its transactions smaller, until the message that cannot be
 committed is alone in one; then the lane is quarantined. Errors of the connection never quarantine: they pass.
+Nor does being fenced: it is another owner, whom membership tells of, or a transaction that is too slow.
 """
 
 from __future__ import annotations
@@ -72,19 +73,27 @@ class Reopening:
 
     def failed(self, error: Exception, place: object) -> Reopen | Quarantine:
         """Decide. `place` is what the lane has committed so far, None while it was opening."""
-        if isinstance(error, Fenced):
-            return Reopen(self._fenced_pause)
         again = place == self._place
         self._place = place
-        self._failures = self._failures + 1 if again else 1
+        self._failures = self._failures if again else 0
+        if isinstance(error, Fenced):
+            # Fenced here before, and nobody has committed since: no other owner, but a transaction that takes
+            # longer than its timeout. If it was another owner all the same, a few commits make up for it.
+            if again and place is not None:
+                self._shrink()
+            return Reopen(self._fenced_pause)
+        self._failures += 1
         delay = min(DELAY * 2 ** min(self._failures - 1, 10), DELAY_CAP)
         if place is None or not again:
             return Reopen(delay)
         passing = is_expected(error) and not isinstance(error, Refused)
         if self.limit == 1 and self._failures > QUARANTINE_AFTER and not passing:
             return Quarantine()
-        self.limit = max(1, self.limit // SHRINK)
+        self._shrink()
         return Reopen(delay)
+
+    def _shrink(self) -> None:
+        self.limit = max(1, self.limit // SHRINK)
 
     def committed(self) -> None:
         """The lane has made progress: grow again."""

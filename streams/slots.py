@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -36,6 +38,11 @@ class Slot:
 def take_slot(root: Path) -> Slot:
     """Take the lowest free slot under `root`. Raises SteadfaustError when none of them is free."""
     root.mkdir(parents=True, exist_ok=True)
+    with _looking(root, fcntl.LOCK_EX):  # a reader's look must not make a free slot seem taken
+        return _lowest_free(root)
+
+
+def _lowest_free(root: Path) -> Slot:
     for number in range(MOST):
         directory = root / f"slot-{number}"
         directory.mkdir(exist_ok=True)
@@ -57,8 +64,19 @@ def take_slot(root: Path) -> Slot:
 def addresses(root: Path) -> list[str]:
     """Where the pages of the workers are that hold a slot under `root` now, by slot."""
     slots = sorted(root.glob("slot-*"), key=lambda path: int(path.name.removeprefix("slot-")))
-    files = [directory / "url" for directory in slots if _is_held(directory / "lock")]
+    if not slots:
+        return []
+    with _looking(root, fcntl.LOCK_SH):
+        files = [directory / "url" for directory in slots if _is_held(directory / "lock")]
     return [file.read_text().strip() for file in files if file.exists()]
+
+
+@contextmanager
+def _looking(root: Path, how: int) -> Iterator[None]:
+    """While slots are looked at, which takes their locks for a moment, none is taken, and the reverse."""
+    with (root / "lock").open("a") as file:
+        fcntl.flock(file, how)
+        yield
 
 
 def _is_held(path: Path) -> bool:

@@ -14,18 +14,24 @@ from streams.stager import RECORD_OVERHEAD
 
 #: Room in dead letter topics for what is added to a message of the largest size, its batch's frame included.
 DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
+#: Settings of which -1 means without end.
+_ENDLESS = ("retention.ms", "retention.bytes")
+_UNBOUNDED = 1 << 63
 #: How long it is known who did what about dead letters, in seconds.
 AUDIT_RETENTION = 365 * 86400.0
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic as the application needs it. `config` holds broker settings by their Kafka names."""
+    """A topic as the application needs it. `config` holds broker settings by their Kafka names; those in
+    `exact` may not be higher either.
+    """
 
     name: str
     partitions: int
     replication: int
     config: Mapping[str, str] = field(default_factory=dict)
+    exact: frozenset[str] = frozenset()
 
 
 def declare(app: Application, *, replication: int) -> list[TopicSpec]:
@@ -35,7 +41,13 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
         "min.insync.replicas": str(max(1, replication - 1)),
         "max.message.bytes": str(delivery.max_message_bytes),
     }
-    kept = {**safe, "cleanup.policy": "delete"}
+    messages = {
+        **safe,
+        "cleanup.policy": "delete",
+        "retention.ms": _ms(delivery.message_retention),
+    }
+    # What is kept for a time is kept for it: a cluster's bound in bytes must not cut it short.
+    kept = {**messages, "retention.bytes": "-1"}
     compacted = {
         **safe,
         "cleanup.policy": "compact",
@@ -47,7 +59,11 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
         "retention.ms": _ms(delivery.dead_letter_retention),
         "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
     }
-    specs = [TopicSpec(topic, layout.partitions, replication, kept) for topic in app.message_codecs]
+    # A payload by reference is swept when no message can refer to it any more.
+    bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
+    specs = [
+        TopicSpec(topic, layout.partitions, replication, messages, bounded) for topic in app.message_codecs
+    ]
     letters = {**compacted, "max.message.bytes": dead["max.message.bytes"]}
     own = {INBOX: inbox, DEAD_LETTERS: letters}
     specs += [
@@ -70,7 +86,7 @@ def differences(
 ) -> list[str]:
     """What of an existing topic is not as declared, each in words; empty when it fits.
 
-    More replicas, more room and longer retention than declared are fine.
+    More replicas, more room and longer retention than declared are fine, but for what is `exact`.
     """
     found = []
     if partitions != spec.partitions:
@@ -85,15 +101,19 @@ def differences(
         actual = config.get(name)
         if not _fits(name, wanted, actual):
             found.append(f"{spec.name} has {name}={actual}, declared is {wanted}")
+        elif name in spec.exact and actual != wanted:
+            found.append(
+                f"{spec.name} has {name}={actual}, declared is {wanted}: payloads by reference are kept no"
+                " longer. Set it so, or STEADFAUST_MESSAGE_RETENTION_DAYS to the longest of these topics"
+            )
     return found
 
 
 def _fits(name: str, wanted: str, actual: str | None) -> bool:
     if actual is None or name == "cleanup.policy":
         return actual == wanted
-    if name == "retention.ms" and int(actual) == -1:
-        return True
-    return int(actual) >= int(wanted)
+    most = _UNBOUNDED if int(actual) == -1 and name in _ENDLESS else int(actual)
+    return most >= (_UNBOUNDED if int(wanted) == -1 else int(wanted))
 
 
 def _ms(seconds: float) -> str:

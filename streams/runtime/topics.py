@@ -27,6 +27,7 @@ DESCRIBED = (
     "min.insync.replicas",
     "max.message.bytes",
     "retention.ms",
+    "retention.bytes",
     "delete.retention.ms",
 )
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from math import inf
 from time import time
 
 from streams.errors import ClusterUnavailable, TopicMismatch
@@ -21,10 +22,11 @@ _ids = count(1)
 class Producer:
     """A transactional id at the broker."""
 
-    __slots__ = ("epoch", "transaction")
+    __slots__ = ("began", "epoch", "transaction")
 
     def __init__(self) -> None:
         self.epoch = -1
+        self.began = 0.0
         self.transaction: Transaction | None = None
 
 
@@ -48,6 +50,9 @@ class FakeCluster:
         self.max_batch = max_batch
         self.limits = dict(limits or {})
         self.max_unpacked = max_unpacked
+        #: After so many seconds an open transaction is aborted and its producer fenced; brokers sweep every
+        #: few seconds, this one whenever it is asked for something. Never, unless a test says.
+        self.transaction_timeout = inf
         #: How often each fault has happened: a test ends with asserting that its own did.
         self.happened: Counter[Fault] = Counter()
         self.id = f"cluster#{next(_ids)}"
@@ -144,6 +149,19 @@ class FakeCluster:
         producer = self._producers[transactional_id]
         producer.epoch += 1
         self.end(producer, TransactionState.ABORTED)
+
+    def sweep(self) -> None:
+        """Abort what has been open for too long."""
+        for name, producer in self._producers.items():
+            overdue = self._now() - producer.began > self.transaction_timeout
+            if overdue and producer.transaction is not None:
+                self.expire(name)
+
+    def opened(self, producer: Producer) -> Transaction:
+        """The open transaction of an id; a new one when there is none."""
+        if producer.transaction is None:
+            producer.transaction, producer.began = Transaction(), self._now()
+        return producer.transaction
 
     def truncate(self, tp: TP, before: int) -> None:
         """Remove everything before an offset, as retention does."""

@@ -145,6 +145,7 @@ class FakeTransactions:
         """What the broker does first with every request of a transaction."""
         self._check_usable()
         await asyncio.sleep(0)
+        self._cluster.sweep()
         producer: Producer = self._cluster.producer(self._id)
         if producer.epoch != self._epoch:
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: another owner started")
@@ -152,9 +153,7 @@ class FakeTransactions:
         if not self._in_transaction:
             raise self._fail(f"{self._id} failed to {name}: it is not in a transaction")
         self._requested = True
-        if producer.transaction is None:
-            producer.transaction = Transaction()
-        return producer.transaction
+        return self._cluster.opened(producer)
 
     def _fail(self, text: str) -> OutcomeUnknown:
         self._failure = OutcomeUnknown(text)
@@ -193,6 +192,7 @@ class FakeReader:
             await self._cluster.changed(remaining)
 
     def _something_to_read(self) -> bool:
+        self._cluster.sweep()
         return any(self._cluster.log(tp).stable > position for tp, position in self._positions.items())
 
     def _take(self, max_records: int) -> list[Batch]:

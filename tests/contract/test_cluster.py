@@ -60,6 +60,9 @@ class FakeWorld:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
 
+    async def hasten(self, transaction_timeout: float) -> None:
+        self.cluster.transaction_timeout = transaction_timeout
+
     async def topic(self, partitions: int = 1, *, limit: int = 0) -> str:
         name = unique("topic")
         self.cluster.create_topic(name, partitions)
@@ -92,6 +95,11 @@ class KafkaWorld:
         self.bootstrap = bootstrap
         self.data = data
         self.cluster = KafkaCluster(bootstrap, KafkaOptions(metadata_timeout=2.0))
+
+    async def hasten(self, transaction_timeout: float) -> None:
+        await self.cluster.close()
+        options = KafkaOptions(metadata_timeout=2.0, transaction_timeout=transaction_timeout)
+        self.cluster = KafkaCluster(self.bootstrap, options)
 
     async def topic(self, partitions: int = 1, *, limit: int = 0) -> str:
         name = unique("topic")
@@ -307,6 +315,27 @@ async def test_open_records_are_hidden_until_the_commit(world: World, owner: Any
     await producer.commit()
 
     assert [r.value for r in await read(reader, {tp: 0}, {tp: 2})] == [b"1", b"2"]
+
+
+async def test_a_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_producer_fenced(
+    world: World, owner: Any
+) -> None:
+    await world.hasten(0.5)
+    tp = TP(await world.topic(), 0)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    await producer.send({tp: out(b"aborted")})
+    reader = await world.cluster.reader()
+    try:
+        await reader.assign({tp: 0})
+        async with asyncio.timeout(BOUND):
+            while reader.position(tp) < 2:  # over the record and its marker
+                batches = await reader.fetch(max_records=10, timeout=0.2)
+                assert [record for batch in batches for record in batch.records] == []
+    finally:
+        await reader.close()
+    with pytest.raises(Fenced):
+        await producer.commit()
 
 
 async def test_send_returns_the_positions_that_a_reader_then_sees(

@@ -39,7 +39,12 @@ class KafkaWorld(World):
 
     async def _start(self) -> None:
         largest = self.app.delivery.max_message_bytes
-        options = KafkaOptions(max_batch=largest, max_record=largest + DEAD_LETTER_ROOM, fetch_wait=0.1)
+        options = KafkaOptions(
+            max_batch=largest,
+            max_record=largest + DEAD_LETTER_ROOM,
+            fetch_wait=0.1,
+            transaction_timeout=self.transaction_timeout,
+        )
         await ensure_topics(self.app, self.bootstrap, replication=1, options=options)
         self.cluster = KafkaCluster(self.bootstrap, options)
         self._producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5)

@@ -89,6 +89,7 @@ class World:
         lanes: int = 1,
         codecs: MakeCodec = json_without_schema,
         claims: ClaimChecks | None = None,
+        transaction_timeout: float = 15.0,
         **delivery: Any,
     ) -> Application:
         small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
@@ -101,6 +102,7 @@ class World:
             claims=claims,
         )
         self.machine = self.stores()
+        self.transaction_timeout = transaction_timeout
         await self._start()
         return self.app
 
@@ -265,6 +267,7 @@ class FakeWorld(World):
             limits={spec.name: int(spec.config["max.message.bytes"]) for spec in declared},
             now=self.clock.now,
         )
+        self.cluster.transaction_timeout = self.transaction_timeout
 
     def stores(self) -> MemoryStores:
         return MemoryStores()

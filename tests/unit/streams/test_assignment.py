@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,6 +139,16 @@ def test_who_comes_with_another_layout_gets_an_error_and_no_lane() -> None:
             assert (given[name].active, given[name].standby) == ((), ())
         assert sorted(owners(given)) == [0, 1, 2, 3]
         assert all(given[name].error == "" for name in settled)
+
+
+@pytest.mark.parametrize(("slept", "now"), [(2, 4), (4, 2)])
+def test_owners_that_slept_do_not_turn_away_those_who_replaced_them_under_another_layout(
+    slept: int, now: int
+) -> None:
+    woken = {f"old-{n}": member(slept, active=(n,), generation=3) for n in range(2)}
+    given = assign({**woken, "new": member(now, active=tuple(range(now)), generation=7)}, 1)
+    assert given["new"].active == tuple(range(now))
+    assert all("stop all workers" in given[name].error for name in woken)
 
 
 def test_everyone_is_told_who_owns_what() -> None:

@@ -14,10 +14,26 @@ def reopening() -> Reopening:
     return Reopening(max_batch=2000, fenced_pause=3.0)
 
 
-def test_a_fenced_lane_waits_for_membership_and_keeps_its_size() -> None:
+def test_a_lane_fenced_by_an_owner_that_commits_waits_for_membership_and_keeps_its_size() -> None:
     policy = reopening()
-    assert [policy.failed(Fenced(), HERE) for _ in range(20)] == [Reopen(3.0)] * 20
+    assert [policy.failed(Fenced(), {b"p": b"%d" % n}) for n in range(20)] == [Reopen(3.0)] * 20
     assert policy.limit == 2000
+
+
+def test_a_lane_fenced_while_it_opens_keeps_its_size() -> None:
+    policy = reopening()
+    assert [policy.failed(Fenced(), None) for _ in range(20)] == [Reopen(3.0)] * 20
+    assert policy.limit == 2000
+
+
+def test_a_lane_fenced_again_where_nobody_has_committed_since_has_smaller_transactions() -> None:
+    policy = reopening()
+    limits = []
+    for _ in range(100):
+        assert policy.failed(Fenced(), HERE) == Reopen(3.0)
+        limits.append(policy.limit)
+    assert limits[:6] == [2000, 250, 31, 3, 1, 1]
+    assert policy.failed(KeyError(), HERE) == Reopen(0.2)  # the first of its kind here
 
 
 def test_the_first_failure_at_a_place_does_not_make_transactions_smaller() -> None:

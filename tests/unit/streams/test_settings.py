@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +19,7 @@ from pydantic import ValidationError
 from streams import slots
 from streams.application import Application
 from streams.choreography import choreography, on
+from streams.claims import ClaimChecks
 from streams.codecs import json_without_schema
 from streams.errors import SettingsError, SteadfaustError
 from streams.handlers import Service
@@ -25,6 +29,7 @@ from streams.outcome import Outcome, nothing
 from streams.settings import Settings
 from streams.slots import addresses, take_slot
 from streams.table import Table
+from streams.testing.blobs import MemoryBlobs
 from streams.topics import TopicSpec, declare, differences
 
 TAKE_AND_WAIT = """
@@ -75,6 +80,30 @@ def test_each_worker_of_a_machine_takes_the_lowest_free_slot(tmp_path: Path, oth
     again = take_slot(tmp_path)
     assert again.number == 0
     again.release()
+    mine.release()
+
+
+def test_who_looks_for_workers_pushes_none_to_another_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_slot(tmp_path).release()
+    looking, taken = threading.Event(), threading.Event()
+    flock = fcntl.flock
+
+    def slow(file: object, how: int) -> None:
+        flock(file, how)
+        if how == fcntl.LOCK_SH | fcntl.LOCK_NB:  # the reader has a slot's lock in its hands
+            looking.set()
+            taken.wait(0.5)
+
+    monkeypatch.setattr(slots.fcntl, "flock", slow)
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(addresses, tmp_path)
+        assert looking.wait(10)
+        mine = take_slot(tmp_path)
+        taken.set()
+        assert found.result() == []
+    assert mine.number == 0
     mine.release()
 
 
@@ -169,8 +198,9 @@ def pay(order: Placed, stock: Stock | None) -> Outcome:
     return nothing(f"{order}{stock}")
 
 
-def specs(replication: int = 3) -> dict[str, TopicSpec]:
-    app = Application(Layout("app", 6, 2), choreography(on(Placed, pay)), json_without_schema)
+def specs(replication: int = 3, claims: ClaimChecks | None = None) -> dict[str, TopicSpec]:
+    wiring = choreography(on(Placed, pay))
+    app = Application(Layout("app", 6, 2), wiring, json_without_schema, claims=claims)
     return {spec.name: spec for spec in declare(app, replication=replication)}
 
 
@@ -211,6 +241,26 @@ def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
     inbox = int(declared["app-inbox-changelog"].config["retention.ms"]) / 86_400_000
     assert inbox == 15 * 1.5
     assert int(declared["orders.placed.v1.dlq"].config["retention.ms"]) == 14 * 86_400_000
+
+
+def test_messages_are_kept_for_as_long_as_it_is_said_and_no_bound_in_bytes_cuts_what_is_kept_short() -> None:
+    declared = specs()
+    assert declared["orders.placed.v1"].config["retention.ms"] == str(7 * 86_400_000)
+    pinned = {name for name, spec in declared.items() if spec.config.get("retention.bytes") == "-1"}
+    assert {"app-inbox-changelog", "app-operations-log", "orders.placed.v1.dlq"} <= pinned
+    cut = {**declared["app-inbox-changelog"].config, "retention.bytes": "1000000"}
+    (difference,) = differences(declared["app-inbox-changelog"], partitions=6, replication=3, config=cut)
+    assert "retention.bytes=1000000, declared is -1" in difference
+
+
+@pytest.mark.parametrize("longer", [str(8 * 86_400_000), "-1"])
+def test_messages_that_are_kept_for_longer_than_payloads_by_reference_are_refused(longer: str) -> None:
+    claims = ClaimChecks(MemoryBlobs(), bucket="payloads")
+    for checks, refused in ((None, False), (claims, True)):
+        spec = specs(claims=checks)["orders.placed.v1"]
+        actual = {**spec.config, "retention.ms": longer}
+        found = differences(spec, partitions=6, replication=3, config=actual)
+        assert [("STEADFAUST_MESSAGE_RETENTION_DAYS" in text) for text in found] == [True] * refused
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2")])
