@@ -274,13 +274,23 @@ class World(RuleBasedStateMachine):
             self.faults["again"] += 1
         self._deliver(number, how)
 
-    @precondition(lambda self: self.flight)
+    @precondition(lambda self: any(isinstance(each, Command) for each in self.flight))
     @rule(data=st.data())
     def is_held_up(self, data: st.DataObject) -> None:
-        """A participant reads a command, and may not begin it: an operator has paused it."""
-        message = data.draw(st.sampled_from(self.flight))
-        if isinstance(message, Command):
-            self.read.add(message.command_id)
+        """A participant reads a command, and may not begin it, for an operator has paused it; perhaps until
+        its saga has asked after it.
+        """
+        commands = [each for each in self.flight if isinstance(each, Command) and not self._is_behind(each)]
+        if not commands:
+            return
+        held = data.draw(st.sampled_from(commands)).command_id
+        self.read.add(held)
+        if data.draw(st.booleans(), label="past its deadline"):
+            self.time_passes(11)
+            for kind in (JourneyReply, Command):  # the deadline, then the question
+                for each in [each for each in self.flight if isinstance(each, kind)]:
+                    if each.command_id == held and getattr(each, "asks", True):
+                        self._deliver(self.flight.index(each))
 
     def _is_behind(self, message: Message) -> bool:
         """Whether it lies in its topic behind what was not read yet."""
