@@ -1,0 +1,129 @@
+"""Records of any size in all that a client controls, among good ones: each is handled or a dead letter, and
+no commit fails. The broker refuses what is over a topic's limit, to the byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from lane_checker import check_store, counts, dead_letters
+from lane_failing import LATER
+from lane_kafka import KafkaWorld
+from lane_workloads import Workload, counting
+from lane_worlds import BOUND, FakeWorld, Post, World, closing
+
+from streams.envelope import MAX_ID_BYTES, record_size
+from streams.errors import TransientError
+from streams.local import Stack
+
+LIMIT = 20_000
+EDGES = [0, 1, 40, 1_000, MAX_ID_BYTES, MAX_ID_BYTES + 1, 9_000, 19_000, 19_400, 25_000, 60_000]
+SIZES = st.sampled_from(EDGES) | st.integers(0, LIMIT)
+#: What a client gives a size: headers that are known or not, the key, the value.
+PARTS = [
+    "ce_id",
+    "ce_source",
+    "ce_subject",
+    "ce_type",
+    "ce_time",
+    "ce_correlationid",
+    "ce_causationid",
+    "ce_expirytime",
+    "ce_dataref",
+    "traceparent",
+    "schema-fingerprint",
+    "note",
+    "key",
+    "value",
+    "many",
+]
+
+
+class Odd(NamedTuple):
+    """A record: which of its parts has which size, and what its handler does with it."""
+
+    sizes: dict[str, int]
+    fails: bool
+    astray: bool
+    passed: int
+    row: int
+
+
+NAMED = st.dictionaries(st.sampled_from(PARTS), SIZES, max_size=3)
+ODD = st.builds(Odd, NAMED, st.booleans(), st.booleans(), SIZES, SIZES)
+#: Each part alone, longer than any record may be.
+ALL = [Odd({part: 60_000}, fails, astray=False, passed=0, row=0) for part in PARTS for fails in (False, True)]
+
+
+def post_of(world: World, work: Workload, i: int, odd: Odd) -> Post | None:
+    """The record; None when no topic would take it. The fake takes more, as if it came compressed."""
+    sizes = odd.sizes
+    key = f"odd{i}" + "k" * sizes.get("key", 0)
+    own = world.event(work, key, i)
+    value = (own.value or b"")[:-1] + b" " * sizes.get("value", 0) + b"}"
+    headers = [header for header in own.headers if header[0] not in sizes]
+    for name in sizes.keys() - {"key", "value", "many"}:
+        told = str(i).encode() if name == "ce_id" else b""  # else they would repeat each other
+        headers.append((name, (told + b"x" * sizes[name])[: max(sizes[name], len(told))]))
+    headers += [("", b"")] * (sizes.get("many", 0) // 20)
+    if record_size(own.key, value, headers) > LIMIT and not world.is_fake:
+        return None
+    partition = 1 - own.partition if odd.astray else own.partition
+    return own._replace(value=value, headers=headers, partition=partition)
+
+
+async def run(world: World, odd: list[Odd]) -> None:
+    work = counting(world.name)
+    await world.start(work, retry=LATER, max_message_bytes=LIMIT)
+    failed: Counter[int] = Counter()
+
+    def before(event: Any) -> None:
+        if event.i < len(odd) and odd[event.i].fails and not failed[event.i]:
+            failed[event.i] += 1
+            raise TransientError("busy")
+
+    work.hooks.before = before
+    work.hooks.passed = lambda event: "x" * odd[event.i].passed if event.i < len(odd) else ""
+    work.hooks.text = lambda event: "x" * odd[event.i].row if event.i < len(odd) else ""
+    made = [post_of(world, work, i, each) for i, each in enumerate(odd)]
+    sent = [post for post in made if post is not None]
+    good = [world.event(work, "good", 1000 + i) for i in range(len(sent) + 1)]
+    await world.post(*(post for pair in zip(good, sent, strict=False) for post in pair), good[-1])
+    lane = await world.open()
+
+    async def accounted() -> list[int]:
+        passed = [json.loads(r.value or b"")["i"] for r in await world.records(work.output)]
+        return passed + [r.offset for r in await dead_letters(world, work.source)]
+
+    await world.settled(work.source)
+    async with asyncio.timeout(BOUND):
+        while len(await accounted()) < len(sent) + len(good):
+            await world._tick()
+    await lane.stop()
+    assert lane.lane.reopened == 0
+    assert len(await accounted()) == len(sent) + len(good)
+    assert (await counts(world))["good"] == len(good)
+    await check_store(world)
+
+
+@given(st.lists(ODD, min_size=1, max_size=30))
+@example(ALL)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+async def test_records_of_any_sizes_are_handled_or_dead_letters(odd: list[Odd]) -> None:
+    async with closing(FakeWorld()) as world:
+        await run(world, odd)
+
+
+@given(st.lists(ODD, min_size=30, max_size=60))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
+async def test_real_brokers_refuse_nothing_of_what_comes_of_them(
+    kafka: Stack, tmp_path_factory: pytest.TempPathFactory, odd: list[Odd]
+) -> None:
+    async with closing(KafkaWorld(kafka.bootstrap, tmp_path_factory.mktemp("lane"))) as world:
+        await run(world, odd)
