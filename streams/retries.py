@@ -108,7 +108,7 @@ class Retries:
         gate = self.gates[handler.name]
         local = _unsorted(arrival, handler)
         if handler.hears_late and inbox_key is None and _is_late(arrival, at_now):
-            held = arrival.entry.prefix in gate.held
+            held = arrival.entry.prefix in gate.held or gate.breaker.state is State.OPEN
             return None if self._will_be_tried(local) and not held else UNASKED
         if handler.order_by is not None and local not in gate.queues:
             local = self.local_of(arrival, handler)

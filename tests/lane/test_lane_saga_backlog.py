@@ -12,6 +12,7 @@ from lane_sagas import GiveMoneyBack, LeaveSeat, TakeMoney, TripWanted, trips
 from lane_visits import visits
 from lane_worlds import FakeWorld, Post, World
 
+from streams.breaker import BreakerPolicy
 from streams.envelope import new_headers
 from streams.message import Message
 from streams.pausing import Wish
@@ -159,6 +160,25 @@ async def test_a_command_that_has_lain_long_is_given_up_when_its_time_is_over(fa
     assert work.till.asked == tried + 3  # the fourth would be more than 30 s after it was taken
     assert row.step("money").error == "error: TransientError: closed"
     assert 20 <= row.log[-1].time - taken < 30
+
+
+async def test_what_an_open_breaker_holds_up_ends_at_its_deadline_tried_before_or_not(
+    fake: FakeWorld,
+) -> None:
+    work = trips(fake.clock)
+    work.till.closed = True
+    breaker = BreakerPolicy(minimum=4, open_for=300.0, max_open_for=300.0)
+    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(10.0,)), breaker=breaker, max_in_flight=2)
+    keys = [f"{i}" for i in range(8)]
+    began = fake.clock.now()
+    await fake.post(*(post(fake, TripWanted(k=key, to="home")) for key in keys))
+    lane = await fake.open()
+    await fake.until(lambda: len(lane.lane.gates["money.take_money"].queues) == len(keys))
+    assert 4 <= work.till.asked < len(keys)
+    ended = await all_ended(fake, "trips", len(keys))
+    assert {row.status for row in ended.values()} == {"compensated"}
+    assert max(row.log[-1].time for row in ended.values()) - began < 40
+    assert work.till.taken == set()
 
 
 async def test_a_try_that_was_planned_in_time_is_made_however_late_the_lane_is(fake: FakeWorld) -> None:
