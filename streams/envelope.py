@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
+from typing import Any
 
 import uuid_utils
 
@@ -191,7 +192,8 @@ def epoch_seconds(text: str) -> float | None:
 
 def headers_size(headers: Headers) -> int:
     """Bytes that headers take in a record, as brokers count them."""
-    return _varint(len(headers)) + sum(_sized(name.encode()) + _sized(value) for name, value in headers)
+    pairs: Any = headers  # a client's may be None, which compiled code takes for no bytes else
+    return _varint(len(headers)) + sum(_sized(name.encode()) + _sized(value) for name, value in pairs)
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from streams.changes import IDS_BYTES, INBOX, LANE, POSITION, Change, Writes, pack_ids, prefix_of
 from streams.layout import Layout
@@ -24,7 +25,8 @@ _outgoing: Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing] = pa
 def size_of(record: Record) -> int:
     """Bytes of its key, value and headers."""
     size = len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
+    headers: Any = record.headers  # a client's may be None, which compiled code takes for no bytes else
+    for name, value in headers:
         size += len(name) + len(value or b"")
     return size
 
@@ -66,8 +68,9 @@ class Entry:
         size = self.size
         for local, change in self.changes:
             size += len(local) + len(change.value or b"")
-        for _, (key, value, headers) in self.sends:
-            size += len(key or b"") + len(value or b"")
+        for _, outgoing in self.sends:
+            size += len(outgoing.key or b"") + len(outgoing.value or b"")
+            headers: Any = outgoing.headers  # as above
             for name, data in headers:
                 size += len(name) + len(data or b"")
         return size
