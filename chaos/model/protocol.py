@@ -16,8 +16,9 @@ Which step stands for which code:
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |
 | follows as a standby | `streams.standby` |
 
-What is left out: a second partition, and tables beyond one; handlers that run while a commit is under way
-(they stage over the overlay, as a larger batch does); timers and dead letters (more parts of the same
+What is left out: owners under another number of lanes (`streams.cuts`, docs/adr/0014-cuts.md); a second
+partition, and tables beyond one; handlers that run while a commit is under way (they stage over the overlay,
+as a larger batch does); timers and dead letters (more parts of the same
 transaction); compaction, retention, and resets of positions by hand; brokers that fail (replication);
 the group's own protocol: who is assigned may change at any time, workers hear of it late or never, and nobody
 waits for membership to be sure, which only adds behaviour. Only the input is bounded: faults may happen any
