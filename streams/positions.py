@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from streams.changes import IDENTITY, LANE, POSITION
+from streams.cuts import Cuts
 from streams.errors import PositionLost, TopicMismatch
 from streams.identity import NOTHING, Recorded, decode, encode
 from streams.layout import Layout
@@ -153,19 +154,23 @@ async def accept(
     """Go on with a topic as it is now: record its id, and of a source where to go on. `dry_run` only says it,
     and fences nobody.
 
-    Raises TopicMismatch when there is no such topic, PositionLost when the position cannot be.
+    Raises TopicMismatch when there is no such topic, PositionLost when the position cannot be, LayoutMismatch
+    when workers run with another number of lanes.
     """
     by_lane: dict[int, list[int]] = {}
     for number in partitions:
         by_lane.setdefault(layout.lane_of(number), []).append(number)
     accepted = []
+    cuts = Cuts(layout, cluster)  # never records one: another than the newest is refused
     for lane, numbers in sorted(by_lane.items()):
         if dry_run:
             accepted += (await _decide(layout, cluster, topic, numbers, at))[0]
             continue
         producer = cluster.transactions(layout.transactional_id(lane))
+        reader = await cluster.reader()
         try:
             await producer.start()
+            await cuts.enter(lane, producer, reader)
             decided, kept = await _decide(layout, cluster, topic, numbers, at)
             positions = {
                 TP(topic, each.partition): each.position for each in decided if each.position is not None
@@ -177,6 +182,7 @@ async def accept(
             await producer.commit()
         finally:
             await producer.discard()
+            await reader.close()
         accepted += decided
     return accepted
 

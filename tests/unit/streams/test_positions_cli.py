@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from streams.changes import IDENTITY, POSITION
 from streams.cli.positions import app
-from streams.errors import PositionLost
+from streams.errors import LayoutMismatch, PositionLost
 from streams.identity import Recorded, decode, encode
 from streams.ports import TP
 from streams.testing.broker import FakeCluster
@@ -28,7 +28,8 @@ class Cluster(FakeCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A lane that has read five messages of a topic which was made anew since, with three others."""
-    made = Cluster({"orders": 1, "shop-lane-changelog": 1})
+    made = Cluster({"orders": 1, "shop-lane-changelog": 1, "shop-announcements": 1})
+    made.produce(TP("shop-announcements", 0), b"cut:1", b"{}")
     former = Recorded(made.id, {name: made._ids[name] for name in ("orders", "shop-lane-changelog")})
     made.produce(CHANGELOG, IDENTITY, encode(former))
     made.produce(CHANGELOG, POSITION + b"orders", b"5")
@@ -99,4 +100,13 @@ def test_a_position_that_there_is_not_is_refused(cluster: Cluster, run: Callable
     refused = run("accept", "--topic", "orders", "--at", at)
     assert isinstance(refused.exception, PositionLost)
     assert run("accept", "--topic", "orders", "--at", "somewhere").exit_code == 2
+    assert run("list").exit_code == 4
+
+
+def test_with_another_number_of_lanes_than_the_workers_nothing_is_accepted(
+    cluster: Cluster, run: Callable[..., Any]
+) -> None:
+    cluster.produce(TP("shop-announcements", 0), b"cut:2", b"2")
+    refused = run("accept", "--topic", "orders")
+    assert isinstance(refused.exception, LayoutMismatch)
     assert run("list").exit_code == 4
