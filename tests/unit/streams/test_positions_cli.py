@@ -104,8 +104,11 @@ def test_a_position_that_there_is_not_is_refused(cluster: Cluster, run: Callable
 
 
 def test_with_another_number_of_lanes_than_the_workers_nothing_is_accepted(
-    cluster: Cluster, run: Callable[..., Any]
+    cluster: Cluster, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("orders", "shop-lane-changelog"):
+        cluster.create_topic(name, 2)
+    monkeypatch.setenv("STEADFAUST_PARTITIONS", "2")
     cluster.produce(TP("shop-announcements", 0), b"cut:2", b"2")
     refused = run("accept", "--topic", "orders")
     assert isinstance(refused.exception, LayoutMismatch)
