@@ -56,16 +56,19 @@ class Cuts:
         finally:
             await reader.close()
 
-    async def enter(self, lane: int, producer: Transactions, reader: Reader) -> None:
+    async def enter(
+        self, lane: int, producer: Transactions, reader: Reader, *, may_record: bool = True
+    ) -> None:
         """Fence all owners of this lane's partitions under other cuts: afterwards none of them can commit.
 
         `producer` is the lane's, started: an owner under a newer cut has either fenced it, or has recorded
-        that cut before it started, and then it is read here. So the order is: start, read, fence.
+        that cut before it started, and then it is read here. So the order is: start, read, fence. Who is no
+        worker may not record a cut.
         Raises LayoutMismatch when the newest cut is not this worker's; Fenced, OutcomeUnknown or
         ClusterUnavailable when it has to be tried again.
         """
         await self._read(reader)
-        if not self._entered and self._newest() != self._layout.lanes:
+        if may_record and not self._entered and self._newest() != self._layout.lanes:
             async with self._recording:
                 if self._newest() != self._layout.lanes and self._newest_offset() == self._found:
                     await self._record(producer)

@@ -170,7 +170,7 @@ async def accept(
         reader = await cluster.reader()
         try:
             await producer.start()
-            await cuts.enter(lane, producer, reader)
+            await cuts.enter(lane, producer, reader, may_record=False)
             decided, kept = await _decide(layout, cluster, topic, numbers, at)
             positions = {
                 TP(topic, each.partition): each.position for each in decided if each.position is not None
