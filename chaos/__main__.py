@@ -20,7 +20,7 @@ from chaos.schedule import schedule
 from streams.errors import SteadfaustError
 
 _INTERRUPTED = 130
-_SHORT = 150.0
+_SHORT = 180.0
 _LONG = 1800.0
 _SEEDS = 1_000_000
 

@@ -112,8 +112,7 @@ class Driver:
             Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=self._by_slot(network)) as fleet,
         ):
             brokers = Brokers(self._stack, LAYOUT)
-            begin_notes = self._load.begin_notes
-            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, begin_notes)
+            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, self._load)
             self._say(f"starting {WORKERS} workers")
             await asyncio.gather(*(fleet.start(slot) for slot in range(WORKERS)))
             await until(lambda: fleet.shared(LAYOUT.lanes), "all lanes are open", within=_OPEN_WITHIN)

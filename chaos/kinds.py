@@ -33,12 +33,16 @@ class Kind(StrEnum):
     NETWORK_BLACKHOLE = "network_blackhole"
     NETWORK_DELAY = "network_delay"
     GATEWAY_DOWN = "gateway_down"
+    GATEWAY_DOWN_IN_LOW_TRAFFIC = "gateway_down_in_low_traffic"
     GATEWAY_SLOW = "gateway_slow"
     GATEWAY_LOSES_ANSWERS = "gateway_loses_answers"
     HANDLERS_FAIL = "handlers_fail"
     S3_DOWN = "s3_down"
     S3_CUT = "s3_cut"
     S3_SLOW = "s3_slow"
+    SLEEP_PAST_TOMBSTONES = "sleep_past_tombstones"
+    CHANGE_LANES = "change_lanes"
+    RECREATE_TOPIC = "recreate_topic"
     OUTAGE = "outage"
 
 
@@ -87,6 +91,7 @@ OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KIL
 OF_EDGES = {
     Kind.NETWORK_DELAY,
     Kind.GATEWAY_DOWN,
+    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
     Kind.GATEWAY_SLOW,
     Kind.GATEWAY_LOSES_ANSWERS,
     Kind.HANDLERS_FAIL,
@@ -97,12 +102,24 @@ OF_EDGES = {
 #: These let handlers fail, which costs messages attempts.
 COSTS_ATTEMPTS = {
     Kind.GATEWAY_DOWN,
+    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
     Kind.GATEWAY_LOSES_ANSWERS,
     Kind.HANDLERS_FAIL,
     Kind.S3_DOWN,
     Kind.S3_CUT,
 }
 OF_WORKERS = set(Kind) - OF_BROKERS - OF_EDGES
+#: They take long: a short run has one of them, a long one all, once.
+RARE = (
+    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
+    Kind.SLEEP_PAST_TOMBSTONES,
+    Kind.CHANGE_LANES,
+    Kind.RECREATE_TOPIC,
+)
+#: Nothing else happens beside them.
+ALONE = {Kind.OUTAGE, Kind.SLEEP_PAST_TOMBSTONES, Kind.CHANGE_LANES, Kind.RECREATE_TOPIC}
+#: They hit all workers.
+OF_ALL = {Kind.ROLLING_RESTART, Kind.ROLLING_DEPLOY, Kind.RECREATE_TOPIC, Kind.OUTAGE}
 
 #: About how long each takes until it has healed, in seconds: what the deck is dealt by.
 TAKES = {
@@ -122,12 +139,16 @@ TAKES = {
     Kind.NETWORK_BLACKHOLE: 16,
     Kind.NETWORK_DELAY: 9,
     Kind.GATEWAY_DOWN: 9,
+    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC: 32,
     Kind.GATEWAY_SLOW: 9,
     Kind.GATEWAY_LOSES_ANSWERS: 9,
     Kind.HANDLERS_FAIL: 9,
     Kind.S3_DOWN: 16,
     Kind.S3_CUT: 9,
     Kind.S3_SLOW: 9,
+    Kind.SLEEP_PAST_TOMBSTONES: 40,
+    Kind.CHANGE_LANES: 40,
+    Kind.RECREATE_TOPIC: 25,
     Kind.OUTAGE: 80,
 }
 LASTS: dict[Kind, tuple[float, float]] = {
@@ -138,6 +159,8 @@ LASTS: dict[Kind, tuple[float, float]] = {
     Kind.NETWORK_BLACKHOLE: (9.0, 12.0),
     Kind.NETWORK_DELAY: (6.0, 10.0),
     Kind.GATEWAY_DOWN: (4.0, 8.0),
+    # Longer than all attempts of a message take: six, of which each asks for 2 s, and 11.3 s between them.
+    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC: (28.0, 32.0),
     Kind.GATEWAY_SLOW: (5.0, 8.0),
     Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
     Kind.HANDLERS_FAIL: (4.0, 8.0),

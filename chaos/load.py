@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
@@ -39,7 +41,13 @@ _PAUSE = 0.02
 _AFTER_OUTAGE = 0.5
 #: What the cluster takes for a record, and what a record takes beside key, value and headers, in bytes.
 _LIMIT, _OVERHEAD = 1_000_000, 512
+#: What the client compresses with: records of a key always with the same, so that they stay in order.
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+#: Messages a second while there is next to no traffic.
+_TRICKLE = 1.0
 _Headers = list[tuple[str, bytes]]
+#: One for each codec.
+_Producers = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Load:
         self.span = (0.0, 0.0)
         self._bootstrap = bootstrap
         self._rate = rate
+        self._due = 0.0
         self._purchases = purchases(most)
         self._order_ids = [purchase.order_id for purchase in self._purchases]
         self._chance = random.Random(seed)
@@ -106,39 +115,57 @@ class Load:
         last messages are not taken in time.
         """
         self._claims = claims
+        async with AsyncExitStack() as started:
+            producers = [await started.enter_async_context(self._producer(codec)) for codec in CODECS]
+            await self._send_all(producers)
+            await self._until_taken(producers)
+
+    @asynccontextmanager
+    async def _producer(self, codec: str | None) -> AsyncIterator[Any]:
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap,
             acks="all",
             linger_ms=5,
             request_timeout_ms=10_000,
             max_batch_size=1 << 19,  # what a partition without leader has to wait with must not stop the rest
+            compression_type=codec,
         )
         await producer.start()
         try:
-            await self._send_all(producer)
-            await self._until_taken(producer)
+            yield producer
         finally:
             await producer.stop()
 
-    async def _send_all(self, producer: Any) -> None:
-        began = time.time()
+    @contextmanager
+    def trickling(self) -> Iterator[None]:
+        """Meanwhile there is next to no traffic."""
+        rate, self._rate = self._rate, min(self._rate, _TRICKLE)
+        self._due = max(self._due, time.time())  # what is in arrears does not come now
+        try:
+            yield
+        finally:
+            self._rate = rate
+
+    async def _send_all(self, producers: _Producers) -> None:
+        began = self._due = time.time()
         repeated = receipts()
         for number, row in enumerate(arrivals(self._rows(), self._chance)):
-            await asyncio.sleep(max(0.0, began + number / self._rate - time.time()))
-            self._send_refused(producer)
+            await asyncio.sleep(max(0.0, self._due - time.time()))
+            self._due += 1 / self._rate
+            self._send_refused(producers)
             purchase = self._purchases[row]
             files = attachments(purchase, ATTACHED, LARGEST)
             begins = OrderSubmitted if orchestrated(purchase) else OrderPlaced
             placed = begins(order=order(purchase), attachments=files)
-            self._send(producer, placed, f"placed-{purchase.order_id}")
+            self._send(producers, placed, f"placed-{purchase.order_id}")
             if (spoiled := poison(purchase)) is not None:
                 key, value, headers = spoiled.record
-                self._hand_over(producer, _Sent(spoiled.topic, key, value, list(headers)))
+                self._hand_over(producers, _Sent(spoiled.topic, key, value, list(headers)))
             if number % _RECEIPT_EVERY == 0:
                 receipt = self._chance.choice(repeated)
-                self._send(producer, receipt, f"stock-{receipt.sku}")
+                self._send(producers, receipt, f"stock-{receipt.sku}")
             if self._makes_notes and number % _NOTE_EVERY == 0:
-                self._send_note(producer)
+                self._send_note(producers)
         self.span = (began, time.time())
 
     def _rows(self) -> Iterator[int]:
@@ -148,7 +175,7 @@ class Load:
             self.placed = row + 1
             yield row
 
-    def _send_note(self, producer: Any) -> None:
+    def _send_note(self, producers: _Producers) -> None:
         if self.notes >= len(self._order_ids) * NOTES_EACH:
             return
         made = self.notes
@@ -157,9 +184,9 @@ class Load:
             made,
             *([self._chance.randint(0, made)] if self._chance.random() < _NOTE_TWICE else []),
         ):
-            self._send(producer, note(number, self._order_ids), note_id(number))
+            self._send(producers, note(number, self._order_ids), note_id(number))
 
-    def _send(self, producer: Any, message: Message, message_id: str) -> None:
+    def _send(self, producers: _Producers, message: Message, message_id: str) -> None:
         kind = type(message)
         codec = self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
         headers = new_headers(kind.TOPIC, message.key, source=SOURCE, time=time.time(), message_id=message_id)
@@ -167,19 +194,19 @@ class Load:
         marked = [*headers, (FINGERPRINT, codec.fingerprint)]
         claims, rest = self._claims, len(key) + headers_size(marked) + _OVERHEAD
         if claims is None or not claims.is_due(len(value), rest, limit=_LIMIT):
-            self._hand_over(producer, _Sent(kind.TOPIC, key, value, marked))
+            self._hand_over(producers, _Sent(kind.TOPIC, key, value, marked))
             return
         claim = claims.claim(kind.TOPIC, message_id, value, codec.content_type)
         by_reference = _Sent(kind.TOPIC, key, VALUE, with_claim(marked, claim), (claim, value))
-        self._hand_over(producer, by_reference)
+        self._hand_over(producers, by_reference)
 
-    def _hand_over(self, producer: Any, sent: _Sent) -> None:
+    def _hand_over(self, producers: _Producers, sent: _Sent) -> None:
         """Not awaited: aiokafka holds a sender back while an earlier batch of its partition is tried again,
         and a partition without a leader must not stop the load of the others.
         """
         self.sent += 1
         self._under_way += 1
-        task = asyncio.create_task(self._deliver(producer, sent))
+        task = asyncio.create_task(self._deliver(producers[crc32(sent.key or b"") % len(producers)], sent))
         self._delivering.add(task)
         task.add_done_callback(self._delivering.discard)
 
@@ -198,19 +225,19 @@ class Load:
         finally:
             self._under_way -= 1
 
-    def _send_refused(self, producer: Any) -> None:
+    def _send_refused(self, producers: _Producers) -> None:
         if self._failure is not None:
             raise self._failure
         refused, self._refused = self._refused, []
         for sent in refused:
             self.again += 1
-            self._hand_over(producer, sent)
+            self._hand_over(producers, sent)
 
-    async def _until_taken(self, producer: Any) -> None:
+    async def _until_taken(self, producers: _Producers) -> None:
         deadline = time.monotonic() + _TAKEN_WITHIN
         while self._under_way or self._refused:
             if time.monotonic() > deadline:
                 left = self._under_way + len(self._refused)
                 raise ChaosFailed(f"the cluster did not take {left} messages within {_TAKEN_WITHIN:.0f} s")
-            self._send_refused(producer)
+            self._send_refused(producers)
             await asyncio.sleep(_PAUSE)

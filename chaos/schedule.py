@@ -2,7 +2,8 @@
 
 Each kind of fault is a card; a shuffled deck is dealt until the time is used up, and then shuffled again.
 Some cards are dealt in pairs, so that a worker dies while a broker is down, or another one comes meanwhile.
-Two are dealt once at most, and one of these only where there is time for it.
+Some are dealt once at most: the deploy, what only a long run has time for, and, in a short one, one of those
+that take long.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from chaos.kinds import (
+    ALONE,
     BROKERS,
     COSTS_ATTEMPTS,
     DELAYS,
     LASTS,
+    OF_ALL,
     OF_BROKERS,
     OF_EDGES,
     OF_WORKERS,
     POINTS,
+    RARE,
     RATES,
     RECOVERING,
     SLOTS,
@@ -44,14 +48,15 @@ LONGEST_DELAY = 10.0
 _CALM_BETWEEN = LONGEST_DELAY + 2.0
 #: From how long a run on there is an outage of all workers, in seconds.
 _WITH_OUTAGE = 600.0
-_ONCE = {Kind.ROLLING_DEPLOY, Kind.OUTAGE}
+_ONCE = {Kind.ROLLING_DEPLOY, Kind.OUTAGE, *RARE}
 _TOGETHER = 0.55  # how often a card is dealt with another one beside it
 
 
 def schedule(seed: int, seconds: float) -> list[Planned]:
     """The faults of a run whose load lasts so many seconds; the same for the same seed and length."""
-    once = _ONCE if seconds >= _WITH_OUTAGE else _ONCE - {Kind.OUTAGE}
-    dealer = _Dealer(random.Random(seed), _dealt_first(seed), set(once))
+    rare = RARE[seed % len(RARE)]
+    once = _ONCE if seconds >= _WITH_OUTAGE else {Kind.ROLLING_DEPLOY, rare}
+    dealer = _Dealer(random.Random(seed), [rare, *_dealt_first(seed)], set(once))
     at, calm = FIRST_AFTER, 0.0
     planned: list[Planned] = []
     costly = False
@@ -77,7 +82,7 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
 
 def _dealt_first(seed: int) -> list[Kind]:
     """Three kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
-    kinds = [kind for kind in Kind if kind is not Kind.OUTAGE]
+    kinds = [kind for kind in Kind if kind is not Kind.OUTAGE and kind not in RARE]
     return [kinds[(seed + step) % len(kinds)] for step in (0, 6, 12)]
 
 
@@ -188,11 +193,7 @@ class _Dealer:
             slot = min(set(range(SLOTS)) - self._slots)
             self._slots.add(slot)
             return slot
-        if kind not in OF_WORKERS | {Kind.NETWORK_DELAY} or kind in (
-            Kind.ROLLING_RESTART,
-            Kind.ROLLING_DEPLOY,
-            Kind.OUTAGE,
-        ):
+        if kind not in OF_WORKERS | {Kind.NETWORK_DELAY} or kind in OF_ALL:
             return None
         others = self._slots - {beside.slot if beside is not None else None}
         slot = self.chance.choice(sorted(others))
@@ -202,10 +203,8 @@ class _Dealer:
 
 
 def _go_together(first: Planned, second: Kind) -> bool:
-    """Never two brokers, nor two workers at once, but for one that comes or goes while another recovers; and
-    nothing beside an outage of all.
-    """
-    if Kind.OUTAGE in (first.kind, second):
+    """Never two brokers, nor two workers at once, but for one that comes or goes while another recovers."""
+    if ALONE & {first.kind, second}:
         return False
     if first.kind in OF_BROKERS:
         return second not in OF_BROKERS

@@ -49,6 +49,13 @@ async def gateway_down(planned: Planned, ground: Ground) -> Happened:
     return await _for_a_while(planned, fault, "gateway", "connections cut or refused")
 
 
+async def gateway_down_in_low_traffic(planned: Planned, ground: Ground) -> Happened:
+    """For longer than all attempts of a message take, while too few come for a failure rate to show."""
+    with ground.load.trickling():
+        fault = ground.network.gateway_down()
+        return await _for_a_while(planned, fault, "gateway", "connections cut or refused")
+
+
 async def gateway_slow(planned: Planned, ground: Ground) -> Happened:
     """The gateway's answers take longer."""
     fault = ground.network.gateway_slow(planned.delay)

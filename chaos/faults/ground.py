@@ -13,6 +13,7 @@ from chaos.brokers import Brokers
 from chaos.errors import ChaosFailed
 from chaos.fleet import Fleet, Worker
 from chaos.kinds import Planned
+from chaos.load import Load
 from chaos.network import Network
 from chaos.records import Happened
 from chaos.waiting import until
@@ -29,7 +30,7 @@ MEETS_WITHIN = 40.0
 
 @dataclass
 class Ground:
-    """The parts of a run, and `begin_notes`, which tells the load that version 2 is there."""
+    """The parts of a run."""
 
     var: Path
     layout: Layout
@@ -37,7 +38,7 @@ class Ground:
     brokers: Brokers
     network: Network
     stack: Stack
-    begin_notes: Callable[[], None]
+    load: Load
 
     def worker(self, planned: Planned) -> Worker:
         """The worker that it hits. Raises ChaosFailed when nobody lives there."""

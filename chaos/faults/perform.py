@@ -26,6 +26,7 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.NETWORK_BLACKHOLE: edges.network_blackhole,
     Kind.NETWORK_DELAY: edges.network_delay,
     Kind.GATEWAY_DOWN: edges.gateway_down,
+    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC: edges.gateway_down_in_low_traffic,
     Kind.GATEWAY_SLOW: edges.gateway_slow,
     Kind.GATEWAY_LOSES_ANSWERS: edges.gateway_loses_answers,
     Kind.HANDLERS_FAIL: edges.handlers_fail,

@@ -94,7 +94,7 @@ async def rolling_deploy(planned: Planned, ground: Ground) -> Happened:
     slots = sorted(worker.slot for worker in ground.fleet.alive)
     for slot in slots:
         await ground.until_open(await _restart(planned, ground, slot))
-        ground.begin_notes()
+        ground.load.begin_notes()
     partitions = await ground.brokers.until_handled(NoteMade.TOPIC, within=_HANDLED_WITHIN)
     names = ", ".join(map(worker_name, slots))
     confirmed = (
