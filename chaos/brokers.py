@@ -23,11 +23,15 @@ _LOOKUP_WITHIN = 20.0
 
 
 class Brokers:
-    """Asks each broker by itself, so that one that is away is in nobody's way."""
+    """Asks each broker by itself, so that one that is away is in nobody's way.
+
+    Attributes:
+        layout: the application's, of now.
+    """
 
     def __init__(self, stack: Stack, layout: Layout) -> None:
         self._stack = stack
-        self._layout = layout
+        self.layout = layout
 
     @property
     def numbers(self) -> list[int]:
@@ -100,7 +104,7 @@ class Brokers:
             cluster = KafkaCluster(self._stack.bootstrap)
             try:
                 partitions = await partitions_of(self._stack.bootstrap, [topic])
-                handled = len(await cluster.committed(self._layout.app_id, partitions))
+                handled = len(await cluster.committed(self.layout.app_id, partitions))
             finally:
                 await cluster.close()
             return handled > 0
@@ -111,9 +115,9 @@ class Brokers:
     async def _coordinator(self, lane: int | None, broker: int) -> int:
         async with self._client(broker) as client:
             if lane is None:
-                found = await client.coordinator_lookup(CoordinationType.GROUP, self._layout.app_id)
+                found = await client.coordinator_lookup(CoordinationType.GROUP, self.layout.app_id)
             else:
-                transactional_id = self._layout.transactional_id(lane)
+                transactional_id = self.layout.transactional_id(lane)
                 found = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
         return int(found)
 

@@ -14,13 +14,14 @@ import msgspec
 from chaos.arming import ARMED, script_of
 from chaos.brokers import Brokers
 from chaos.commits import CommitWatch
+from chaos.compaction import hasten_compaction
 from chaos.ending import unended
 from chaos.errors import ChaosFailed
 from chaos.failing import FAILING, failing_file
 from chaos.faults.ground import Ground
 from chaos.fleet import Fleet, worker_name
 from chaos.injection import Injection, Say
-from chaos.kinds import BROKERS, SLOTS, WORKERS, Planned
+from chaos.kinds import BROKERS, LANES, PARTITIONS, SLOTS, WORKERS, Planned
 from chaos.load import Load
 from chaos.network import Network
 from chaos.notes import NoteMade
@@ -37,7 +38,7 @@ from streams.layout import Layout
 from streams.local import Stack, declared, declared_buckets, local_stack
 from streams.s3 import claim_checks
 
-LAYOUT = Layout("chaos", partitions=12, lanes=6)
+LAYOUT = Layout("chaos", PARTITIONS, LANES)
 SESSION_TIMEOUT = 6.0
 #: Messages a second; less in a run that is so long that the purchases would not last.
 RATE = 40.0
@@ -116,6 +117,7 @@ class Driver:
             self._say(f"starting {WORKERS} workers")
             await asyncio.gather(*(fleet.start(slot) for slot in range(WORKERS)))
             await until(lambda: fleet.shared(LAYOUT.lanes), "all lanes are open", within=_OPEN_WITHIN)
+            await hasten_compaction(bootstrap, LAYOUT.app_id)
             await receive_stock(bootstrap, LAYOUT.app_id)
             watch = CommitWatch(bootstrap, LAYOUT.app_id, LAYOUT.partitions, LAYOUT.lanes)
             watching = asyncio.create_task(watch.run())
@@ -127,7 +129,7 @@ class Driver:
                 with suppress(asyncio.CancelledError):
                     await watching
             await self._end_workers(fleet)
-            told = self._told(fleet)
+            told = self._told(fleet, ground.layout)
         (self._plan.var / RUN).write_bytes(msgspec.json.encode(told.run))
         (self._plan.var / COMMITS).write_bytes(msgspec.json.encode(watch.commits()))
         return told
@@ -238,7 +240,7 @@ class Driver:
                 how = "hung" if worker.hung else f"ended with {worker.exit_code}"
                 self._problems.append(f"{worker.name} {how} at the end: {worker.log.path}")
 
-    def _told(self, fleet: Fleet) -> Told:
+    def _told(self, fleet: Fleet, layout: Layout) -> Told:
         run = Run(
             seed=self._plan.seed,
             app_id=LAYOUT.app_id,
@@ -246,6 +248,7 @@ class Driver:
             gateway=self._stack.url("gateway"),
             partitions=LAYOUT.partitions,
             lanes=LAYOUT.lanes,
+            lanes_at_end=layout.lanes,
             session_timeout=SESSION_TIMEOUT,
             orders=self._load.placed,
             load=self._load.span,

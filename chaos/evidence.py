@@ -23,7 +23,7 @@ from chaos.objects import Referred, referred_in
 from chaos.origins import Origin
 from chaos.payloads import payload_settings
 from chaos.rebuilt import Compared, Rebuilt, compare
-from chaos.records import Commits, Run, read_commits, read_run
+from chaos.records import Commits, Run, lanes_of, read_commits, read_run
 from chaos.retried import MARK, Retried, retried
 from chaos.saga_records import SagaRecords
 from chaos.stores import copies_in, read_copy
@@ -112,7 +112,7 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
         await _files(run, found)
     found.committed = await _committed(run, found.ends)
     found.rebuilt = await _rebuild(run, found.ends)
-    _compare_copies(var, found)
+    _compare_copies(var, run, found)
     return found
 
 
@@ -194,14 +194,14 @@ async def _rebuild(run: Run, ends: Collection[TP]) -> Rebuilt:
     prefix, suffix = f"{run.app_id}-", "-changelog"
     topics = {tp.topic for tp in ends if tp.topic.startswith(prefix) and tp.topic.endswith(suffix)}
     tables = {topic: topic.removeprefix(prefix).removesuffix(suffix) for topic in topics}
-    rebuilt = Rebuilt(run.lanes)
+    rebuilt = Rebuilt(lanes_of(run))
     async for record in _records(run, sorted(topics)):
         rebuilt.add(tables[record.topic], record)
     return rebuilt
 
 
-def _compare_copies(var: Path, found: Evidence) -> None:
-    for path in copies_in(var):
+def _compare_copies(var: Path, run: Run, found: Evidence) -> None:
+    for path in copies_in(var, lanes_of(run)):
         try:
             copy = read_copy(path)
         except StoreBroken as error:

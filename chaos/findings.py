@@ -15,7 +15,7 @@ from chaos.noted import counted, judge_notes
 from chaos.objects import judge_objects
 from chaos.payloads import LARGEST
 from chaos.rebuilt import Place
-from chaos.records import Run
+from chaos.records import Run, lanes_of
 from chaos.retried import judge_retries, waiting_in
 from chaos.saga_records import participations
 from chaos.sagas import calls, given_up, judge_ends, judge_participants, judge_told
@@ -149,7 +149,7 @@ def _tables(evidence: Evidence) -> Finding:
         ],
         "copies that cannot be read": evidence.unreadable,
         "lanes without a copy at the end": [
-            str(lane) for lane in range(evidence.run.lanes) if lane not in {copy.lane for copy in at_end}
+            str(lane) for lane in range(lanes_of(evidence.run)) if lane not in {copy.lane for copy in at_end}
         ],
     }
     behind = len(evidence.copies) - len(at_end) - len(ahead)
@@ -210,7 +210,10 @@ def _workers(run: Run) -> Finding:
     wrong = {
         "hung": named([each.hung for each in run.workers]),
         "died without being told to": named([not each.told for each in run.workers]),
-        "ended with an error when told to": named([each.told and each.exit_code > 0 for each in run.workers]),
+        "ended with an error when told to": named(
+            [each.told and each.exit_code > 0 and not each.refused for each in run.workers]
+        ),
+        "did not refuse to go on": named([each.refused and each.exit_code <= 0 for each in run.workers]),
     }
     return finding("no worker hung or died by itself", wrong, f"{len(run.workers)} worker processes")
 

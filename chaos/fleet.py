@@ -32,6 +32,7 @@ class Worker:
 
     Attributes:
         slot: the slot that it holds; a later worker of the same slot has its directory and its member id.
+        refused: whether it is expected to end with an error.
         told: why the driver expects it to end; empty: it does not, and its end is a failure.
         hung: whether it did not end in time after it was told to.
     """
@@ -41,6 +42,7 @@ class Worker:
         self.name = worker_name(slot)
         self.log = WorkerLog(log)
         self.told = ""
+        self.refused = False
         self.hung = False
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -109,7 +111,10 @@ class Worker:
     def ended(self) -> Ended:
         """For the run's record; only of a worker that has ended."""
         code = self.process.wait()
-        return Ended(worker=self.name, pid=self.pid, exit_code=code, told=bool(self.told), hung=self.hung)
+        told = bool(self.told)
+        return Ended(
+            worker=self.name, pid=self.pid, exit_code=code, told=told, hung=self.hung, refused=self.refused
+        )
 
 
 class Fleet:

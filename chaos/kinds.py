@@ -10,6 +10,11 @@ WORKERS = 3
 #: Slots that the schedule uses: a fourth worker may be added.
 SLOTS = 4
 BROKERS = 3
+#: The application begins with `LANES`; another number of them shares no lane with that one.
+PARTITIONS, LANES, LANES_AFTER = 12, 6, 4
+#: How long changelogs keep deletions, in seconds. Copies that are older than half of it are rebuilt: no fault
+#: but one freezes a worker for so long.
+DELETE_RETENTION = 30.0
 RECOVERING = "recovering"
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
 
@@ -154,6 +159,7 @@ TAKES = {
 LASTS: dict[Kind, tuple[float, float]] = {
     Kind.FREEZE_WORKER: (9.0, 12.0),
     Kind.FREEZE_AT_POINT: (9.0, 12.0),
+    Kind.SLEEP_PAST_TOMBSTONES: (DELETE_RETENTION + 2.0, DELETE_RETENTION + 4.0),
     Kind.PAUSE_BROKER: (20.0, 20.0),
     Kind.NETWORK_CUT: (9.0, 12.0),
     Kind.NETWORK_BLACKHOLE: (9.0, 12.0),

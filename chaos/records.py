@@ -31,19 +31,24 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker process ended: `told` to or by a fault or by itself, and within the time it had or not."""
+    """How a worker process ended: `told` to or by a fault or by itself, and within the time it had or not;
+    one that is `refused` ends by itself with an error, because it does not fit the others any more.
+    """
 
     worker: str
     pid: int
     exit_code: int
     told: bool
     hung: bool
+    refused: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A run, as its driver saw it.
 
     Attributes:
+        lanes: of the application when the run began.
+        lanes_at_end: and when it ended; 0: as many.
         orders: how many purchases of the file were placed, from its start.
         load: when the first order was placed, and the last.
         notes: how many notes the rolling deploy's new topic was given; 0 without one.
@@ -69,12 +74,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     attached: float = 0.0
     poison_every: int = 0
     orchestrated: bool = False
+    lanes_at_end: int = 0
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):
     """When each lane was seen to commit by a reader of committed records, in seconds since the epoch."""
 
     seen: dict[int, list[float]]
+
+
+def lanes_of(run: Run) -> int:
+    """How many lanes the application had when the run ended."""
+    return run.lanes_at_end or run.lanes
 
 
 def read_run(var: Path) -> Run:

@@ -168,7 +168,7 @@ class _Dealer:
         )
 
     def _point(self, kind: Kind) -> str:
-        if kind is Kind.FREEZE_AT_POINT:
+        if kind in (Kind.FREEZE_AT_POINT, Kind.CHANGE_LANES):
             return self.chance.choice(POINTS[:-1])
         if kind is not Kind.KILL_AT_POINT:
             return ""

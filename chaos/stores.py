@@ -37,9 +37,9 @@ class Copy:
     tables: dict[str, Rows] = field(default_factory=dict)
 
 
-def copies_in(var: Path) -> list[Path]:
-    """Every lane's directory of every worker that has a database in it."""
-    return sorted(path.parent for path in var.glob("workers/*/slot-*/*-lanes/lane-*/CURRENT"))
+def copies_in(var: Path, lanes: int) -> list[Path]:
+    """Every lane's directory of every worker that has a database in it, while there are so many lanes."""
+    return sorted(path.parent for path in var.glob(f"workers/*/slot-*/*-{lanes}-lanes/lane-*/CURRENT"))
 
 
 def read_copy(path: Path) -> Copy:

@@ -15,6 +15,7 @@ from agents.gateway.retries import Retries
 from agents.settings import OrderSettings
 from chaos.arming import armed_faults
 from chaos.failing import with_failures
+from chaos.kinds import DELETE_RETENTION
 from chaos.notes import VERSION, schema, whole, with_notes
 from streams.application import Application
 from streams.breaker import BreakerPolicy
@@ -43,7 +44,7 @@ def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
             wiring,
             avro(schema, schemas),
             resources={**own, "clock": SystemClock()},
-            delivery=replace(settings.delivery(), breaker=_BREAKER),
+            delivery=replace(settings.delivery(), breaker=_BREAKER, delete_retention=DELETE_RETENTION),
             claims=resources[_CLAIMS],
         )
 

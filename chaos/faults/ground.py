@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos.brokers import Brokers
 from chaos.errors import ChaosFailed
 from chaos.fleet import Fleet, Worker
-from chaos.kinds import Planned
+from chaos.kinds import LANES_AFTER, Planned
 from chaos.load import Load
 from chaos.network import Network
 from chaos.records import Happened
@@ -46,6 +46,13 @@ class Ground:
         if found is None:
             raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
         return found
+
+    def change_lanes(self) -> int:
+        """Workers that start from now on have another number of lanes; returns how many."""
+        self.layout = replace(self.layout, lanes=LANES_AFTER)
+        self.brokers.layout = self.layout
+        self.fleet.settings["STEADFAUST_LANES"] = str(LANES_AFTER)
+        return LANES_AFTER
 
     async def calm(self) -> None:
         """Wait until nothing of an earlier fault is left. Raises ChaosFailed."""

@@ -33,6 +33,8 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.S3_DOWN: object_store.s3_down,
     Kind.S3_CUT: object_store.s3_cut,
     Kind.S3_SLOW: object_store.s3_slow,
+    Kind.SLEEP_PAST_TOMBSTONES: workers.sleep_past_tombstones,
+    Kind.CHANGE_LANES: workers.change_lanes,
     Kind.OUTAGE: workers.outage,
 }
 

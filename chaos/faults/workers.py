@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -123,6 +124,57 @@ async def remove_worker(planned: Planned, ground: Ground) -> Happened:
     return happened(planned, worker.name, began, confirmed, heals=False)
 
 
+async def change_lanes(planned: Planned, ground: Ground) -> Happened:
+    """Another number of lanes while a worker is frozen with work staged: the others end, and begin anew with it.
+    Awake, the frozen one changes nothing, and ends.
+    """
+    frozen = ground.worker(planned)
+    script = _arm(planned, ground, frozen, "stop")
+    await until(
+        lambda: _reached(frozen, script), f"{frozen.name} freezes at {planned.point}", within=OPEN_WITHIN
+    )
+    began = time.time()
+    lanes, mark = frozen.lanes, frozen.log.mark()
+    frozen.told = f"{planned.kind}: it belongs to another number of lanes"
+    frozen.refused = True
+    others = [worker for worker in ground.fleet.alive if worker is not frozen]
+    try:
+        # All at once: none of them is to take the frozen one's lanes over, which would fence it.
+        await asyncio.gather(*(_stop(worker, planned.kind) for worker in others))
+        before, after = ground.layout.lanes, ground.change_lanes()
+        again = await asyncio.gather(*(ground.fleet.start(worker.slot) for worker in others))
+        await until(
+            lambda: open_lanes(again) == list(range(after)), f"all {after} lanes are open", within=OPEN_WITHIN
+        )
+    finally:
+        frozen.thaw()
+    thawed = time.time()
+    await until(lambda: not frozen.alive, f"{frozen.name} ends: see {frozen.log.path}", within=OPEN_WITHIN)
+    fenced = sum("Fenced" in event["error"] for event in frozen.log.events("lane_reopens", mark))
+    ended = f"it was fenced {fenced} times and ended with {frozen.exit_code}"
+    await ground.until_open(await ground.fleet.start(frozen.slot))
+    confirmed = (
+        f"frozen at the point {_reached(frozen, script)} for {thawed - began:.1f} s with {named(lanes)};"
+        f" {before} lanes became {after}; awake, {ended}"
+    )
+    return happened(planned, frozen.name, began, confirmed)
+
+
+async def sleep_past_tombstones(planned: Planned, ground: Ground) -> Happened:
+    """SIGSTOP for longer than changelogs keep deletions: from what it had, a worker must not go on."""
+    worker = ground.worker(planned)
+    mark = worker.log.mark()
+    began = time.time()
+    worker.freeze()
+    done = await _zombie(planned, ground, worker, began, "frozen by SIGSTOP")
+
+    def rebuilt() -> int:
+        return sum(len(worker.log.events(event, mark)) for event in ("store_too_old", "standby_too_old"))
+
+    await until(rebuilt, f"{worker.name} rebuilds what is too old: see {worker.log.path}", within=OPEN_WITHIN)
+    return structs.replace(done, confirmed=f"{done.confirmed}; {rebuilt()} copies were too old")
+
+
 async def outage(planned: Planned, ground: Ground) -> Happened:
     """SIGKILL of all; they come back when the deadlines of all sagas are past."""
     workers = ground.fleet.alive
@@ -199,6 +251,11 @@ def _died(worker: Worker) -> str:
     if worker.exit_code != -signal.SIGKILL:
         raise ChaosFailed(f"{worker.name} ended with {worker.exit_code}, not killed: see {worker.log.path}")
     return f"pid {worker.pid} ended by SIGKILL"
+
+
+def open_lanes(workers: Sequence[Worker]) -> list[int]:
+    """The lanes that these workers have open, each as often as it is."""
+    return sorted(lane for worker in workers for lane in worker.open_lanes)
 
 
 def _taken(heirs: list[str]) -> str:

@@ -152,11 +152,16 @@ def test_a_copy_of_another_lane_is_held_against_that_lane(lane: Lane) -> None:
 
 
 def test_stores_are_found_wherever_a_worker_left_them(lane: Lane, tmp_path: Path) -> None:
-    assert copies_in(tmp_path) == [lane.stores.path(LANE)]
+    assert copies_in(tmp_path, 2) == [lane.stores.path(LANE)]
     lane.store.close()
     shutil.rmtree(lane.stores.path(LANE))
     lane.stores.path(LANE).mkdir()  # wiped, and never filled again
-    assert copies_in(tmp_path) == []
+    assert copies_in(tmp_path, 2) == []
+
+
+def test_stores_of_another_number_of_lanes_are_left_out(lane: Lane, tmp_path: Path) -> None:
+    assert copies_in(tmp_path, 2)
+    assert copies_in(tmp_path, 1) == copies_in(tmp_path, 12) == []
 
 
 def test_reading_changes_nothing(lane: Lane) -> None:
