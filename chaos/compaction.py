@@ -1,5 +1,5 @@
-"""Compaction within seconds: deletions are gone from changelogs soon after they may be, as they are within days
-in a cluster that runs for long.
+"""Compaction within seconds: deletions are gone from changelogs as soon as they may be, as after days in a
+cluster that runs for long.
 """
 
 from __future__ import annotations

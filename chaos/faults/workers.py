@@ -125,7 +125,7 @@ async def remove_worker(planned: Planned, ground: Ground) -> Happened:
 
 
 async def change_lanes(planned: Planned, ground: Ground) -> Happened:
-    """Another number of lanes while a worker is frozen with work staged: the others end, and begin anew with it.
+    """Another number of lanes while a worker is frozen with work staged: the others begin anew with it.
     Awake, the frozen one changes nothing, and ends.
     """
     frozen = ground.worker(planned)
