@@ -4,13 +4,16 @@ cluster that runs for long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from chaos.errors import ChaosFailed
 
 #: Beside what the application has declared. A segment is compacted once it is no longer written to.
-_HASTE = {
+_HASTE: dict[str, str] = {
     "segment.ms": "5000",
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "5000",
@@ -29,16 +32,12 @@ async def hasten_compaction(bootstrap: str, app_id: str) -> int:
     await admin.start()
     try:
         names = [name for name in await admin.list_topics() if name.startswith(f"{app_id}-")]
-        topics = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        own = [
-            (name, {entry[0]: entry[1] for entry in entries if entry[3] == _OF_TOPIC})
-            for answer in await admin.describe_configs(topics)
-            for _, _, _, name, entries in answer.resources
-        ]
-        compacted = [(name, config) for name, config in own if config.get(_POLICY) == _COMPACT]
+        own = await own_settings(admin, names)
+        compacted = {name: config for name, config in own.items() if config.get(_POLICY) == _COMPACT}
         # What is not named is set back to the cluster's defaults.
         altered = [
-            ConfigResource(ConfigResourceType.TOPIC, name, config | _HASTE) for name, config in compacted
+            ConfigResource(ConfigResourceType.TOPIC, name, config | _HASTE)
+            for name, config in compacted.items()
         ]
         for answer in await admin.alter_configs(altered):
             for code, message, *_ in answer.resources:
@@ -47,3 +46,13 @@ async def hasten_compaction(bootstrap: str, app_id: str) -> int:
         return len(compacted)
     finally:
         await admin.close()
+
+
+async def own_settings(admin: Any, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The settings of topics that are not the cluster's defaults."""
+    asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
+    return {
+        name: {entry[0]: entry[1] for entry in entries if entry[3] == _OF_TOPIC}
+        for answer in await admin.describe_configs(asked)
+        for _, _, _, name, entries in answer.resources
+    }

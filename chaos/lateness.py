@@ -20,7 +20,15 @@ from demo.purchases import Purchase, order
 AFTERMATH = 12.0
 #: What makes a participant itself fail, or slow. The application's own outages and backlogs are none of them:
 #: a step's time runs while its participant works on it, not while its command lies in a topic.
-OF_PARTICIPANTS = frozenset({"gateway_down", "gateway_slow", "gateway_loses_answers", "handlers_fail"})
+OF_PARTICIPANTS = frozenset(
+    {
+        "gateway_down",
+        "gateway_down_in_low_traffic",
+        "gateway_slow",
+        "gateway_loses_answers",
+        "handlers_fail",
+    }
+)
 #: Seconds that a participant has for a step, and the share of it that such faults, and what comes after them,
 #: must make up to explain that it was late; as long as a retry waits is enough.
 TIME, SHARE, RETRY = 30.0, 0.5, 10.0

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from agents.commands import OrderSubmitted
-from agents.messages import OrderPlaced
+from agents.messages import OrderPlaced, StockReceived
 from chaos.arrivals import arrivals
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
@@ -90,6 +90,8 @@ class Load:
         self._chance = random.Random(seed)
         self._ended = False
         self._makes_notes = False
+        self._receives = True
+        self._receipts_again: Sequence[StockReceived] = ()
         self._under_way = 0
         self._failure: BaseException | None = None
         self._refused: list[_Sent] = []
@@ -137,6 +139,16 @@ class Load:
             await producer.stop()
 
     @contextmanager
+    def without_receipts(self) -> Iterator[None]:
+        """Meanwhile no stock is received; then all receipts are sent again, with the ids that they had."""
+        self._receives = False
+        try:
+            yield
+        finally:
+            self._receives = True
+            self._receipts_again = receipts()
+
+    @contextmanager
     def trickling(self) -> Iterator[None]:
         """Meanwhile there is next to no traffic."""
         rate, self._rate = self._rate, min(self._rate, _TRICKLE)
@@ -161,12 +173,17 @@ class Load:
             if (spoiled := poison(purchase)) is not None:
                 key, value, headers = spoiled.record
                 self._hand_over(producers, _Sent(spoiled.topic, key, value, list(headers)))
-            if number % _RECEIPT_EVERY == 0:
-                receipt = self._chance.choice(repeated)
-                self._send(producers, receipt, f"stock-{receipt.sku}")
+            if number % _RECEIPT_EVERY == 0 and self._receives:
+                self._receive(producers, [self._chance.choice(repeated), *self._receipts_again])
+                self._receipts_again = ()
             if self._makes_notes and number % _NOTE_EVERY == 0:
                 self._send_note(producers)
+        self._receive(producers, self._receipts_again)
         self.span = (began, time.time())
+
+    def _receive(self, producers: _Producers, those: Sequence[StockReceived]) -> None:
+        for receipt in those:
+            self._send(producers, receipt, f"stock-{receipt.sku}")
 
     def _rows(self) -> Iterator[int]:
         for row in range(len(self._purchases)):

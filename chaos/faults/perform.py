@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from chaos.faults import brokers, edges, object_store, workers
+from chaos.faults import brokers, edges, object_store, topics, workers
 from chaos.faults.ground import Ground
 from chaos.kinds import Kind, Planned
 from chaos.records import Happened
@@ -35,6 +35,7 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.S3_SLOW: object_store.s3_slow,
     Kind.SLEEP_PAST_TOMBSTONES: workers.sleep_past_tombstones,
     Kind.CHANGE_LANES: workers.change_lanes,
+    Kind.RECREATE_TOPIC: topics.recreate_topic,
     Kind.OUTAGE: workers.outage,
 }
 

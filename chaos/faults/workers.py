@@ -83,7 +83,7 @@ async def rolling_restart(planned: Planned, ground: Ground) -> Happened:
     began = time.time()
     slots = sorted(worker.slot for worker in ground.fleet.alive)
     for slot in slots:
-        await ground.until_open(await _restart(planned, ground, slot))
+        await ground.until_open(await restart(planned, ground, slot))
     names = ", ".join(map(worker_name, slots))
     return happened(planned, names, began, f"{len(slots)} workers ended with code 0, each opened lanes again")
 
@@ -94,7 +94,7 @@ async def rolling_deploy(planned: Planned, ground: Ground) -> Happened:
     ground.fleet.settings[VERSION] = "2"
     slots = sorted(worker.slot for worker in ground.fleet.alive)
     for slot in slots:
-        await ground.until_open(await _restart(planned, ground, slot))
+        await ground.until_open(await restart(planned, ground, slot))
         ground.load.begin_notes()
     partitions = await ground.brokers.until_handled(NoteMade.TOPIC, within=_HANDLED_WITHIN)
     names = ", ".join(map(worker_name, slots))
@@ -234,7 +234,8 @@ def _reached(worker: Worker, script: Path) -> str:
     return next((line.split()[0] for line in lines if line.endswith(f" {worker.pid}")), "")
 
 
-async def _restart(planned: Planned, ground: Ground, slot: int) -> Worker:
+async def restart(planned: Planned, ground: Ground, slot: int) -> Worker:
+    """End the worker of a slot in order, and start another one there."""
     worker = ground.fleet.in_slot(slot)
     assert worker is not None
     await _stop(worker, planned.kind)
