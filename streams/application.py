@@ -219,6 +219,12 @@ class Application:
             for topic, route in wiring.routes.items()
         }
 
+    def taker(self, handler: str, topic: str) -> BoundHandler | None:
+        """The handler of a name, if it takes a topic's messages; None: it is gone, or takes them no more."""
+        route = self.routes.get(topic)
+        handlers = () if route is None else route.handlers
+        return next((one for one in handlers if one.name == handler), None)
+
     @property
     def sources(self) -> list[str]:
         """The topics that lanes consume."""

@@ -135,7 +135,14 @@ class Desk:
             self._note(entry, asked, self._pauses.settle(entry, operation, asked.id_bytes, now), now)
             return
         letter = self._letter(operation)
-        verdict = decide(letter, operation, id_bytes=asked.id_bytes, now_ms=now_ms, limits=self._limits)
+        verdict = decide(
+            letter,
+            operation,
+            id_bytes=asked.id_bytes,
+            now_ms=now_ms,
+            limits=self._limits,
+            gone=letter is not None and self._app.taker(letter.handler, letter.topic) is None,
+        )
         if letter is not None and verdict.letter is not None:
             if verdict.do is Do.RELEASE:
                 self._replays.release(entry, letter)
@@ -174,7 +181,7 @@ class Desk:
         route = self._app.routes.get(letter.topic)
         if route is None:
             return f"nothing handles {letter.topic} any more"
-        handler = next((one for one in route.handlers if one.name == letter.handler), None)
+        handler = self._app.taker(letter.handler, letter.topic)
         if handler is None:
             return self._take_anew(arrival, route, letter)
         try:

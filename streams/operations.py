@@ -67,7 +67,7 @@ class Do(StrEnum):
 
     NOTHING = "nothing"
     REPLAY = "replay"  # the handler is to see the message again
-    RELEASE = "release"  # what waits behind the letter goes on
+    RELEASE = "release"  # what waits behind the letter goes on, and itself waits no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +80,26 @@ class Verdict:
 
 
 def decide(
-    letter: Letter | None, operation: Operation, *, id_bytes: bytes, now_ms: int, limits: Limits
+    letter: Letter | None,
+    operation: Operation,
+    *,
+    id_bytes: bytes,
+    now_ms: int,
+    limits: Limits,
+    gone: bool = False,
 ) -> Verdict:
     """What an operation does. One that cannot be is recorded and changes nothing else, so it does not matter
-    how often and in which order operations come. `id_bytes` is the operation's id.
+    how often and in which order operations come. `id_bytes` is the operation's id; `gone` says that the
+    letter's handler is not there any more, or takes its topic no more, so that a replay would wait for ever.
     """
     if letter is None:
         return Verdict(None, Do.NOTHING, "refused: there is no such letter, or no more")
-    if why := _why_not(letter, operation, limits):
+    if why := _why_not(letter, operation, limits, gone=gone):
         return refused(letter, operation, now_ms, why)
     match operation.kind:
         case Kind.DISCARD:
             after, do, result = replace(letter, state=State.DISCARDED, queue=b""), Do.NOTHING, "discarded"
-            do = Do.RELEASE if letter.queue else Do.NOTHING
+            do = Do.RELEASE if letter.queue or letter.state is State.REPLAYING else Do.NOTHING
         case Kind.RESTORE:
             parked = letter.replays >= limits.max_replays
             after = replace(letter, state=State.PARKED if parked else State.DEAD)
@@ -111,9 +118,11 @@ def refused(letter: Letter, operation: Operation, now_ms: int, why: str) -> Verd
     return Verdict(_told(letter, operation, now_ms, result), Do.NOTHING, result)
 
 
-def _why_not(letter: Letter, operation: Operation, limits: Limits) -> str:
-    if letter.state is State.REPLAYING:
+def _why_not(letter: Letter, operation: Operation, limits: Limits, *, gone: bool) -> str:
+    if letter.state is State.REPLAYING and not gone:
         return "it is being replayed"
+    if letter.state is State.REPLAYING and operation.kind is not Kind.DISCARD:
+        return f"its replay waits for {letter.handler}, which takes {letter.topic} no more: discard it first"
     match operation.kind:
         case Kind.DISCARD:
             if not operation.why:

@@ -20,6 +20,7 @@ from streams.waiting import (
     handler_of,
     index_prefix,
     place_of,
+    queue_name,
     read_message,
     read_queue,
     set_message,
@@ -69,6 +70,25 @@ class Queues:
         if data is None:
             raise HandlerFailed(f"message {number} of the queue {local[2:]!r} is not in the store")
         return read_message(data)
+
+    def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
+        """The queues of a handler and a message key, whatever it orders by within the key: whoever asks need
+        not know. `partition` as it stands in local keys.
+        """
+        begin = partition + queue_name(handler, key)
+        found = {
+            own
+            for local, _ in self._overlay.changes(LANE)
+            if local[2:3] == QUEUE and (own := local[:2] + local[3:]).startswith(begin)
+        }
+        for local, _ in self._store.scan(QUEUES, start=begin):
+            if not local.startswith(begin):
+                break
+            found.add(local)
+        for local in sorted(found):
+            queue = self.get(local)
+            if queue is not None:
+                yield local, queue
 
     def due_some_time(self, handler: str, most: int, stranded: Collection[bytes] = ()) -> Iterator[bytes]:
         """A handler's queues that are tried by themselves, now or later, except those in APART and those that

@@ -8,7 +8,7 @@ import structlog
 
 from streams.application import Application, BoundHandler
 from streams.arrival import Arrival
-from streams.letter_rows import Letter
+from streams.letter_rows import Letter, State
 from streams.queues import Queues, with_message
 from streams.retries import Retries
 from streams.stager import Stager
@@ -16,6 +16,7 @@ from streams.staging import Entry
 from streams.waiting import (
     Queue,
     Reason,
+    handler_of,
     message_of,
     released,
     replayed,
@@ -50,7 +51,7 @@ class Replays:
         else:
             local = self._retries.local_of(arrival, handler)
         queue = self._queues.get(local)
-        number = self._place(local, queue, letter)
+        number = None if queue is None or not letter.queue else self._place(local, queue, letter)
         if queue is not None and number is not None:
             grown = message.size - self._queues.message(local, number).size
             after = woken(queue, number, grown, now_ms)
@@ -73,25 +74,40 @@ class Replays:
         return ""
 
     def release(self, entry: Entry, letter: Letter) -> None:
-        """What waits behind a letter goes on without it."""
-        local = entry.prefix + letter.queue
-        queue = self._queues.get(local)
-        number = self._place(local, queue, letter)
-        if queue is None or number is None:
-            return
-        size = self._queues.message(local, number).size
-        rest = released(queue, number, size, int(self._stager.now * 1000))
-        self._stager.put(entry, [set_queue(letter.queue, rest), set_message(letter.queue, number, None)])
-        gate = self._retries.gates.get(letter.handler)
-        if rest is None and gate is not None:
-            gate.remove(local)
+        """What waits behind a letter, or behind its replay, goes on without it."""
+        for local, queue in self._where(entry, letter):
+            number = self._place(local, queue, letter)
+            if number is not None:
+                self._take_out(entry, local, queue, number)
 
-    def _place(self, local: bytes, queue: Queue | None, letter: Letter) -> int | None:
-        """The number in its queue of the letter that holds it: at its head, or behind replays of others."""
-        if queue is None or not letter.queue:
-            return None
-        numbers = {queue.head, *([queue.first] if queue.next > queue.first else [])}
-        for number in numbers:
+    def _where(self, entry: Entry, letter: Letter) -> list[tuple[bytes, Queue]]:
+        """The queues in which a letter may wait: the one that it holds; of a replay, any of its handler and
+        key, for what the handler orders by within the key may be known to the handler alone.
+        """
+        if letter.state is State.REPLAYING:
+            key = letter.key or b""
+            return list(self._queues.of_key(entry.prefix, letter.handler.encode(), key))
+        local = entry.prefix + letter.queue
+        queue = self._queues.get(local) if letter.queue else None
+        return [] if queue is None else [(local, queue)]
+
+    def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int) -> None:
+        """Stage that a message waits no more."""
+        name, size = local[2:], self._queues.message(local, number).size
+        rest = released(queue, number, size, int(self._stager.now * 1000))
+        self._stager.put(entry, [set_queue(name, rest), set_message(name, number, None)])
+        gate = self._retries.gates.get(handler_of(name).decode())
+        if gate is None:
+            return
+        gate.stranded.discard(local)  # its head may be another one now
+        if rest is None:
+            gate.remove(local)
+        else:
+            self._retries.await_head(gate, local, rest)
+
+    def _place(self, local: bytes, queue: Queue, letter: Letter) -> int | None:
+        """The number of a letter's message in a queue: at its head, or among and behind replays of others."""
+        for number in dict.fromkeys((queue.head, *queue.numbers)):
             message = self._queues.message(local, number)
             if message.letter and (message.topic, message.offset) == (letter.topic, letter.offset):
                 return number

@@ -36,6 +36,7 @@ from streams.queues import Queues, with_message, without_head
 from streams.retry import Expired, GiveUp, Kind, Later, PutOff, TryAgain, classify, decide
 from streams.stager import RECORD_OVERHEAD, Stager
 from streams.waiting import (
+    Queue,
     Reason,
     Waiting,
     advance,
@@ -81,16 +82,19 @@ class Retries:
                 strangers.add(name)
                 continue
             gate.add(local)
-            reasons = [queue.reason, *(queue.behind or ())[:1]]
-            if Reason.SCHEMA in reasons:
-                number = queue.head if queue.reason is Reason.SCHEMA else queue.first
-                message = self._queues.message(local, number)
-                fingerprint = dict(message.headers).get(FINGERPRINT, b"")
-                gate.unread.add(local, message.topic, fingerprint, message.waits_since)
-            if Reason.BREAKER in reasons and gate.breaker.state is State.CLOSED:
+            self.await_head(gate, local, queue)
+            if Reason.BREAKER in _reasons(queue) and gate.breaker.state is State.CLOSED:
                 gate.breaker.start_half_open(now)
         for name in sorted(strangers):
             log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
+
+    def await_head(self, gate: Gate, local: bytes, queue: Queue) -> None:
+        """Look out for the schema that the head of a queue waits for, or what is behind replays."""
+        if Reason.SCHEMA in _reasons(queue):
+            number = queue.head if queue.reason is Reason.SCHEMA else queue.first
+            message = self._queues.message(local, number)
+            fingerprint = dict(message.headers).get(FINGERPRINT, b"")
+            gate.unread.add(local, message.topic, fingerprint, message.waits_since)
 
     # -- a message that has just come in ----------------------------------------------------------------
 
@@ -547,6 +551,11 @@ class Retries:
             offset=arrival.record.offset,
             id=arrival.envelope.id,
         )
+
+
+def _reasons(queue: Queue) -> list[Reason]:
+    """Why the head of a queue waits, and of what came since if replays come before it."""
+    return [queue.reason, *(queue.behind or ())[:1]]
 
 
 def _unsorted(arrival: Arrival, handler: BoundHandler) -> bytes:

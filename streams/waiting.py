@@ -53,6 +53,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         first_replay, next_replay: numbers of replays.
         behind: reason, due_ms and attempts of message `first`, while replays come before it.
         tried_ms: when its head was tried last, epoch milliseconds; 0: not since it is the head.
+        gaps: numbers of replays behind the first one that have been taken out of their order.
     """
 
     reason: Reason
@@ -65,6 +66,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     next_replay: int = 0
     behind: tuple[Reason, int, int] | None = None
     tried_ms: int = 0
+    gaps: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
@@ -74,7 +76,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     @property
     def replays(self) -> int:
         """How many of them are replays."""
-        return self.next_replay - self.first_replay
+        return self.next_replay - self.first_replay - len(self.gaps)
 
     @property
     def head(self) -> int:
@@ -85,6 +87,13 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     def newest_replay(self) -> int:
         """The number of the replay that was asked for last; there is one."""
         return REPLAYED | (self.next_replay - 1)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the first message that is no replay, if there is one, and of all replays."""
+        gaps = frozenset(self.gaps)
+        replays = [REPLAYED | n for n in range(self.first_replay, self.next_replay) if n not in gaps]
+        return [self.first, *replays] if self.next > self.first else replays
 
 
 class Waiting(msgspec.Struct, array_like=True, frozen=True):
@@ -199,7 +208,11 @@ def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
     queue = replace(queue, bytes=_less(queue.bytes, size))
     if not queue.replays:
         return put_off(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
-    queue = replace(queue, first_replay=queue.first_replay + 1)
+    first = queue.first_replay + 1
+    while first in queue.gaps:
+        first += 1
+    gaps = tuple(number for number in queue.gaps if number > first)
+    queue = replace(queue, first_replay=first, gaps=gaps)
     if queue.replays:
         return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
     reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
@@ -226,11 +239,14 @@ def woken(queue: Queue, number: int, grown: int, now_ms: int) -> Queue:
 
 
 def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
-    """A message that holds the queue, by its number, has gone; None: none is left."""
+    """A replay, or the first message that is none, by its number, has gone; None: none is left."""
     if number == queue.head:
         return advance(queue, size, now_ms)
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if number & REPLAYED:
+        return replace(queue, gaps=(*queue.gaps, number ^ REPLAYED))
     behind = None if queue.next - queue.first == 1 else (Reason.NEXT, now_ms, 0)
-    return replace(queue, first=queue.first + 1, bytes=_less(queue.bytes, size), behind=behind)
+    return replace(queue, first=queue.first + 1, behind=behind)
 
 
 def _less(total: int, size: int) -> int:

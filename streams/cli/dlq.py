@@ -208,7 +208,9 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give letters up for good, with a reason; what waits behind them goes on."""
+    """Give letters up for good, with a reason; what waits behind them goes on. Also those of which the replay
+    waits for a handler that is gone.
+    """
     given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job}
     _many("discard", letters, _filter(where), dry_run=dry_run, yes=yes, as_json=as_json, **given)
 
@@ -279,7 +281,8 @@ def _print_groups(found: list[GroupAnswer], *, as_json: bool) -> None:
 def _line(letter: dict[str, Any]) -> str:
     where = f"{letter['topic']}[{letter['partition']}]@{letter['offset']}"
     holds = " holds others" if letter["holds"] else ""
+    gone = " (gone)" if letter.get("gone") else ""
     return (
-        f"{letter['id']}  {letter['failed_at']}  {letter['state']}{holds}  {letter['handler'] or '-'}"
+        f"{letter['id']}  {letter['failed_at']}  {letter['state']}{holds}  {letter['handler'] or '-'}{gone}"
         f"  {where}  key {letter['key']!r}  {letter['error_type']}: {letter['error_message'][:100]!r}"
     )

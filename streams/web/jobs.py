@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from streams.application import Application
 from streams.envelope import derived_id, new_headers
 from streams.errors import Unencodable
-from streams.letter_rows import topic_of
+from streams.letter_rows import State, topic_of
 from streams.operations import Kind, Operation, encode_operation
 from streams.ports import TP, Outgoing
 from streams.web.lane_rows import Query, lane_of_cursor
@@ -149,7 +149,7 @@ class Jobs:
         while True:
             query = {**asked.matching, "limit": str(MOST_ROWS), "cursor": cursor}
             page = await patiently(lambda: self._page(query), PATIENCE, waits=partial(self._waits, asked))  # noqa: B023 - called at once
-            found = [letter for letter in page.letters if letter.state in states]
+            found = [letter for letter in page.letters if letter.state in states or _is_idle(asked, letter)]
             job = self._became(
                 job,
                 looked=job.looked + page.looked,
@@ -255,6 +255,11 @@ def _check(app: Application, asked: Ask) -> None:
 def _states(asked: Ask) -> tuple[str, ...]:
     always, forced = _STATES[asked.operation]
     return (*always, *(forced if asked.force else ()))
+
+
+def _is_idle(asked: Ask, letter: LetterAnswer) -> bool:
+    """Whether a letter is to be discarded of which the replay waits for a handler that is gone."""
+    return asked.operation is Kind.DISCARD and letter.state == State.REPLAYING and letter.gone
 
 
 def _groups(letters: Sequence[LetterAnswer]) -> list[GroupAnswer]:

@@ -13,7 +13,9 @@ from streams.web.shown import text_of
 
 
 class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter in a list. `holds` says that later messages wait behind it."""
+    """A dead letter in a list. `holds` says that later messages wait behind it, `gone` that its handler is
+    not there any more, or takes its topic no more.
+    """
 
     id: str
     state: str
@@ -33,6 +35,7 @@ class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     holds: bool
     omitted: int
     size: int
+    gone: bool = False
 
 
 class LettersAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +155,7 @@ class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobAnswer]
 
 
-def letter_answer(ident: str, letter: Summary) -> LetterAnswer:
+def letter_answer(ident: str, letter: Summary, *, gone: bool) -> LetterAnswer:
     """A letter as it stands in a list."""
     return LetterAnswer(
         id=ident,
@@ -173,6 +176,7 @@ def letter_answer(ident: str, letter: Summary) -> LetterAnswer:
         holds=bool(letter.queue),
         omitted=letter.omitted,
         size=letter.size,
+        gone=gone,
     )
 
 

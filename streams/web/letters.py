@@ -83,7 +83,7 @@ async def list_letters(
         looked += 1
         letter = decode_summary(data)
         if meant.matches(letter):
-            letters.append(letter_answer(letter_id(local), letter))
+            letters.append(_answer(view.application, letter_id(local), letter))
     return LettersAnswer(letters=letters, looked=looked, next=cursor_of(view.application, lane, at))
 
 
@@ -144,6 +144,11 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 # -- how --------------------------------------------------------------------------------------------------
 
 
+def _answer(app: Application, ident: str, letter: Summary) -> LetterAnswer:
+    gone = bool(letter.handler) and app.taker(letter.handler, letter.topic) is None
+    return letter_answer(ident, letter, gone=gone)
+
+
 def _group(
     alike: tuple[str, str, str, str], number: int, oldest: int, newest: int, local: bytes
 ) -> GroupAnswer:
@@ -178,7 +183,7 @@ def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
     except (PermanentError, UnknownSchema) as error:
         unreadable = str(error)
     return LetterShown(
-        letter=letter_answer(ident, letter),
+        letter=_answer(app, ident, letter),
         value=value,
         hex=(letter.value or b"")[:MOST_HEX].hex() if unreadable else "",
         unreadable=unreadable,

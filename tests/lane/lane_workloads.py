@@ -155,25 +155,32 @@ def asking(prefix: str, ask: Ask, *, order_by: Callable[[Any], str] | None = Non
 
 
 def deployed(
-    prefix: str, *versions: int, wants_colour: bool = False, tallied: tuple[int, ...] = ()
+    prefix: str,
+    *versions: int,
+    wants_colour: bool = False,
+    tallied: tuple[int, ...] = (),
+    order_by: Callable[[Any], str] | None = None,
 ) -> Workload:
     """A version of a service whose first handler counts the events of some topics, by their version, and
-    whose second one, if there is any, those of the topics `tallied`. With `wants_colour`, an event without
-    one cannot be decoded.
+    whose second one, if there is any, those of the topics `tallied`; without topics it has only the second.
+    With `wants_colour`, an event without one cannot be decoded.
     """
     hooks = Hooks()
     service = Service("bench")
     made = {version: _made(prefix, version, wants_colour) for version in (*versions, *tallied)}
     counted = [made[version] for version in versions]
-    accepted = reduce(or_, counted)
+    by_topic: dict[int, list[Any]] = {version: [] for version in versions}
+    if counted:
+        accepted = reduce(or_, counted)
 
-    @service.handler(count=Table("counts", Count))
-    def count(event: accepted, count: Count | None) -> Outcome:
-        hooks.calls.append((event.k, event.i))
-        hooks.before(event)
-        return outcome(count=Count(n=1 if count is None else count.n + 1))
+        @service.handler(order_by=order_by, count=Table("counts", Count))
+        def count(event: accepted, count: Count | None) -> Outcome:
+            hooks.calls.append((event.k, event.i))
+            hooks.before(event)
+            return outcome(count=Count(n=1 if count is None else count.n + 1))
 
-    by_topic: dict[int, list[Any]] = {version: [count] for version in versions}
+        for version in versions:
+            by_topic[version].append(count)
     if tallied:
         also_accepted = reduce(or_, [made[version] for version in tallied])
 
@@ -184,7 +191,8 @@ def deployed(
         for version in tallied:
             by_topic.setdefault(version, []).append(tally)
     routes = [on(made[version], *handlers) for version, handlers in by_topic.items()]
-    return Workload(choreography(*routes), counted[0], counted[-1], hooks)
+    known = list(made.values())
+    return Workload(choreography(*routes), known[0], counted[-1] if counted else known[-1], hooks)
 
 
 def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:

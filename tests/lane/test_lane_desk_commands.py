@@ -15,6 +15,7 @@ from lane_checker import check, counts
 from lane_desk import letter_ids, letters, operations_log
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Post
+from test_lane_desk_gone import later, with_replays
 from typer.testing import CliRunner
 
 from streams.application import Application
@@ -148,6 +149,26 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
         assert edited.exit_code == 0, edited.output
         await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
         assert (await desk.run("show", ident)).exit_code == REFUSED
+
+
+async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discarded(fake: FakeWorld) -> None:
+    await with_replays(fake, 0, 10)
+    gone, stays = [letter.topic for letter in await letters(fake)]
+    app = later(fake, 2)[1]
+    lane = await fake.open(app=app)
+    pages = Pages(fake, lane.lane)
+    pages.application = app
+    async with TestServer(application(pages)) as server:  # type: ignore[arg-type]
+        desk = Desk(str(server.make_url("")).rstrip("/"))
+        found = {each["topic"]: (each["state"], each["gone"]) for each in await desk.lines("list")}
+        assert found == {gone: ("replaying", True), stays: ("replaying", False)}
+        assert "bench.count (gone)" in (await desk.run("list", "-w", f"topic={gone}")).stdout
+        words = ("discard", "-w", "state=replaying", "--why", "nobody counts them any more")
+        asked = await desk.run(*words, "--yes")
+        assert "1 asked for, 1 matched of 2" in asked.stdout, asked.output
+        await fake.until(lambda: lane.lane.counters.operations == 1 and not lane.lane.backlog)
+    states = {letter.topic: letter.state for letter in await letters(fake)}
+    assert states == {gone: State.DISCARDED, stays: State.REPLAYING}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,25 @@ def test_what_follows(before: dict[str, Any], operation: Operation, state: State
     assert verdict.letter.history[-1].result == verdict.result
 
 
+@pytest.mark.parametrize(
+    ("operation", "state", "do"),
+    [
+        (wish(Kind.DISCARD), GONE, Do.RELEASE),
+        (wish(Kind.DISCARD, why=""), State.REPLAYING, Do.NOTHING),
+        (wish(Kind.REPLAY, force=True), State.REPLAYING, Do.NOTHING),
+        (wish(Kind.RESTORE), State.REPLAYING, Do.NOTHING),
+        (wish(Kind.EDIT, value=b"new"), State.REPLAYING, Do.NOTHING),
+    ],
+)
+def test_a_replay_that_waits_for_a_handler_that_is_gone_can_be_discarded_and_nothing_else(
+    operation: Operation, state: State, do: Do
+) -> None:
+    letter = a_letter(state=State.REPLAYING)
+    verdict = decide(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=LIMITS, gone=True)
+    assert verdict.letter is not None
+    assert (verdict.letter.state, verdict.do) == (state, do)
+
+
 def test_about_a_letter_that_is_not_there_nothing_is_done() -> None:
     assert decided(None, wish(Kind.REPLAY)).do is Do.NOTHING
 
@@ -151,16 +170,25 @@ class OneLetter(RuleBasedStateMachine):
         self.n = 0
 
     @rule(
-        kind=st.sampled_from(Kind), force=st.booleans(), why=st.sampled_from(["", "so"]), edits=st.booleans()
+        kind=st.sampled_from(Kind),
+        force=st.booleans(),
+        why=st.sampled_from(["", "so"]),
+        edits=st.booleans(),
+        gone=st.booleans(),
     )
-    def operate(self, kind: Kind, *, force: bool, why: str, edits: bool) -> None:
+    def operate(self, kind: Kind, *, force: bool, why: str, edits: bool, gone: bool) -> None:
         self.n += 1
         before = self.letter
         operation = wish(kind, force=force, why=why, value=b"new" if edits else None)
-        verdict = decide(before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS)
+        verdict = decide(before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS, gone=gone)
         self.letter = verdict.letter
         self.running += verdict.do is Do.REPLAY
-        self.released += verdict.do is Do.RELEASE
+        if verdict.do is Do.RELEASE:
+            assert before is not None
+            self.released += bool(before.queue)
+            if before.state is State.REPLAYING:
+                assert gone
+                self.running -= 1
         if before is not None and verdict.result.startswith("refused"):
             assert verdict.letter == replace(before, history=verdict.letter.history if verdict.letter else [])
             assert verdict.do is Do.NOTHING

@@ -77,6 +77,28 @@ class Queues(RuleBasedStateMachine):
         else:
             self.held = (Reason.NEXT, self.now, 0) if self.rest else None
 
+    @precondition(lambda self: self.replays)
+    @rule(data=st.data())
+    def a_replay_is_taken_out(self, data: st.DataObject) -> None:
+        assert self.queue is not None
+        self.now += 1
+        assert self.queue.numbers == sorted(self.stored.keys() & {self.queue.first, *self.of_replays})
+        at = data.draw(st.integers(0, len(self.replays) - 1))
+        number = self.of_replays[at]
+        before = self.queue
+        self.queue = waiting.released(self.queue, number, self.stored.pop(number), self.now)
+        self.replays.pop(at)
+        if at == 0:
+            self.after_a_head()
+        else:
+            assert self.queue is not None
+            kept = (before.reason, before.due_ms, before.attempts, before.head)
+            assert (self.queue.reason, self.queue.due_ms, self.queue.attempts, self.queue.head) == kept
+
+    @property
+    def of_replays(self) -> list[int]:
+        return sorted(number for number in self.stored if number & REPLAYED)
+
     @precondition(lambda self: self.rest)
     @rule(grown=st.integers(-1, 5))
     def what_holds_is_woken(self, grown: int) -> None:

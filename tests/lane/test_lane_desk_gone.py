@@ -1,0 +1,181 @@
+"""Replays that wait for a handler that a later version has no more, or not for their topic, are discarded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lane_checker import check_store, counts
+from lane_desk import Broken, letters, letters_by_id, operated, operation, results
+from lane_failing import HOLDING, nothing_waits, started
+from lane_pausing import asked
+from lane_workloads import Workload, deployed
+from lane_worlds import World
+
+from streams.application import Application
+from streams.letter_rows import State
+from streams.operations import Kind
+from streams.pausing import Wish
+from streams.retry import RetryPolicy
+
+NOT_HOLDING = RetryPolicy(immediate=0, delays=())
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+#: Of the event that waits behind the replays.
+LAST = 20
+
+
+def parity(event: Any) -> str:
+    """What the handler orders by within a key: its queues are not those of the key."""
+    return str(event.i % 2)
+
+
+async def with_replays(world: World, *numbers: int, retry: RetryPolicy = NOT_HOLDING) -> Workload:
+    """The lane has stopped. The handler is paused, and replays of these events wait for it, in this order;
+    behind them another event of their ordering key, which has come since. Events below 10 are of a topic that
+    a later version's handler takes no more.
+    """
+    work = deployed(world.name, 1, 2, tallied=(1,), order_by=parity)
+    await started(world, work, retry=retry)
+    work.hooks.before = Broken(*(("a", number) for number in numbers))
+    lane = await world.open()
+    for n, number in enumerate(numbers, start=1):
+        await world.post(event_of(world, number))
+        await world.until(lambda n=n: lane.lane.counters.dead_letters == n and not lane.lane.backlog)
+    work.hooks.before = lambda _: None
+    await asked(world, Wish.PAUSE)
+    for number in numbers:
+        await operated(world, lane, operation(world, Kind.REPLAY, await letter_of(world, number)))
+    await world.post(event_of(world, LAST))
+    await world.settled(*work.wiring.routes)
+    await lane.stop()
+    work.hooks.calls.clear()
+    return work
+
+
+def event_of(world: World, number: int) -> Any:
+    return world.event(deployed(world.name, 1 if number < 10 else 2), "a", number)
+
+
+async def letter_of(world: World, number: int) -> str:
+    """The id of an event's letter."""
+    wanted = event_of(world, number)
+    (ident,) = [
+        ident
+        for ident, letter in (await letters_by_id(world)).items()
+        if dict(letter.headers)["ce_id"] == dict(wanted.headers)["ce_id"]
+    ]
+    return ident
+
+
+def later(world: World, *versions: int) -> tuple[Workload, Application]:
+    """A version whose handler takes these topics; without one it is not there any more."""
+    work = deployed(world.name, *versions, tallied=(1,), order_by=parity)
+    return work, world.cut_into(work, lanes=1)
+
+
+async def discard(world: World, lane: Any, number: int) -> None:
+    await operated(world, lane, operation(world, Kind.DISCARD, await letter_of(world, number)))
+
+
+async def all_done(world: World, work: Workload, wanted: list[int]) -> None:
+    """The version that has the handler goes on: what was discarded is not tried; the rest is, in order."""
+    lane = await world.open()
+    await asked(world, Wish.RESUME, operation_id="at the end")
+    await world.until(lambda: len(work.hooks.calls) >= len(wanted) and not lane.lane.backlog)
+    await lane.stop()
+    assert [number for _, number in work.hooks.calls] == wanted
+    await nothing_waits(world)
+    await check_store(world)
+
+
+@pytest.mark.parametrize("retry", [NOT_HOLDING, HOLDING], ids=["", "holding"])
+@pytest.mark.parametrize("versions", [(2,), ()], ids=["of another topic", "not there"])
+async def test_a_replay_whose_handler_is_gone_is_discarded_and_what_waits_behind_it_stands(
+    world: World, versions: tuple[int, ...], retry: RetryPolicy
+) -> None:
+    work = await with_replays(world, 0, retry=retry)
+    after, app = later(world, *versions)
+    lane = await world.open(app=app)
+    await discard(world, lane, 0)
+    if versions:
+        await asked(world, Wish.RESUME)
+        await world.until(lambda: after.hooks.calls == [("a", LAST)] and not lane.lane.backlog)
+    await lane.stop()
+    (letter,) = await letters(world)
+    assert (letter.state, letter.queue, letter.history[-1].result) == (State.DISCARDED, b"", "discarded")
+    await all_done(world, work, [] if versions else [LAST])
+    assert await counts(world) == {"a": 1}
+
+
+async def test_what_waits_behind_a_replay_that_was_tried_in_vain_goes_on_at_once(world: World) -> None:
+    await with_replays(world, 0)
+    after, app = later(world, 2)
+    lane = await world.open(app=app)
+    await asked(world, Wish.RESUME)
+    gate = lane.lane.gates["bench.count"]
+    await world.until(lambda: len(gate.stranded) == 1)
+    await discard(world, lane, 0)
+    await world.until(lambda: after.hooks.calls == [("a", LAST)] and not lane.lane.backlog)
+    await lane.stop()
+    await nothing_waits(world)
+
+
+@pytest.mark.parametrize("order", [(2, 0), (0, 2)], ids=["the later one first", "the earlier one first"])
+async def test_replays_between_others_are_discarded_and_the_others_keep_their_order(
+    world: World, order: tuple[int, int]
+) -> None:
+    await with_replays(world, 0, 10, 2, 12)
+    after, app = later(world, 2)
+    lane = await world.open(app=app)
+    for number in order:
+        await discard(world, lane, number)
+    await asked(world, Wish.RESUME)
+    await world.until(lambda: len(after.hooks.calls) == 3 and not lane.lane.backlog)
+    await lane.stop()
+    assert [number for _, number in after.hooks.calls] == [10, 12, LAST]
+    await nothing_waits(world)
+    await check_store(world)
+    assert [letter.state for letter in await letters(world)] == [State.DISCARDED] * 2
+
+
+async def test_a_replay_whose_handler_is_there_is_not_discarded(world: World) -> None:
+    work = await with_replays(world, 0)
+    lane = await world.open()
+    await discard(world, lane, 0)
+    await lane.stop()
+    (letter,) = await letters(world)
+    assert (letter.state, letter.history[-1].result) == (State.REPLAYING, "refused: it is being replayed")
+    await all_done(world, work, [0, LAST])
+    assert await letters(world) == []
+
+
+async def test_one_that_was_discarded_is_restored_and_taken_anew_by_whom_it_concerns(world: World) -> None:
+    work = await with_replays(world, 0)
+    lane = await world.open(app=later(world, 2)[1])
+    await discard(world, lane, 0)
+    ident = await letter_of(world, 0)
+    await operated(world, lane, operation(world, Kind.RESTORE, ident))
+    await operated(world, lane, operation(world, Kind.REPLAY, ident, operation_id="again"))
+    await lane.stop()
+    assert await letters(world) == []
+    assert await counts(world, "tallies") == {"a": 1}
+    await all_done(world, work, [LAST])
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_crash_at_any_point_of_such_a_discard_leaves_it_done_once(world: World, point: str) -> None:
+    work = await with_replays(world, 0, 10)
+    app = later(world, 2)[1]
+    await world.open(app=app)
+    ident = await letter_of(world, 0)
+    lane = world.running[-1]
+    world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
+    await world.post(operation(world, Kind.DISCARD, ident))
+    await lane.killed()
+    await world.post(operation(world, Kind.DISCARD, ident))
+    again = await world.open(app=app)
+    await world.settled(world.app.layout.operations)
+    await again.stop()
+    ended = [each for each in await results(world) if each[0] == "discard"]
+    assert ended == [("discard", "discarded")]
+    await all_done(world, work, [10, LAST])
