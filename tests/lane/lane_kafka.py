@@ -82,7 +82,7 @@ class KafkaWorld(World):
     async def recreate(self, topic: str) -> None:
         changelog = topic in self.app.changelogs
         config = {"cleanup.policy": "compact" if changelog else "delete"}
-        await recreate_topic(self._bootstrap, topic, self.app.layout.partitions, **config)
+        await recreate_topic(self.bootstrap, topic, self.app.layout.partitions, **config)
 
     async def close(self) -> None:
         await super().close()
