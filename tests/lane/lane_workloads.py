@@ -397,6 +397,6 @@ def avro_codecs(schemas: Schemas) -> Any:
     def schema_of(subject: str) -> str:
         if subject == "counts":
             return COUNT
-        return MADE if subject.endswith(".made.v1") else COUNTED
+        return MADE if ".made.v" in subject else COUNTED
 
     return avro(schema_of, schemas)

@@ -106,13 +106,13 @@ class World:
         await self._start()
         return self.app
 
-    def cut_into(self, workload: Any, *, lanes: int) -> Application:
+    def cut_into(self, workload: Any, *, lanes: int, codecs: MakeCodec = json_without_schema) -> Application:
         """The same application with another number of lanes, or of another deploy."""
         layout = Layout(self.name, self.app.layout.partitions, lanes)
         return Application(
             layout,
             workload.wiring,
-            json_without_schema,
+            codecs,
             resources=workload.resources,
             delivery=self.app.delivery,
         )

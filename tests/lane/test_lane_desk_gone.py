@@ -9,10 +9,12 @@ from lane_checker import check_store, counts
 from lane_desk import Broken, letters, letters_by_id, operated, operation, results
 from lane_failing import HOLDING, nothing_waits, started
 from lane_pausing import asked
-from lane_workloads import Workload, deployed
+from lane_workloads import MADE_NEWER, Workload, avro_codecs, deployed
 from lane_worlds import World
+from test_lane_schemas import newer
 
 from streams.application import Application
+from streams.codecs import Schemas
 from streams.letter_rows import State
 from streams.operations import Kind
 from streams.pausing import Wish
@@ -136,6 +138,33 @@ async def test_replays_between_others_are_discarded_and_the_others_keep_their_or
     await nothing_waits(world)
     await check_store(world)
     assert [letter.state for letter in await letters(world)] == [State.DISCARDED] * 2
+
+
+async def test_what_waits_for_its_schema_behind_such_a_replay_is_handled_when_that_is_announced(
+    world: World,
+) -> None:
+    schemas = Schemas()
+    work, after = deployed(world.name, 1, 2), deployed(world.name, 2)
+    await started(world, work, retry=NOT_HOLDING, codecs=avro_codecs(schemas))
+    work.hooks.before = Broken(("a", 0))
+    await world.post(world.event(work, "a", 0), newer(world.event(after, "a", 1), "a", 1))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await world.settled(*work.wiring.routes)
+    await asked(world, Wish.PAUSE)
+    (ident,) = await letters_by_id(world)
+    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await lane.stop()
+    lane = await world.open(app=world.cut_into(after, lanes=1, codecs=avro_codecs(schemas)))
+    await asked(world, Wish.RESUME)
+    gate = lane.lane.gates["bench.count"]
+    await world.until(lambda: len(gate.stranded) == 1)
+    schemas.add(MADE_NEWER)
+    await world.until(lambda: not gate.unread.awaited())  # it was looked for, while the replay came before it
+    await operated(world, lane, operation(world, Kind.DISCARD, ident))
+    await world.until(lambda: after.hooks.calls == [("a", 1)] and not lane.lane.backlog)
+    await lane.stop()
+    await nothing_waits(world)
 
 
 async def test_a_replay_whose_handler_is_there_is_not_discarded(world: World) -> None:
