@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
@@ -40,7 +41,8 @@ class Announcements:
     """Reads what has been announced, announces what is missing, and follows what comes.
 
     All workers read the same records, and would stop for the same one: what is no announcement is passed by,
-    told and counted (`unreadable`), and what it should have announced stays unknown.
+    told and counted (`unreadable`), and what it should have announced stays unknown until somebody writes the
+    right one under its key.
     """
 
     def __init__(
@@ -58,9 +60,15 @@ class Announcements:
         self._bootstrap = bootstrap
         self._options = options or KafkaOptions()
         self._tp = TP(app.layout.announcements, 0)
-        self.unreadable = 0
         self._announced: set[str] = set()
+        #: Of records that are none, digests of their keys: those who follow read them again.
+        self._unreadable: set[bytes] = set()
         self._layout: Recorded | None = None
+
+    @property
+    def unreadable(self) -> int:
+        """Of how many keys the newest record that was read is no announcement."""
+        return len(self._unreadable)
 
     async def read(self) -> None:
         """Learn everything announced so far. Raises LayoutMismatch, or ClusterUnavailable."""
@@ -95,10 +103,12 @@ class Announcements:
     def _learn(self, batches: list[Batch]) -> None:
         for batch in batches:
             for record in batch.records:
+                place = _place(record)
                 try:
                     self._take(record)
+                    self._unreadable.discard(place)
                 except (Unreadable, Undecodable, msgspec.DecodeError, UnicodeDecodeError) as error:
-                    self.unreadable += 1
+                    self._unreadable.add(place)
                     log.warning(
                         "announcement_unreadable",
                         topic=record.topic,
@@ -150,3 +160,9 @@ class Announcements:
             ) from error
         finally:
             await producer.stop()
+
+
+def _place(record: Record) -> bytes:
+    """Short, and the same for records of one key; what cannot be read at all has none."""
+    key = b"%d" % record.offset if isinstance(record, Damaged) else b"key:" + (record.key or b"")
+    return blake2b(key, digest_size=16).digest()

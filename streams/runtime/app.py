@@ -74,6 +74,7 @@ class LaneApp(faust.App):
         self.host: LaneHost | None = None
         self.cluster: KafkaCluster | None = None
         self.operators: OperationsProducer | None = None
+        self.announcements: Announcements | None = None
         self._lane_application: Application | None = None
         self._make_application = application
         self._resources = dict(resources or {})
@@ -164,7 +165,7 @@ class LaneApp(faust.App):
         app = self._lane_application = self._make_application(opened, self.schemas)
         self.cluster = KafkaCluster(bootstrap, options)
         self.operators = OperationsProducer(bootstrap, options)
-        announcements = Announcements(
+        announcements = self.announcements = Announcements(
             app, self.schemas, cluster=self.cluster, bootstrap=bootstrap, options=options
         )
         # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.

@@ -74,6 +74,10 @@ class _Worker:
     def patience(self) -> float:
         return self._app.steadfaust.session_timeout + _LANE_OPENS_WITHIN
 
+    @property
+    def unreadable_announcements(self) -> int:
+        return self._app.announcements.unreadable if self._app.announcements is not None else 0
+
     def now(self) -> float:
         return time.time()
 

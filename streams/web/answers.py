@@ -71,6 +71,7 @@ class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     reasons: list[str]
     warnings: list[str]
+    unreadable_announcements: int = 0
     lanes: list[LaneAnswer]
     standbys: list[StandbyAnswer]
     owners: list[OwnerAnswer]

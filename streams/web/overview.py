@@ -40,6 +40,7 @@ def overview(view: WorkerView) -> WorkerAnswer:
         ready=not reasons,
         reasons=reasons,
         warnings=warnings(view),
+        unreadable_announcements=view.unreadable_announcements,
         lanes=[_lane(view, lane, stuck=number in stuck) for number, lane in sorted(view.lanes.items())],
         standbys=[
             StandbyAnswer(lane=number, records=standby.records)
@@ -69,7 +70,15 @@ def readiness(view: WorkerView) -> HealthAnswer:
 def warnings(view: WorkerView) -> list[str]:
     """What somebody should look at: another worker would not mend it."""
     gates = (gate for lane in view.lanes.values() for gate in lane.gates.values())
-    return [warning(each) for each in awaited(gates)]
+    found = [warning(each) for each in awaited(gates)]
+    if count := view.unreadable_announcements:
+        announcements = "1 announcement" if count == 1 else f"{count} announcements"
+        found.append(
+            f"{announcements} on {view.application.layout.announcements} cannot be read, what was announced"
+            " so stays unknown: announcement_unreadable in the log says which, write the right one under its"
+            " key"
+        )
+    return found
 
 
 def why_not_ready(view: WorkerView) -> list[str]:

@@ -121,6 +121,10 @@ class WorkerView(Protocol):
     def patience(self) -> float:
         """Seconds for which a lane's owner is looked for: a little over those that a dead one is listed."""
 
+    @property
+    def unreadable_announcements(self) -> int:
+        """Of how many keys of the announcements topic the newest record is no announcement."""
+
     def now(self) -> float:
         """Seconds since the epoch."""
 

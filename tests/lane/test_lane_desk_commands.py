@@ -35,6 +35,7 @@ class Pages:
     slot = 0
     url = ""
     patience = 0.0
+    unreadable_announcements = 0
 
     def __init__(self, world: FakeWorld, lane: Any) -> None:
         self.application: Application = world.app

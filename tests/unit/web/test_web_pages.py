@@ -133,6 +133,21 @@ async def test_of_many_schemas_that_wait_those_that_wait_longest_are_named(brows
     assert f"schema {999:016x}" in health["warnings"][0]
 
 
+async def test_a_worker_is_ready_and_warns_of_announcements_that_nobody_can_read(browser, worker):
+    worker.unreadable_announcements = 2
+    status, health = await browser.json("/health/ready")
+    assert (status, health["reasons"]) == (200, [])
+    (warning,) = health["warnings"]
+    topic = worker.application.layout.announcements
+    assert warning.startswith(f"2 announcements on {topic} cannot be read")
+    assert "announcement_unreadable" in warning
+    shown = (await browser.json("/api/worker"))[1]
+    assert (shown["unreadable_announcements"], shown["warnings"]) == (2, [warning])
+    assert f"2 announcements on {topic}" in (await browser.page("/"))[1]
+    worker.unreadable_announcements = 0
+    assert (await browser.json("/health/ready"))[1]["warnings"] == []
+
+
 # -- tables ----------------------------------------------------------------------------------------------
 
 

@@ -96,6 +96,7 @@ class FakeWorker:
     stuck_lanes: list[int] = field(default_factory=list)
     asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
     patience: float = 0.0
+    unreadable_announcements: int = 0
 
     @classmethod
     def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:
