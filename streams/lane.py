@@ -206,7 +206,7 @@ class Lane:
             faults=self._faults,
         )
         sources = source_partitions(self._app, self.number, self.topics)
-        positions = await source_positions(self._app, sources, self.store, self._cluster)
+        positions, forgotten = await source_positions(self._app, sources, self.store, self._cluster)
         first = await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
         self._disagreed = ""
         self._due = DueIndex()  # others may have written what was recovered
@@ -217,7 +217,8 @@ class Lane:
         pipeline = Pipeline(
             self._app, self.store, inbox, self._clock, self.counters, self._on_progress, partitions
         )
-        pipeline.sequences.begin(first_positions(self.store, positions), first)
+        missing = first_positions(self.store, positions) | {tp: positions[tp] for tp in forgotten}
+        pipeline.sequences.begin(missing, first)
         self._keep_house(pipeline)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)

@@ -169,8 +169,8 @@ def source_partitions(app: Application, lane: int, topics: Collection[str]) -> l
 
 async def source_positions(
     app: Application, sources: Sequence[TP], store: Store, cluster: Cluster
-) -> dict[TP, int]:
-    """Where the lane goes on reading each source partition.
+) -> tuple[dict[TP, int], set[TP]]:
+    """Where the lane goes on reading each source partition, and those of which the group has lost its position.
 
     The group's committed position and the one in the changelog were written by one transaction; a group
     that was gone for long has lost its own, then the changelog's counts. Raises PositionsDisagree when they
@@ -178,12 +178,13 @@ async def source_positions(
     """
     committed = await cluster.committed(app.layout.app_id, sources)
     begins = await cluster.begin_offsets(sources)
-    positions = {}
+    positions, forgotten = {}, set()
     for tp in sources:
         data = store.get(POSITIONS, position_key(tp))
         recorded = None if data is None else int(data)
         if tp not in committed and recorded is not None:
             log.warning("group_position_expired", topic=tp.topic, partition=tp.partition, position=recorded)
+            forgotten.add(tp)
         elif recorded != committed.get(tp):
             raise PositionsDisagree(
                 f"{tp.topic} partition {tp.partition}: the group {app.layout.app_id} stands at"
@@ -197,4 +198,4 @@ async def source_positions(
                 ' See docs/operating.md, "Positions that disagree".'
             )
         positions[tp] = begins[tp] if recorded is None else recorded
-    return positions
+    return positions, forgotten

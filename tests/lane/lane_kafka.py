@@ -10,6 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
+from confluent_kafka.admin import AdminClient
 from lane_worlds import Post, World
 
 from streams.ports import TP
@@ -83,6 +84,11 @@ class KafkaWorld(World):
         changelog = topic in self.app.changelogs
         config = {"cleanup.policy": "compact" if changelog else "delete"}
         await recreate_topic(self.bootstrap, topic, self.app.layout.partitions, **config)
+
+    async def forget_group(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        (deleted,) = admin.delete_consumer_groups([self.name]).values()
+        await asyncio.to_thread(deleted.result)
 
     async def close(self) -> None:
         await super().close()

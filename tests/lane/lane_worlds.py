@@ -129,6 +129,7 @@ class World:
     async def spoil(self, tp: TP, offset: int) -> None: ...
     async def truncate(self, tp: TP, before: int) -> None: ...
     async def recreate(self, topic: str) -> None: ...
+    async def forget_group(self) -> None: ...
     def stores(self) -> Stores: ...
 
     # -- lanes ----------------------------------------------------------------------------------------
@@ -295,6 +296,9 @@ class FakeWorld(World):
 
     async def recreate(self, topic: str) -> None:
         self.cluster.recreate_topic(topic)
+
+    async def forget_group(self) -> None:
+        self.cluster.forget_group(self.name)
 
 
 @asynccontextmanager

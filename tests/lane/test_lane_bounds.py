@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
+from lane_failing import LATER, Failing, finish
 from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, Post, World
 from test_lane_dead_letters import as_it_came, with_header
 from test_lane_timers import asking_for
 
 from streams.envelope import MAX_ID_BYTES
+from streams.errors import TransientError
+from streams.table import MAX_KEY_BYTES
 
 LONG = MAX_ID_BYTES + 1
 
@@ -55,6 +58,23 @@ async def test_messages_with_the_longest_ids_are_handled_once_all_in_one_transac
     assert lane.lane.reopened == 0
     await check(world, work, events)
     await check_store(world)
+
+
+async def test_the_longest_keys_are_handled_and_a_longer_one_is_a_dead_letter(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, partitions=1, retry=LATER, max_message_bytes=400_000)
+    key = "k" * MAX_KEY_BYTES
+    work.hooks.before = Failing(world, {(key, 0): 1}, TransientError("busy"))
+    events = [world.event(work, key, i, message_id=f"long-{i}") for i in range(2)]  # one waits for the other
+    events.append(world.event(work, "a", 0))
+    longer = world.event(work, key + "k", 0, message_id="longer")
+    await world.post(longer, *events)
+    lane = await world.open()
+    await world.until(lambda: len(work.hooks.calls) == 4)  # the first twice, what waited, and another key's
+    await finish(world, work, lane, events)
+    assert lane.lane.reopened == 0
+    (letter,) = await dead_letters(world, work.source)
+    assert as_it_came(letter, longer)["dlq-error-type"] == b"TooLarge"
 
 
 async def test_a_traceparent_that_is_none_is_not_passed_on(world: World) -> None:

@@ -164,6 +164,20 @@ async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: W
     assert await counts(world) == {"a": 4}
 
 
+async def test_positions_that_the_cluster_has_forgotten_are_those_of_the_changelog(world: World) -> None:
+    """A group without members loses its own after a while; nobody has reset anything."""
+    work = counting(world.name)
+    await world.start(work)
+    events = some(world, work, range(3))
+    await handled(world, work, events)
+    await world.forget_group()
+    assert await world.cluster.committed(world.name, [TP(work.source, 0)]) == {}
+    more = some(world, work, range(3, 5))
+    await handled(world, work, [*events, *more])  # and the group has all of its positions again
+    await check(world, work, events + more)
+    await check_store(world)
+
+
 async def test_messages_deleted_before_they_were_handled_are_noticed(world: World) -> None:
     work = counting(world.name)
     await world.start(work, partitions=1)

@@ -218,6 +218,23 @@ def test_what_is_told_at_the_end_is_not_why_it_had_failed_before_it_was_retried(
     assert saga.row.reason == ""
 
 
+def test_a_participant_of_ours_is_asked_ever_more_seldom_for_about_a_day_and_then_its_step_is_undone() -> (
+    None
+):
+    saga = given_saga(one_step(timeout=30).ends(compensated=JourneyOff), ours=True).start(WANTED)
+    saga.expect_command(BookTrain)
+    begun_at, asked_at = saga.now, []
+    while not saga.time_passes(10).sent(CancelTrain):
+        if saga.sent(BookTrain):
+            saga.expect_question(BookTrain)
+            asked_at.append(saga.now)
+    waits = [after - before for before, after in itertools.pairwise([begun_at, *asked_at])]
+    assert (waits[:4], waits[-1], len(waits)) == ([30, 60, 120, 240], 3600, 30)
+    assert waits == sorted(waits)
+    assert 20 * 3600 < saga.now - begun_at < 30 * 3600
+    saga.expect_compensation(CancelTrain).reply(success).expect_event(JourneyOff, reason="timed_out")
+
+
 @pytest.mark.parametrize("decide", ["skip", "mark_done"])
 def test_an_operator_may_go_on_without_a_step_or_do_it_by_hand(decide: str) -> None:
     saga = paid().reply(refused)
