@@ -170,11 +170,12 @@ def source_partitions(app: Application, lane: int, topics: Collection[str]) -> l
 async def source_positions(
     app: Application, sources: Sequence[TP], store: Store, cluster: Cluster
 ) -> tuple[dict[TP, int], set[TP]]:
-    """Where the lane goes on reading each source partition, and those of which the group has lost its position.
+    """Where the lane goes on reading each source partition, and those that the group has forgotten.
 
     The group's committed position and the one in the changelog were written by one transaction; a group
-    that was gone for long has lost its own, then the changelog's counts. Raises PositionsDisagree when they
-    do, and PositionLost when the log no longer reaches back to them (design rule 3).
+    that was gone for long has lost its own: then the changelog's counts, and is to be committed again.
+    Raises PositionsDisagree when they do, and PositionLost when the log no longer reaches back to them
+    (design rule 3).
     """
     committed = await cluster.committed(app.layout.app_id, sources)
     begins = await cluster.begin_offsets(sources)
