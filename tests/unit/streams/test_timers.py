@@ -63,6 +63,15 @@ def test_timers_come_up_in_order_when_due_and_not_before() -> None:
     assert drained(rows, 9.0) == [b"early", b"exact", b"late"]
 
 
+@given(due=st.floats(0.0, 4e9), early=st.floats(1e-5, 0.002))
+@example(due=1.0006, early=0.0003)
+def test_no_timer_is_due_early_and_none_more_than_a_millisecond_late(due: float, early: float) -> None:
+    rows = store()
+    put(rows, set_timer(timer_name(b"h", b"k", "alarm"), due, "topic", message(b"now")))
+    assert drained(rows, due - early) == []
+    assert drained(rows, due + 0.0011) == [b"now"]
+
+
 def test_a_moved_a_cancelled_and_a_fired_timer_leave_a_stale_entry_that_is_dropped() -> None:
     rows = store()
     moved, cancelled = timer_name(b"h", b"k", "moved"), timer_name(b"h", b"k", "cancelled")

@@ -383,7 +383,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def is_not_given_up_unheard(self) -> None:
-        """No silence of a participant of ours ends a step, however long it lasts."""
+        """No silence of a participant of ours ends a step here: none lasts for about a day."""
         if not hasattr(self, "sent"):
             return
         for one in self.definition.steps():
