@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from lane_checker import check, check_store, counts
+import pytest
+from lane_checker import check, check_store, counts, dead_letters
+from lane_failing import Failing, started
 from lane_workloads import counting
 from lane_worlds import Post, World
+
+from streams.errors import PermanentError, TransientError
+from streams.retry import RetryPolicy
 
 KEYS = ("a", "b", "c", "d")
 
@@ -51,6 +56,32 @@ async def test_duplicates_are_dropped_in_a_batch_and_across_batches_and_after_a_
     await lane.stop()
     assert lane.handled == 0
     await check(world, work, events)
+    await check_store(world, stores=elsewhere)
+
+
+@pytest.mark.parametrize("how", ["given up", "waits"])
+async def test_what_has_failed_and_comes_again_is_not_taken_again_also_after_a_lost_disk(
+    world: World, how: str
+) -> None:
+    work = counting(world.name)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)))
+    error = PermanentError("never") if how == "given up" else TransientError("busy")
+    work.hooks.before = failing = Failing(world, {("a", 0): 1}, error)
+    event = world.event(work, "a", 0)
+    await world.post(event)
+    lane = await world.open()
+    await world.settled(work.source)
+    await lane.stop()
+    await world.post(event)
+    lane = await world.open(stores=(elsewhere := world.stores()))
+    await world.until(lambda: lane.lane.counters.duplicates == 1)
+    await world.until(lambda: not any(gate.queues for gate in lane.lane.gates.values()))
+    await world.settled(work.source)
+    await lane.stop()
+    given_up = how == "given up"
+    assert len(failing.of("a", 0)) == (1 if given_up else 2)
+    assert len(await dead_letters(world, work.source)) == given_up
+    await check(world, work, [] if given_up else [event])
     await check_store(world, stores=elsewhere)
 
 
