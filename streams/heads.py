@@ -15,9 +15,10 @@ from streams.arrival import Arrival
 from streams.envelope import Envelope
 from streams.errors import MessageExpired, PermanentError, UnknownSchema
 from streams.gate import Gate
-from streams.payloads import refers, require_reference
+from streams.payloads import refers
 from streams.queues import Queues
 from streams.staging import Entry, Sequences
+from streams.unpacking import unpacked
 from streams.waiting import Queue, Reason, handler_of, index_prefix
 
 #: Heads of queues run in one go, before other lanes and what comes in have their turn.
@@ -125,6 +126,7 @@ class Heads:
             elif queue.reason is not Reason.SCHEMA:  # replays come before it
                 gate.unread.later(local)
             elif self._finds_none_free(handler, local, queue):
+                self._reserve()
                 return
             elif (arrival := self._head(handler, local, queue, now)) is not None:
                 gate.unread.later(local)  # until it has left, or waits for another reason
@@ -141,13 +143,17 @@ class Heads:
                 if local in gate.running or local in gate.stranded:
                     continue
                 if self._finds_none_free(handler, local, queue):
-                    self.reserved = max(1, self._app.delivery.max_in_flight // 4)
+                    self._reserve()
                     return
                 arrival = self._head(handler, local, queue, now)
                 if arrival is not None:
                     yield arrival
                 elif gate.breaker.allowed_from > now:
                     return
+
+    def _reserve(self) -> None:
+        """A head has found no place in flight: new messages leave it some."""
+        self.reserved = max(1, self._app.delivery.max_in_flight // 4)
 
     @property
     def _is_full(self) -> bool:
@@ -172,10 +178,7 @@ class Heads:
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)
         try:
-            if refers(waiting):
-                require_reference(route, arrival.envelope)
-            else:
-                arrival.message = route.codec.decode(waiting.value, arrival.envelope.fingerprint)
+            arrival.message = unpacked(route, waiting, arrival.envelope)
             if not waiting.letter:  # whoever replays a letter wants it done all the same
                 _check_deadline(arrival, queue, now)
         except UnknownSchema as error:

@@ -317,10 +317,11 @@ class Pipeline:
                 try:
                     if arrival.message is None and not await self._fetch(arrival, handler, inbox_key, permit):
                         break
+                    began = perf_counter()
                     outcome = self._call(arrival, handler)
                     if handler.is_async:
                         outcome = await Timed(outcome, self._turns, handler.name, arrival)
-                    began = perf_counter()
+                        began = perf_counter()
                     prepared = self._stager.stage(arrival, handler, outcome, inbox_key, ())
                     self._turns.ended(handler.name, arrival, began)
                     if prepared is not None:

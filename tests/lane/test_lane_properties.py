@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from lane_checker import check, check_store, counts
+from lane_idle import until_idle
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running
 
@@ -162,6 +163,7 @@ class Lanes(RuleBasedStateMachine):
         for lane in range(2):
             running = self.workers[lane, 0].running
             assert running is not None
+            await until_idle(world, running.lane)
             await running.stop()
         await self.check()
         for lane in range(2):

@@ -111,8 +111,10 @@ def busy(seconds: float) -> None:
         pass
 
 
-def holding(name: str, seconds: float, *, waits: bool) -> Slow:
-    """A handler that holds the loop, and when it `waits` lets go of it before and after."""
+def holding(name: str, seconds: float, *, waits: bool = False, beside: bool = False) -> Slow:
+    """A handler that holds the loop, and when it `waits` lets go of it before and after; or `beside` an async
+    one that does not.
+    """
     service = Service("slow")
 
     class Heavy(Message, frozen=True, kw_only=True):
@@ -141,9 +143,15 @@ def holding(name: str, seconds: float, *, waits: bool) -> Slow:
         await asyncio.sleep(0)
         raise ZeroDivisionError
 
-    function: Any = waiting if waits else at_once
-    function.__annotations__["message"] = Heavy
-    return Slow(choreography(on(Heavy, service.handler()(function))), Heavy, {})
+    async def quick(message: Any) -> Outcome:
+        del message
+        await asyncio.sleep(0)
+        return outcome()
+
+    functions: list[Any] = [quick, at_once] if beside else [waiting if waits else at_once]
+    for function in functions:
+        function.__annotations__["message"] = Heavy
+    return Slow(choreography(on(Heavy, *map(service.handler(), functions))), Heavy, {})
 
 
 async def handle(world: World, work: Slow, keys: int) -> list[Any]:
@@ -175,6 +183,14 @@ async def test_a_handler_that_holds_the_loop_is_told_of_once_in_a_while(
     assert told["handler"] == ("slow.waiting" if waits else "slow.at_once")
     assert told["seconds"] >= 0.03
     assert told["key_bytes"] == 2
+
+
+async def test_a_sync_handler_beside_an_async_one_is_told_of_too(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "HELD", 0.02)
+    (told,) = await handle(fake, holding(fake.name, 0.03, beside=True), 5)
+    assert told["handler"] == "slow.at_once"
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["sync", "async"])

@@ -338,3 +338,37 @@ async def test_a_row_of_an_unknown_schema_waits_until_it_is_announced(fake: Fake
     await fake.settled(work.source)
     await lane.stop()
     assert len(await fake.records(work.output)) == 2
+
+
+async def test_one_that_is_about_another_key_than_its_own_is_a_dead_letter_once_it_can_be_read(
+    fake: FakeWorld,
+) -> None:
+    work, _ = unannounced = await begun(fake)
+    await fake.post(newer(fake.event(work, "a", 0), "b", 0), fake.event(work, "a", 1))
+    lane = await fake.open()
+    await waits(fake, lane, 1)
+    unannounced.announce()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await fake.until(lambda: work.hooks.calls == [("a", 1)])
+    await lane.stop()
+    (letter,) = await dead_letters(fake, work.source)
+    assert dict(letter.headers)["dlq-error-type"] == b"KeyMismatch"
+    await check_store(fake)
+    await nothing_waits(fake)
+
+
+async def test_what_was_announced_has_its_turn_while_new_messages_keep_the_lane_full(fake: FakeWorld) -> None:
+    async def ask(key: str, i: int) -> None:
+        await fake.clock.sleep(0.3)
+
+    work, _ = unannounced = await begun(fake, work=counting(fake.name, ask=ask), max_in_flight=4)
+    waiting, *others = keys(fake, 400)
+    await fake.post(newer(fake.event(work, waiting, 0), waiting, 0))
+    lane = await fake.open()
+    await waits(fake, lane, 1)
+    await fake.post(*(fake.event(work, key, 0) for key in others))
+    await fake.until(lambda: len(work.hooks.calls) > 8)
+    unannounced.announce()
+    await fake.until(lambda: (waiting, 0) in work.hooks.calls)
+    assert len(work.hooks.calls) < 100
+    await lane.stop()

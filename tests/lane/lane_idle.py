@@ -1,0 +1,46 @@
+"""What a lane that has nothing to do holds: nothing."""
+
+from __future__ import annotations
+
+from lane_worlds import FakeWorld
+
+from streams.lane import Lane
+
+
+def held_by(lane: Lane) -> dict[str, object]:
+    """All that counts messages, bytes, keys or changes of an open lane, where it is not as at the start, and
+    the queues that its gates remember.
+    """
+    pipeline = lane._pipeline
+    assert pipeline is not None
+    sequences = pipeline.sequences
+    found: dict[str, object] = {
+        "held": sequences.held,
+        "held_bytes": sequences.held_bytes,
+        "backlog": sequences.backlog,
+        "backlog_bytes": sequences.backlog_bytes,
+        "in_commit": sequences.in_commit,
+        "in_commit_bytes": sequences.in_commit_bytes,
+        "overlay": len(pipeline.overlay),
+        "in_flight": pipeline.in_flight,
+        "tasks": len(pipeline._tasks),
+    }
+    for name, gate in pipeline.gates.items():
+        found[f"{name} running"] = len(gate.running)
+        found[f"{name} under way"] = gate.under_way
+        found[f"{name} queues"] = len(gate.queues)
+        found[f"{name} unread"] = len(gate.unread._queues) + len(gate.unread._schemas) + len(gate.unread._ready)
+        found[f"{name} probes"] = len(gate.breaker._probes)
+    if pipeline._payloads._claims is not None:
+        found["payloads"] = pipeline._payloads._claims.held.held
+        found["payloads waiting"] = pipeline._payloads._claims.held.waiting
+    return {name: count for name, count in found.items() if count}
+
+
+async def until_idle(world: FakeWorld, lane: Lane) -> None:
+    """Wait until a lane holds nothing any more, for some minutes of its time."""
+    for _ in range(2000):
+        if not held_by(lane):
+            return
+        await world.clock.advance(0.1)
+    assert held_by(lane) == {}
