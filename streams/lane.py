@@ -20,7 +20,15 @@ from streams.arrival import Counters
 from streams.backlog import BacklogLimit
 from streams.changes import LANE, POSITIONS, TIMERS_BY_DUE, Writes
 from streams.cuts import Cuts
-from streams.errors import Fenced, HandlerFailed, LayoutMismatch, PositionLost, PositionsDisagree, StoreBroken
+from streams.errors import (
+    ClusterUnavailable,
+    Fenced,
+    HandlerFailed,
+    LayoutMismatch,
+    PositionLost,
+    PositionsDisagree,
+    StoreBroken,
+)
 from streams.gate import Gate
 from streams.inbox import Inbox, bucket_length
 from streams.intake import Intake
@@ -51,6 +59,8 @@ TIMER_INTERVAL = 0.1
 IDLE_COMMIT = 30.0
 #: How long a lane waits for messages before it records alone where partitions begin that are new to it.
 FIRST_COMMIT = 5.0
+#: Between looks whether something is to be asked of the cluster, and after an answer that did not come.
+ASK_INTERVAL = 5.0
 #: Between looks at what has expired, in seconds.
 HOUSEKEEPING = 600.0
 
@@ -268,6 +278,7 @@ class Lane:
             asyncio.create_task(self._read(pipeline, reader)),
             asyncio.create_task(self._commit(pipeline, producer)),
             asyncio.create_task(self._fire_timers(pipeline)),
+            asyncio.create_task(self._ask()),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -358,8 +369,6 @@ class Lane:
             if self._clock.now() - kept > HOUSEKEEPING:
                 kept = self._clock.now()
                 self._keep_house(pipeline)
-                await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
-            await self._touch()
             self._fire_due(pipeline)
             tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))
             if pipeline.keep_house(self._clock.now()) or tried:
@@ -370,13 +379,29 @@ class Lane:
             if not self.backlog and not self._reopening.failing:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
 
+    async def _ask(self) -> None:
+        """Ask the cluster now and then whether topics and store are what they were. Beside all else: an answer
+        may take long, and the lane goes on without one.
+        """
+        assert self.store is not None
+        checked = self._clock.now()
+        while not self._stopping.is_set():
+            await self._clock.sleep(ASK_INTERVAL)
+            try:
+                if self._clock.now() - checked > HOUSEKEEPING:
+                    await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
+                    checked = self._clock.now()
+                await self._touch()
+            except ClusterUnavailable as error:
+                log.warning("lane_cannot_ask", lane=self.number, error=str(error), action="asked again")
+
     async def _touch(self) -> None:
         """An idle lane's store is current, too: say so, lest it be rebuilt when it is opened again."""
         assert self.store is not None
         interval, now = min(HOUSEKEEPING, self._app.delivery.delete_retention / 8), self._clock.now()
         if now - max(self.store.current_at() or 0.0, self._touched) > interval:
-            self._touched = now
             await touch(self.store, self._cluster, changelog_partitions(self._app, self.number), self._clock)
+            self._touched = now
 
     def _fire_due(self, pipeline: Pipeline) -> None:
         assert self.store is not None

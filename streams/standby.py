@@ -9,7 +9,7 @@ import structlog
 
 from streams.application import Application
 from streams.changes import Writes
-from streams.errors import StoreTooOld, TopicRecreated
+from streams.errors import ChangelogDamaged, StoreTooOld, TopicRecreated
 from streams.freshness import Freshness
 from streams.inbox import bucket_length
 from streams.ports import TP, Clock, Cluster, Reader, Store, Stores
@@ -54,7 +54,7 @@ class Standby:
                 await unless(self._stopping, self._follow())
             except StoreTooOld as error:
                 log.warning("standby_too_old", lane=self.number, error=str(error))
-            except TopicRecreated as error:
+            except (TopicRecreated, ChangelogDamaged) as error:
                 log.error("standby_stands", lane=self.number, error=str(error))  # noqa: TRY400 - it says all
                 await unless(self._stopping, self._clock.sleep(STANDS))
             except Exception:

@@ -8,11 +8,12 @@ from streams.lane import Lane
 
 
 def held_by(lane: Lane) -> dict[str, object]:
-    """All that counts messages, bytes, keys or changes of an open lane, where it is not as at the start, and
-    the queues that its gates remember.
+    """All that counts messages, bytes, keys or changes of a lane, where it is not as in one that has just
+    opened; its state while it is not open.
     """
     pipeline = lane._pipeline
-    assert pipeline is not None
+    if pipeline is None:
+        return {"state": lane.state}
     sequences = pipeline.sequences
     found: dict[str, object] = {
         "held": sequences.held,

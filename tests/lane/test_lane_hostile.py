@@ -246,7 +246,7 @@ async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -
     standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
     with capture_logs() as logs:
         task = world.spawn(standby.run())
-        await world.until(lambda: any(each["event"] == "standby_restarts" for each in logs))
+        await world.until(lambda: any(each["event"] == "standby_stands" for each in logs))
         standby.stop()
         await world.until(task.done)
     store = open_store(elsewhere, 0)
