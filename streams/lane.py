@@ -380,8 +380,8 @@ class Lane:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
 
     async def _ask(self) -> None:
-        """Ask the cluster now and then whether topics and store are what they were. Beside all else: an answer
-        may take long, and the lane goes on without one.
+        """Ask the cluster now and then whether topics and store are what they were, beside all else: an
+        answer may take long, and the lane goes on without one.
         """
         assert self.store is not None
         checked = self._clock.now()

@@ -43,15 +43,13 @@ from streams.queues import Queues
 from streams.references import References
 from streams.replays import Replays
 from streams.retries import Retries
+from streams.schema_waits import SchemaWaits
 from streams.stager import Stager
 from streams.staging import Entry, Overlay, Sequences, size_of
 from streams.table import row_key
 from streams.timers import Due, timer_key
 from streams.turns import Timed, Turns
 from streams.unpacking import checked, decoded
-
-#: Unknown schemas that are told of, each once: anybody can make up fingerprints.
-MOST_TOLD = 100
 
 log = structlog.get_logger(__name__)
 
@@ -84,12 +82,12 @@ class Pipeline:
         #: Messages that may still be taken of what is fetched or handled in the background.
         self._free = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told: set[str] = set()
         self._turns = Turns(counters)
         letters = Letters(app, store, self.overlay)
         self._stager = Stager(app, self.overlay, counters, letters)
         queues = Queues(store, self.overlay)
         self._retries = Retries(app, queues, self._stager)
+        self._schemas = SchemaWaits(app, self._retries)
         self.gates = self._retries.gates
         self._payloads = Payloads(app.claims)
         self._references = None
@@ -97,7 +95,7 @@ class Pipeline:
             kept = app.delivery.claim_retention
             self._references = References(store, self.overlay, letters, app.claims.bucket, kept)
         self._heads = Heads(
-            app, queues, self.gates, self.sequences, self._busy, self._tell_once, len(partitions)
+            app, queues, self.gates, self.sequences, self._busy, self._schemas.tell, len(partitions)
         )
         self._retries.load(clock.now())
         self._pauses = Pauses(app, self.gates, queues, self._stager, self.sequences)
@@ -182,7 +180,7 @@ class Pipeline:
                 message = decoded(route, record, envelope)
                 arrivals.append(Arrival(entry, route, record, envelope, message, self._stager.now))
         except UnknownSchema as error:
-            self._tell_once(error)
+            self._schemas.tell(error)
             self._stager.refer(entry, record)
             unread = Arrival(entry, route, record, envelope, None, self._stager.now)
             unread.error = error
@@ -201,11 +199,6 @@ class Pipeline:
         self._free -= 1
         self._stager.refer(entry, record)
         return Arrival(entry, route, record, envelope, None, self._stager.now)
-
-    def _tell_once(self, error: UnknownSchema) -> None:
-        if error.fingerprint not in self._told and len(self._told) < MOST_TOLD:
-            self._told.add(error.fingerprint)
-            log.warning("schema_unknown", fingerprint=error.fingerprint, action=str(error))
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
         """Drop handlers that have seen the message; mark it for the others before any of them runs."""
@@ -354,7 +347,7 @@ class Pipeline:
 
     def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
         if isinstance(arrival.error, UnknownSchema):
-            self._await_schema(arrival, handler, inbox_key, arrival.error)
+            self._schemas.wait(arrival, handler, inbox_key, arrival.error, self._at_now())
             return None
         if not arrival.queue:
             return self._retries.admit(arrival, handler, inbox_key, self._at_now)
@@ -367,13 +360,6 @@ class Pipeline:
         elif permit is not None and self._retries.sort_in(arrival, handler, inbox_key, permit, now):
             return None
         return permit
-
-    def _await_schema(
-        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, unknown: UnknownSchema
-    ) -> None:
-        now = self._at_now()
-        if not (arrival.queue and self._retries.waits_on(arrival, handler)):
-            self._retries.await_schema(arrival, handler, inbox_key, unknown, now)
 
     def _succeeded(self, arrival: Arrival, handler: BoundHandler, permit: Permit) -> None:
         if permit is UNASKED:

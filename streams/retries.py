@@ -21,12 +21,9 @@ from streams.dead_letters import message_bytes
 from streams.envelope import FINGERPRINT, rfc3339
 from streams.errors import (
     DataError,
-    MessageExpired,
     NotYet,
     QueueFull,
-    SchemaNeverAnnounced,
     TooLarge,
-    UnknownSchema,
     text_of,
 )
 from streams.gate import UNASKED, Gate
@@ -110,7 +107,7 @@ class Retries:
         What a handler hears of late, it hears at once; while it tries an earlier one again, not at all.
         """
         gate = self.gates[handler.name]
-        local = _unsorted(arrival, handler)
+        local = queue_of_key(arrival, handler)
         if handler.hears_late and inbox_key is None and _is_late(arrival, at_now):
             held = arrival.entry.prefix in gate.held or gate.breaker.state is State.OPEN
             return None if self._will_be_tried(local) and not held else UNASKED
@@ -118,67 +115,18 @@ class Retries:
             local = self.local_of(arrival, handler)
         if local in gate.queues:
             at_now()
-            self._stand_behind(arrival, handler, inbox_key, local)
+            self.stand_behind(arrival, handler, inbox_key, local)
             return None
         if arrival.entry.prefix in gate.pauses:
-            self._begin(arrival, handler, inbox_key, Reason.PAUSED, at_now())
+            self.begin(arrival, handler, inbox_key, Reason.PAUSED, at_now())
             return None
         if gate.breaker.state is State.CLOSED:
             return UNASKED
         now = at_now()
         permit = gate.breaker.acquire(now)
         if permit is None:
-            self._begin(arrival, handler, inbox_key, Reason.BREAKER, now)
+            self.begin(arrival, handler, inbox_key, Reason.BREAKER, now)
         return permit
-
-    def await_schema(
-        self,
-        arrival: Arrival,
-        handler: BoundHandler,
-        inbox_key: bytes | None,
-        unknown: UnknownSchema,
-        now: float,
-    ) -> None:
-        """Let a message that cannot be read yet wait, and whatever comes after it under its message key: its
-        ordering key is not known. One that has waited for too long, or has expired, is given up.
-        """
-        gate, local, record = self.gates[handler.name], arrival.queue, arrival.record
-        if not local and (local := _unsorted(arrival, handler)) in gate.queues:
-            self._stand_behind(arrival, handler, inbox_key, local)
-            return
-        since = record.waits_since if isinstance(record, Waiting) else now
-        patience = self._delivery.schema_patience
-        deadline = None if _is_replay(arrival) else arrival.envelope.deadline
-        if deadline is not None and deadline < now:
-            expired = MessageExpired(f"its deadline was {now - deadline:.1f} s ago, and it waits: {unknown}")
-            self._give_up_unread(arrival, handler, inbox_key, expired, now)
-        elif since + patience <= now:
-            error = SchemaNeverAnnounced(
-                f"schema {unknown.fingerprint} was not announced within {patience:g} s from {rfc3339(since)}:"
-                " start a worker that has it, then replay this message"
-            )
-            self._give_up_unread(arrival, handler, inbox_key, error, now)
-        else:
-            due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
-            if arrival.queue:
-                self._put_off(arrival, gate, Reason.SCHEMA, due, arrival.attempts, 0.0)
-            elif arrival.entry.prefix in gate.pauses:
-                self._begin(arrival, handler, inbox_key, Reason.PAUSED, now)
-                return
-            elif not self._begin(arrival, handler, inbox_key, Reason.SCHEMA, due):
-                return
-            gate.unread.add(local, record.topic, unknown.fingerprint.encode(), since)
-
-    def _give_up_unread(
-        self,
-        arrival: Arrival,
-        handler: BoundHandler,
-        inbox_key: bytes | None,
-        error: Exception,
-        now: float,
-    ) -> None:
-        self.gates[handler.name].unread.forget(arrival.queue)
-        self.give_up(arrival, handler, inbox_key, error, arrival.attempts, now)
 
     def _will_be_tried(self, local: bytes) -> bool:
         """Whether the head of a queue is tried again within its time, or as soon as it can be read."""
@@ -199,13 +147,13 @@ class Retries:
         """
         if handler.order_by is None or arrival.message is None:
             return False
-        gate, unsorted = self.gates[handler.name], _unsorted(arrival, handler)
+        gate, unsorted = self.gates[handler.name], queue_of_key(arrival, handler)
         if arrival.queue not in (b"", unsorted):
             return False
         local = self.local_of(arrival, handler)
         if local == unsorted or local not in gate.queues:
             return False
-        self._stand_behind(arrival, handler, inbox_key, local)
+        self.stand_behind(arrival, handler, inbox_key, local)
         gate.breaker.give_back(permit)
         if arrival.queue:
             self._leave(arrival, gate, now)
@@ -223,7 +171,7 @@ class Retries:
             order = blake2b(order, digest_size=16).digest()
         return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"", order)
 
-    def _stand_behind(
+    def stand_behind(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, local: bytes
     ) -> None:
         """Let a message wait for its turn, behind an earlier one of its ordering key; a replay, before
@@ -231,13 +179,13 @@ class Retries:
         """
         queue = self._queues.get(local)
         assert queue is not None
-        is_replay, now_ms = _is_replay(arrival), _ms(self._stager.now)
-        message = message_of(arrival.record, now_ms, letter=is_replay)
-        if is_replay:  # its place is before them, as if its ordering key had been known from the start
+        letter, now_ms = is_replay(arrival), _ms(self._stager.now)
+        message = message_of(arrival.record, now_ms, letter=letter)
+        if letter:  # its place is before them, as if its ordering key had been known from the start
             longer = replayed(queue, message.size, now_ms)
         else:
             longer = append(queue, message.size)
-        number = longer.newest_replay if is_replay else queue.next
+        number = longer.newest_replay if letter else queue.next
         if longer.length > self._delivery.max_waiting or longer.bytes > self._delivery.max_waiting_bytes:
             error = QueueFull(
                 f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for {handler.name}"
@@ -246,10 +194,10 @@ class Retries:
             self._refuse(arrival, handler, inbox_key, error)
         else:
             changes = with_message(local, longer, number, message)
-            if self._put_or_bury(arrival, handler, inbox_key, changes, None) and is_replay:
+            if self._put_or_bury(arrival, handler, inbox_key, changes, None) and letter:
                 self.gates[handler.name].stranded.discard(local)  # its head is another one now
 
-    def _begin(
+    def begin(
         self,
         arrival: Arrival,
         handler: BoundHandler,
@@ -265,7 +213,7 @@ class Retries:
         local = self.local_of(arrival, handler)
         gate = self.gates[handler.name]
         if local in gate.queues:  # only where `order_by` does not say the same twice
-            self._stand_behind(arrival, handler, inbox_key, local)
+            self.stand_behind(arrival, handler, inbox_key, local)
             return True
         changes = _first(local, arrival, reason, due, attempts, _ms(self._stager.now), tried_ms=tried_ms)
         if not self._put_or_bury(arrival, handler, inbox_key, changes, error, attempts):
@@ -336,7 +284,7 @@ class Retries:
         gate.last_success = now
         if arrival.queue:
             self._leave(arrival, gate, now)
-            if _is_replay(arrival):
+            if is_replay(arrival):
                 changes, told = self._letters.succeeded(arrival.record, handler.name, now)
                 self._stager.put(arrival.entry, changes)
                 arrival.entry.sends.extend(told)
@@ -370,9 +318,9 @@ class Retries:
         if gate.away and arrival.queue and kind is not Kind.PERMANENT:
             # A probe that failed while nothing says that the outside is back: it is not the message's fault.
             self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")
-            self._put_off(arrival, gate, Reason.BREAKER, now, attempts - 1, now)
+            self.put_off(arrival, gate, Reason.BREAKER, now, attempts - 1, now)
             return None
-        deadline = None if _is_replay(arrival) else arrival.deadline
+        deadline = None if is_replay(arrival) else arrival.deadline
         away = self._away(arrival, gate, now)
         decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline, away=away)
         delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
@@ -390,7 +338,7 @@ class Retries:
                     self._counters.retries += 1
                     self._show(arrival, handler, error, attempts, decision)
             case PutOff():
-                self._put_off(arrival, gate, Reason.RETRY, decision.due, attempts - 1, now)
+                self.put_off(arrival, gate, Reason.RETRY, decision.due, attempts - 1, now)
             case GiveUp() | Expired():
                 self.give_up(arrival, handler, inbox_key, error, attempts, now)
         return None
@@ -443,7 +391,7 @@ class Retries:
         """Whether the handler tells whoever asked. Not of a replay, which an operator has asked for, nor of a
         message whose payload is elsewhere.
         """
-        if handler.on_give_up is None or arrival.message is None or _is_replay(arrival):
+        if handler.on_give_up is None or arrival.message is None or is_replay(arrival):
             return False
         try:
             told = handler.on_give_up(arrival.message, error)
@@ -466,7 +414,7 @@ class Retries:
             return arrival.queue, with_message(arrival.queue, held, held.head, message)
         local = self.local_of(arrival, handler)
         changes = _first(local, arrival, Reason.DEAD, 0.0, attempts, now_ms, letter=True)
-        if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `_begin`
+        if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `begin`
             return b"", []
         return local, changes
 
@@ -483,12 +431,12 @@ class Retries:
     ) -> bool:
         """Let a message that was tried wait until it is due."""
         if arrival.queue:
-            self._put_off(arrival, self.gates[handler.name], reason, due, attempts, tried)
+            self.put_off(arrival, self.gates[handler.name], reason, due, attempts, tried)
             return True
         more = {"attempts": attempts, "tried_ms": _ms(tried)}
-        return self._begin(arrival, handler, inbox_key, reason, due, error=error, **more)
+        return self.begin(arrival, handler, inbox_key, reason, due, error=error, **more)
 
-    def _put_off(
+    def put_off(
         self, arrival: Arrival, gate: Gate, reason: Reason, due: float, attempts: int, tried: float
     ) -> None:
         """Let the head of a queue wait on."""
@@ -558,7 +506,7 @@ def _reasons(queue: Queue) -> list[Reason]:
     return [queue.reason, *(queue.behind or ())[:1]]
 
 
-def _unsorted(arrival: Arrival, handler: BoundHandler) -> bytes:
+def queue_of_key(arrival: Arrival, handler: BoundHandler) -> bytes:
     """The local key of the queue of what has no ordering key but its message key, or none yet."""
     return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"")
 
@@ -590,6 +538,6 @@ def _is_late(arrival: Arrival, at_now: Callable[[], float]) -> bool:
     return until is not None and until < at_now()
 
 
-def _is_replay(arrival: Arrival) -> bool:
+def is_replay(arrival: Arrival) -> bool:
     """Whether an operator has the message tried again: it is a dead letter."""
     return isinstance(arrival.record, Waiting) and arrival.record.letter

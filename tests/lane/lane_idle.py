@@ -30,7 +30,9 @@ def held_by(lane: Lane) -> dict[str, object]:
         found[f"{name} running"] = len(gate.running)
         found[f"{name} under way"] = gate.under_way
         found[f"{name} queues"] = len(gate.queues)
-        found[f"{name} unread"] = len(gate.unread._queues) + len(gate.unread._schemas) + len(gate.unread._ready)
+        found[f"{name} unread"] = (
+            len(gate.unread._queues) + len(gate.unread._schemas) + len(gate.unread._ready)
+        )
         found[f"{name} probes"] = len(gate.breaker._probes)
     if pipeline._payloads._claims is not None:
         found["payloads"] = pipeline._payloads._claims.held.held

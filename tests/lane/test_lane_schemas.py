@@ -19,9 +19,9 @@ from streams.codecs import Schemas, fingerprint_of
 from streams.errors import TransientError
 from streams.operations import Kind
 from streams.pausing import Wish
-from streams.pipeline import MOST_TOLD
 from streams.ports import TP, Write
 from streams.retry import RetryPolicy
+from streams.schema_waits import MOST_TOLD
 
 
 def written_as(post: Post, fingerprint: str, value: bytes) -> Post:
