@@ -27,21 +27,26 @@ async def produced(bootstrap: str, tp: TP, raw: bytes) -> int:
     client = AIOKafkaClient(bootstrap_servers=bootstrap)
     await client.bootstrap()
     try:
-        await client.set_topics([tp.topic])
-        async with asyncio.timeout(BOUND):
-            while True:
-                node = client.cluster.leader_for_partition(tp)
-                if node not in (None, -1):
-                    request = ProduceRequest(None, -1, 10_000, [(tp.topic, [(tp.partition, raw)])])
-                    answer = await client.send(node, request)
-                    ((_, ((_, code, offset, *_),)),) = answer.topics
-                    if not code:
-                        return int(offset)
-                    if not for_code(code).invalid_metadata:  # the topic may be too new
-                        raise for_code(code)
-                await client.force_metadata_update()
+        return await sent(client, tp, raw)
     finally:
         await client.close()
+
+
+async def sent(client: AIOKafkaClient, tp: TP, raw: bytes) -> int:
+    """The same by a client that is connected."""
+    await client.add_topic(tp.topic)
+    async with asyncio.timeout(BOUND):
+        while True:
+            node = client.cluster.leader_for_partition(tp)
+            if node not in (None, -1):
+                request = ProduceRequest(None, -1, 10_000, [(tp.topic, [(tp.partition, raw)])])
+                answer = await client.send(node, request)
+                ((_, ((_, code, offset, *_),)),) = answer.topics
+                if not code:
+                    return int(offset)
+                if not for_code(code).invalid_metadata:  # the topic may be too new
+                    raise for_code(code)
+            await client.force_metadata_update()
 
 
 async def planted(bootstrap: str, data: Path, tp: TP, raw: bytes, offsets: int) -> int:

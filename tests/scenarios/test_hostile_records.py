@@ -1,0 +1,284 @@
+"""Whatever clients write between good records: nothing stops, every good one is handled, every bad one is
+accounted for.
+
+`STEADFAUST_HOSTILE` says how many records, `STEADFAUST_HOSTILE_SEED` which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from agents.choreographies import stock_first
+from agents.messages import OrderCancelled, OrderConfirmed, StockReceived
+from agents.order_saga import orchestrated
+from streams.layout import dead_letter_topic
+from streams.local import declared, declared_buckets, local_stack
+from streams.local.s3 import ACCESS_KEY, SECRET_KEY
+from streams.ports import TP
+from streams.runtime.client import TopicReader, unhandled, waiting
+from streams.runtime.cluster import KafkaCluster
+from streams.s3 import S3Blobs, S3Options
+from tests.scenarios.hostile_clients import Clients, Position
+from tests.scenarios.hostile_records import (
+    BUCKET,
+    HANDLERS,
+    KINDS,
+    OPERATIONS,
+    Fate,
+    Thrower,
+    Thrown,
+    thrown,
+)
+from tests.scenarios.world import APP, PARTITIONS, Worker, World, eventually
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+COUNT = int(os.environ.get("STEADFAUST_HOSTILE", "5000"))
+SEED = int(os.environ.get("STEADFAUST_HOSTILE_SEED", "0")) or secrets.randbelow(1_000_000)
+#: Seconds that all of it may take once it is thrown; each record has a hundredth besides.
+BOUND = 240 + COUNT / 100
+#: What every message is read from.
+TOPICS = sorted({route.message.TOPIC for route in (*stock_first.routes.values(), *orchestrated)})
+PATIENCE = "2"
+
+Letters = Mapping[Position, list[Any]]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One with an object store."""
+    var = tmp_path_factory.mktemp("hostile")
+    with local_stack(var, processes=declared(PROJECT), buckets=declared_buckets(PROJECT)) as stack:
+        world = World(stack.bootstrap, stack.url("gateway"), var)
+        world.environment["STEADFAUST_SCHEMA_PATIENCE"] = PATIENCE
+        world.environment["S3"] = stack.url("s3")
+        first = world.start_worker()
+        try:
+            world.until_shared([first])
+            world.receive_stock()
+            assert first.stop() == 0
+            yield world
+        finally:
+            world.stop()
+
+
+async def throw(world: World) -> dict[Position, Thrown]:
+    """Throw all of it; returns what lies where."""
+    blobs = S3Blobs(S3Options(BUCKET, world.environment["S3"], ACCESS_KEY, SECRET_KEY))
+    try:
+        async with Clients(world.bootstrap, SEED) as clients:
+            for records in thrown(Thrower(SEED), COUNT, at_once=max(50, min(1000, COUNT // 4))):
+                uploads = [each.upload for each in records if each.upload is not None]
+                await asyncio.gather(*(blobs.put(name, data, "") for name, data in uploads))
+                await clients.throw(records)
+            assert len(clients.used) == 2 * 5 + 6 + 1, "every client was used in every codec"
+            return clients.lie
+    finally:
+        await blobs.close()
+
+
+def expect(world: World, lie: Mapping[Position, Thrown]) -> list[str]:
+    """Tell the world what is to come of the good ones; returns the orders."""
+    orders = {each.order[0]: each.order[1:] for each in lie.values() if each.order}
+    world.expected.update(orders)
+    for each in lie.values():
+        if each.stock:
+            world.received[each.stock[0]] += each.stock[1]
+    return list(orders)
+
+
+def until_done(world: World, orders: list[str]) -> None:
+    """Wait until everything is read, nothing waits, and all orders have come to an end."""
+
+    def done() -> bool:
+        async def left() -> bool:
+            behind = await unhandled(world.bootstrap, APP, [*TOPICS, OPERATIONS])
+            return bool(behind) or bool(await waiting(world.bootstrap, APP))
+
+        return not asyncio.run(left()) and world.settled(orders) == len(orders)
+
+    eventually(done, "everything is read, and nothing waits", BOUND)
+
+
+def dead_letters(world: World) -> Letters:
+    """Every dead letter of every topic, by the position that it says that it came from."""
+
+    async def read() -> Letters:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=world.bootstrap,
+            isolation_level="read_committed",
+            max_partition_fetch_bytes=8 << 20,
+        )
+        await consumer.start()
+        try:
+            tps = [TopicPartition(dead_letter_topic(topic), 0) for topic in TOPICS]
+            consumer.assign(tps)
+            await consumer.seek_to_beginning(*tps)
+            ends = await consumer.end_offsets(tps)
+            found: dict[Position, list[Any]] = defaultdict(list)
+            while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+                for records in (await consumer.getmany(timeout_ms=100)).values():
+                    for letter in records:
+                        said = dict(letter.headers)
+                        topic, where = said["dlq-source-topic"].decode(), said["dlq-source-partition"]
+                        assert letter.topic == dead_letter_topic(topic)
+                        found[topic, int(where), int(said["dlq-source-offset"])].append(letter)
+            return found
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(read())
+
+
+def places(world: World, lie: Mapping[Position, Thrown]) -> dict[Position, Thrown]:
+    """Where each record is handled: the same place, or where a lane has sent it on to, once."""
+    kept = {at: each for at, each in lie.items() if each.home is None}
+    left: dict[Any, list[Thrown]] = defaultdict(list)
+    for each in lie.values():
+        if each.home is not None:
+            left[each.topic, each.home, each.key, each.value, _plain(each)].append(each)
+
+    async def read() -> None:
+        async with TopicReader(world.bootstrap, HANDLERS) as reader:
+            async for record in reader.to_end():
+                at = record.topic, record.partition, record.offset
+                if at in lie:
+                    continue
+                same = left[(*at[:2], record.key, record.value, _encoded(record))]
+                if not same and record.topic == StockReceived.TOPIC and _is_first(record):
+                    continue
+                assert same, f"a record that nobody has thrown: {record}"
+                kept[at] = same.pop()
+
+    asyncio.run(read())
+    assert not any(left.values()), "all were sent on"
+    return kept
+
+
+def _encoded(record: Any) -> tuple[Any, ...]:
+    return tuple((name.encode(), value) for name, value in record.headers)
+
+
+def _plain(each: Thrown) -> tuple[Any, ...]:
+    return tuple(each.headers)
+
+
+def _is_first(record: Any) -> bool:
+    """Whether it is of the stock that the world began with."""
+    return dict(record.headers).get("ce_id", b"").startswith(b"receipt-")
+
+
+def check_letter(each: Thrown, letters: list[Any], at: Position) -> None:
+    """One for each handler, as it came."""
+    told = f"{each.kind} at {at}"
+    added = [dict(letter.headers) for letter in letters]
+    handlers = Counter(said["dlq-handler"].decode() for said in added)
+    assert handlers == Counter(each.handlers), told
+    for letter, said in zip(letters, added, strict=True):
+        assert said["dlq-error-type"].decode() in each.error, f"{told}: {said['dlq-error-message']!r}"
+        if each.is_damaged:
+            check_damaged(each, letter, told)
+            continue
+        assert letter.key == each.key, told
+        if (omitted := said.get("dlq-omitted-bytes")) and each.whole is not None:
+            assert int(omitted) > len(each.value or b""), told
+            assert letter.value is None, told
+            continue
+        assert letter.value == each.value, told
+        came = _encoded(letter)[: len(each.headers)]
+        assert came == _plain(each), told
+        more = [name for name, _ in letter.headers[len(came) :]]
+        assert len(more) == 11, told
+        assert all(name.startswith("dlq-") for name in more), told
+
+
+def check_damaged(each: Thrown, letter: Any, told: str) -> None:
+    """The bytes of what could not be read."""
+    form = dict(letter.headers)["dlq-raw"]
+    if each.whole is not None:
+        assert form == b"record batch", told
+        assert letter.value[16:] == each.whole[16:], f"{told}: all but what the broker has set"
+        return
+    assert form == b"record", told
+    assert letter.key == each.key, told
+    deltas = (each.raw(delta) for delta in range(20))
+    assert letter.value in deltas, told
+
+
+def check_told(worker: Worker, lie: Mapping[Position, Thrown]) -> None:
+    """Operations and announcements that are none are told in the log."""
+    told = Counter((event["partition"], event["offset"]) for event in worker.events("operation_unreadable"))
+    bad = [at for at, each in lie.items() if each.fate is Fate.PASSED_BY]
+    assert told == Counter(at[1:] for at in bad if at[0] == OPERATIONS)
+    announced = {event["offset"] for event in worker.events("announcement_unreadable")}
+    assert announced == {offset for topic, _, offset in bad if topic != OPERATIONS}
+    refused = Counter(event["letter"] for event in worker.events("operation"))
+    assert refused == Counter(each.letter for each in lie.values() if each.fate is Fate.REFUSED)
+
+
+def check_untroubled(worker: Worker) -> None:
+    for event in ("lane_reopens", "lane_stopped", "lane_quarantined", "breaker_changed"):
+        assert not worker.events(event), event
+    assert worker.process.poll() is None
+    (started,) = worker.events("worker_started")
+    with urlopen(f"{started['web'].rstrip('/')}/health/ready", timeout=30) as response:
+        assert response.status == 200
+
+
+def check_positions(world: World) -> None:
+    """Every partition that a client writes is read to its end, markers included."""
+
+    async def ask() -> tuple[dict[TP, int], dict[TP, int]]:
+        cluster = KafkaCluster(world.bootstrap)
+        try:
+            tps = [TP(topic, n) for topic in (*HANDLERS, OPERATIONS) for n in range(PARTITIONS)]
+            return await cluster.committed(APP, tps), await cluster.end_offsets(tps)
+        finally:
+            await cluster.close()
+
+    def at_ends() -> bool:
+        committed, ends = asyncio.run(ask())
+        return committed == ends
+
+    eventually(at_ends, "positions at the ends")
+
+
+@pytest.mark.timeout(int(2 * BOUND) + 300)
+def test_hostile_records_stop_nothing_and_each_is_accounted_for(world: World) -> None:
+    print(f"STEADFAUST_HOSTILE_SEED={SEED} STEADFAUST_HOSTILE={COUNT}")  # noqa: T201 - shown when it fails
+    worker = world.start_worker()
+    world.until_shared([worker])
+    lie = asyncio.run(throw(world))
+    assert {each.kind for each in lie.values()} == set(KINDS), "every kind was thrown"
+    orders = expect(world, lie)
+    until_done(world, orders)
+    check_untroubled(worker)
+    check_told(worker, lie)
+    letters = dict(dead_letters(world))
+    outcomes = Counter(
+        record.key.decode() for record in world.read(OrderConfirmed.TOPIC, OrderCancelled.TOPIC)
+    )
+    for at, each in places(world, lie).items():
+        found = letters.pop(at, [])
+        if each.fate is Fate.DEAD:
+            check_letter(each, found, at)
+        else:
+            assert not found, f"{each.kind} at {at} is a dead letter: {dict(found[0].headers)}"
+        if each.order:
+            assert outcomes[each.order[0]] == 1, f"{each.kind} at {at}"
+    assert not letters, "dead letters of nothing that was thrown"
+    world.check()
+    check_positions(world)
+    assert worker.stop() == 0
+    again = world.start_worker()  # what all workers read keeps none from starting
+    world.until_shared([again])
+    check_untroubled(again)
