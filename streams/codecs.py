@@ -24,6 +24,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 #: Bytes that a row's value begins with: the fingerprint of its writer's schema, not in hexadecimal.
 FINGERPRINT_SIZE = 8
+#: What msgspec raises for bytes that are no JSON, or not of the type; anybody can nest them without end.
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Avro has bytes; JSON would have them in base64.
 _BYTES = (bytes,)
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
@@ -163,7 +165,7 @@ class JsonCodec(Generic[T]):
         """Raises Undecodable."""
         try:
             return self._decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NO_JSON as error:
             raise Undecodable(f"{self._kind.__name__}: {error}") from error
 
     def require(self, fingerprint: bytes | None) -> None:

@@ -16,6 +16,7 @@ import structlog
 from streams.application import Application, BoundHandler, BoundRoute
 from streams.arrival import Arrival, Asked
 from streams.changes import INBOX, Change, prefix_of, store_key
+from streams.codecs import NO_JSON
 from streams.envelope import SOURCE, TYPE, Envelope
 from streams.errors import PermanentError, UnknownSchema
 from streams.inbox import Inbox
@@ -100,7 +101,7 @@ class Desk:
             envelope = Envelope(record)
             envelope.require_bounded()
             operation = _understood(record)
-        except (PermanentError, msgspec.DecodeError, ValueError) as error:
+        except (PermanentError, *NO_JSON, ValueError) as error:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_unreadable", error=str(error), action="passed over", **at)
             return None
@@ -262,8 +263,8 @@ def _is_about_a_handler(record: Record) -> bool:
 
 
 def _understood(record: Record) -> Operation | HandlerOperation:
-    """What a message asks for, no longer than need be. Raises msgspec.DecodeError, and ValueError for a
-    letter of another partition.
+    """What a message asks for, no longer than need be. Raises what is in NO_JSON, and ValueError for
+    a letter of another partition.
     """
     data = record.value or b""
     if _is_about_a_handler(record):

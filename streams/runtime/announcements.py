@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.application import Application
-from streams.codecs import Schemas
+from streams.codecs import NO_JSON, Schemas
 from streams.errors import ClusterUnavailable, LayoutMismatch, Undecodable, Unreadable
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.clients import KafkaOptions
@@ -107,7 +107,7 @@ class Announcements:
                 try:
                     self._take(record)
                     self._unreadable.discard(place)
-                except (Unreadable, Undecodable, msgspec.DecodeError, UnicodeDecodeError) as error:
+                except (Unreadable, Undecodable, *NO_JSON) as error:
                     self._unreadable.add(place)
                     log.warning(
                         "announcement_unreadable",

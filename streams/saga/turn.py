@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from streams.codecs import NO_JSON
 from streams.errors import TooLarge, Undecodable
 from streams.message import Message
 from streams.outcome import Timer
@@ -322,7 +323,7 @@ def _decoded(step: Step, data: bytes) -> msgspec.Struct | None:
         return None
     try:
         return msgspec.json.decode(data, type=step.reply)
-    except msgspec.DecodeError as error:
+    except NO_JSON as error:
         raise Undecodable(f"the reply to step {step.name} is no {step.reply.__name__}: {error}") from error
 
 

@@ -14,6 +14,7 @@ from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
 from streams.operations import Kind
+from streams.pausing import HANDLER_OPERATION
 from streams.ports import TP
 from streams.record_batches import BATCH, RECORD, REST
 from streams.recovery import open_store
@@ -201,6 +202,20 @@ async def test_an_operation_that_cannot_be_read_is_passed_over(world: World) -> 
     lane = await world.open()
     with capture_logs() as logs:
         await world.post_batch(TP(world.app.layout.operations, 0), batch([DAMAGED[NAME]], last_delta=0))
+        await world.until(lambda: any(each["event"] == "operation_unreadable" for each in logs))
+    await world.post(here.good[0])
+    await world.until(lambda: lane.handled == 1)
+    assert lane.lane.reopened == 0
+    await lane.stop()
+
+
+@pytest.mark.parametrize("of", ["a letter", "a handler"])
+async def test_an_operation_that_is_nested_without_end_is_passed_over(world: World, of: str) -> None:
+    here = await beside(world)
+    lane = await world.open()
+    headers = [("ce_id", b"op-1"), *([("ce_type", HANDLER_OPERATION.encode())] if of == "a handler" else [])]
+    with capture_logs() as logs:
+        await world.post(Post(world.app.layout.operations, 0, b"k", b'{"x":' * 20_000, headers))
         await world.until(lambda: any(each["event"] == "operation_unreadable" for each in logs))
     await world.post(here.good[0])
     await world.until(lambda: lane.handled == 1)

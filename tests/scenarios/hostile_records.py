@@ -323,7 +323,7 @@ class Thrower:
         return Thrown("", RECEIVED, LAYOUT.partition_of(key), key, value, said, stock=(sku, units))
 
     def good(self) -> Thrown:
-        return self.stock() if self.random.random() < 0.25 else self.order()
+        return self.stock() if self.random.random() < 0.4 else self.order()
 
     def any_order_value(self, order: Order, error: str = "Undecodable") -> Thrown:
         """An order that is none; its key is what it says, as far as that can be one."""
@@ -345,7 +345,7 @@ def without(thrown: Thrown, name: str) -> Thrown:
 # Good ones, plain and odd
 
 
-@kind("good", 12)
+@kind("good", 8)
 def _good(t: Thrower) -> Thrown:
     return t.good()
 
@@ -862,6 +862,7 @@ def _announcement(t: Thrower) -> Thrown:
         b'{"type": "record"}',
         b"1" * 900,
         None,
+        b'{"x":' * 9_000,
     )
     key = t.random.choice((b"schema:", b"schema:\xff", b"schema:0123456789abcdef", b"layout"))
     return Thrown("", ANNOUNCEMENTS, 0, key, t.random.choice(values), [], Fate.PASSED_BY)

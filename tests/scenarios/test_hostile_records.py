@@ -25,7 +25,7 @@ from streams.layout import dead_letter_topic
 from streams.local import declared, declared_buckets, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
 from streams.ports import TP
-from streams.runtime.client import TopicReader, unhandled, waiting
+from streams.runtime.client import TopicReader, waiting
 from streams.runtime.cluster import KafkaCluster
 from streams.s3 import S3Blobs, S3Options
 from tests.scenarios.hostile_clients import Clients, Position
@@ -100,13 +100,21 @@ def until_done(world: World, orders: list[str]) -> None:
     """Wait until everything is read, nothing waits, and all orders have come to an end."""
 
     def done() -> bool:
-        async def left() -> bool:
-            behind = await unhandled(world.bootstrap, APP, [*TOPICS, OPERATIONS])
-            return bool(behind) or bool(await waiting(world.bootstrap, APP))
+        if not asyncio.run(at_ends(world)) or asyncio.run(waiting(world.bootstrap, APP)):
+            return False
+        return world.settled(orders) == len(orders)
 
-        return not asyncio.run(left()) and world.settled(orders) == len(orders)
+    eventually(done, "everything is read, and nothing waits", BOUND, every=1.0)
 
-    eventually(done, "everything is read, and nothing waits", BOUND)
+
+async def at_ends(world: World) -> bool:
+    """Whether every partition is read to its end, markers included."""
+    cluster = KafkaCluster(world.bootstrap)
+    try:
+        tps = [TP(topic, n) for topic in (*TOPICS, OPERATIONS) for n in range(PARTITIONS)]
+        return await cluster.committed(APP, tps) == await cluster.end_offsets(tps)
+    finally:
+        await cluster.close()
 
 
 def dead_letters(world: World) -> Letters:
@@ -234,24 +242,6 @@ def check_untroubled(worker: Worker) -> None:
         assert response.status == 200
 
 
-def check_positions(world: World) -> None:
-    """Every partition that a client writes is read to its end, markers included."""
-
-    async def ask() -> tuple[dict[TP, int], dict[TP, int]]:
-        cluster = KafkaCluster(world.bootstrap)
-        try:
-            tps = [TP(topic, n) for topic in (*HANDLERS, OPERATIONS) for n in range(PARTITIONS)]
-            return await cluster.committed(APP, tps), await cluster.end_offsets(tps)
-        finally:
-            await cluster.close()
-
-    def at_ends() -> bool:
-        committed, ends = asyncio.run(ask())
-        return committed == ends
-
-    eventually(at_ends, "positions at the ends")
-
-
 @pytest.mark.timeout(int(2 * BOUND) + 300)
 def test_hostile_records_stop_nothing_and_each_is_accounted_for(world: World) -> None:
     print(f"STEADFAUST_HOSTILE_SEED={SEED} STEADFAUST_HOSTILE={COUNT}")  # noqa: T201 - shown when it fails
@@ -277,7 +267,7 @@ def test_hostile_records_stop_nothing_and_each_is_accounted_for(world: World) ->
             assert outcomes[each.order[0]] == 1, f"{each.kind} at {at}"
     assert not letters, "dead letters of nothing that was thrown"
     world.check()
-    check_positions(world)
+    assert asyncio.run(at_ends(world)), "positions are at the ends"
     assert worker.stop() == 0
     again = world.start_worker()  # what all workers read keeps none from starting
     world.until_shared([again])

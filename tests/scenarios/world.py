@@ -36,13 +36,15 @@ SKUS = 10
 SCARCE = "sku-scarce"
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
-    """Wait for a condition with a bound."""
+def eventually(
+    condition: Callable[[], bool], what: str, timeout: float = 60.0, *, every: float = 0.05
+) -> None:
+    """Wait for a condition with a bound; it is looked at so often, in seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {what}")
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def order(number: int, run: str) -> tuple[Order, str]:
