@@ -35,6 +35,8 @@ MAX_ID_BYTES = 1024
 _BOUNDED = (ID, SOURCE, CORRELATION)
 #: A longer traceparent is none, and is not passed on (W3C: 55 bytes, later versions may have more).
 _MAX_TRACEPARENT = 256
+#: A longer time is none: handlers keep it in their rows (RFC 3339: 20 to 35 bytes).
+_MAX_TIME = 64
 
 _SPEC = (SPEC_VERSION, b"1.0")
 #: What a batch takes before its records, in bytes.
@@ -99,7 +101,8 @@ class Envelope:
     @property
     def time(self) -> str:
         """When it was made, RFC 3339 in UTC; the record's timestamp when the sender did not say."""
-        return self._text(TIME) or rfc3339(self.record.timestamp / 1000)
+        text = self._text(TIME)
+        return text if 0 < len(text) <= _MAX_TIME else rfc3339(self.record.timestamp / 1000)
 
     @property
     def correlation_id(self) -> str:

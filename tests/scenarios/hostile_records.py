@@ -364,6 +364,11 @@ def _times(t: Thrower) -> Thrown:
     return replace(made, headers=[*made.headers, (name, value)])
 
 
+@kind("good, a time as large as a record", 0.005)
+def _large_time(t: Thrower) -> Thrown:
+    return t.order(ce_time=b"2" * 960_000)
+
+
 @kind("good, forged headers", 2)
 def _forged(t: Thrower) -> Thrown:
     made = t.good()

@@ -36,6 +36,13 @@ def test_a_message_says_who_it_is_and_where_it_comes_from() -> None:
     assert envelope.fingerprint is None
 
 
+@pytest.mark.parametrize("size", [65, 960_000])
+def test_a_time_that_is_longer_than_times_are_is_none(size: int) -> None:
+    """It would go into rows, and a row of that size fails the message for some of its handlers only."""
+    envelope = Envelope(Record([("ce_id", b"m-1"), ("ce_time", b"2" * size)]))
+    assert envelope.time == "1970-01-01T00:00:01.500Z"
+
+
 def test_what_a_sender_left_out_has_a_default() -> None:
     envelope = Envelope(Record([("ce_id", b"m-1")]))
     assert (envelope.type, envelope.source) == ("orders.placed.v1", "")
