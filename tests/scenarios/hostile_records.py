@@ -389,9 +389,9 @@ def _forged(t: Thrower) -> Thrown:
 @kind("good, strange headers", 2)
 def _strange(t: Thrower) -> Thrown:
     made = t.good()
-    names = ["", "\0", "ü", "\U0001f4a3", "a" * 3_000, "CE_ID", "ce_id ", "ce-id", "\u202e", "x\ny"]
+    names = ["", "\0", "ü", "\U0001f4a3", "a" * 300, "CE_ID", "ce_id ", "ce-id", "\u202e", "x\ny"]
     more: list[Header] = [
-        (t.random.choice(names).encode(), t.random.choice((None, t.bytes(300))))
+        (t.random.choice(names).encode(), t.random.choice((None, t.bytes(99))))
         for _ in range(t.random.choice((1, 3, 200)))
     ]
     return replace(made, headers=[*more, *made.headers])
