@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from lane_checker import check, check_positions, check_store, counts
 from lane_workloads import counting
@@ -17,6 +19,12 @@ KEYS = ("a", "b", "c", "d")
 
 def some(world: World, work: object, numbers: range) -> list[Post]:
     return [world.event(work, key, i) for i in numbers for key in KEYS]
+
+
+def running(*names: str) -> set[str]:
+    """Those of these coroutines that are under way."""
+    tasks = asyncio.all_tasks()
+    return {name for task in tasks if (name := getattr(task.get_coro(), "__qualname__", "")) in names}
 
 
 async def finish(world: World, work: object, events: list[Post], stores: object = None) -> None:
@@ -204,14 +212,14 @@ async def test_an_owner_frozen_after_its_commit_is_overtaken_and_catches_up(worl
 
 async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:
     work = counting(world.name)
-    await world.start(work)
+    await world.start(work, transaction_timeout=900.0)
     events = some(world, work, range(2))
     await world.post(*events)
     pause = world.faults.pause_at("sent")
     lane = world.lane()
     await pause.reached()
     lane.lane.stop()
-    await world.until(lambda: lane.lane.state == "open")
+    await world.until(lambda: not running("Lane._read", "Lane._fire_timers"))  # only the commit is left
     pause.resume()
     await lane.ended()
     assert lane.lane.commits == 1

@@ -21,6 +21,7 @@ from lane_desk import (
     results,
 )
 from lane_failing import started
+from lane_pausing import asked
 from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -31,6 +32,7 @@ from streams.expiry import ROUND
 from streams.lane import HOUSEKEEPING
 from streams.letter_rows import State
 from streams.operations import Kind
+from streams.pausing import Wish
 from streams.retry import RetryPolicy
 
 HOLDING = RetryPolicy(delays=(), hold_while_dead=True)
@@ -420,6 +422,25 @@ async def test_dead_letters_expire_after_their_retention_unless_others_wait_behi
     await settles(fake, work, [0, 1])
     await lane.stop()
     assert await letters(fake) == []
+    await check_store(fake)
+
+
+async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    lane, broken, _, ident = await with_a_letter(fake, work, dead_letter_retention=100.0, inbox_retention=1e6)
+    await asked(fake, Wish.PAUSE)
+    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    for _ in range(3):
+        await fake.clock.advance(ROUND)
+        await settles(fake, work, [0, 2])
+    assert [letter.state for letter in await letters(fake)] == [State.REPLAYING]
+    broken.mend()
+    await asked(fake, Wish.RESUME)
+    await fake.until(lambda: lane.lane.counters.replayed == 1)
+    await settles(fake, work, [0, 2, 1])
+    await lane.stop()
+    assert await letters(fake) == []
+    assert lane.lane.counters.expired_letters == 0
     await check_store(fake)
 
 
