@@ -28,6 +28,7 @@ from streams.ports import TP
 from streams.runtime.client import TopicReader, waiting
 from streams.runtime.cluster import KafkaCluster
 from streams.s3 import S3Blobs, S3Options
+from tests.scenarios import hostile_bad, hostile_good  # noqa: F401 - they declare the kinds
 from tests.scenarios.hostile_clients import Clients, Position
 from tests.scenarios.hostile_records import (
     BUCKET,
