@@ -137,8 +137,13 @@ class AvroCodec(Generic[T]):
             if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
                 raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
             text = self._schemas.get(fingerprint.decode())
-            parsed = fastavro.parse_schema(json.loads(text))
-            self._writers[fingerprint] = parsed, Ranges(parsed)
+            try:
+                parsed = fastavro.parse_schema(json.loads(text))
+                self._writers[fingerprint] = parsed, Ranges(parsed)
+            except Exception as error:  # of deep recursion: the stack is deeper than where it was learnt
+                raise Undecodable(
+                    f"{self._kind.__name__}: schema {fingerprint.decode()} cannot be used: {error!r}"
+                ) from error
         return self._writers[fingerprint]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from contextlib import suppress
 
 import msgspec
@@ -118,6 +120,25 @@ def test_an_unknown_schema_is_known_once_it_is_announced() -> None:
 def test_what_is_no_fingerprint_is_undecodable(fingerprint: bytes) -> None:
     with pytest.raises(Undecodable, match="is no schema fingerprint"):
         AvroCodec(Line, OURS, Schemas()).decode(b"\x02a", fingerprint)
+
+
+def test_a_schema_that_can_be_announced_but_is_nested_too_deep_to_be_used_is_undecodable() -> None:
+    """How deep is too deep depends on how deep the stack is already: where it was learnt, it was not."""
+    schemas = Schemas()
+    codec = AvroCodec(Line, OURS, schemas)
+    nested: object = "string"
+    for _ in range(400):
+        nested = {"type": "array", "items": nested}
+    fingerprint = schemas.add(json.dumps(nested)).encode()
+
+    def deep_down(frames: int) -> None:
+        if frames:
+            deep_down(frames - 1)
+        else:
+            codec.require(fingerprint)
+
+    with pytest.raises(Undecodable, match="cannot be used"):
+        deep_down(sys.getrecursionlimit() - len(inspect.stack(0)) - 100)
 
 
 def test_a_fingerprint_does_not_depend_on_docs_and_layout() -> None:
