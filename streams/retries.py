@@ -348,6 +348,8 @@ class Retries:
         tried last; None: something has, it was not tried before, or it has waited for too long already.
         """
         record = arrival.record
+        if is_replay(arrival):
+            return None  # whoever asked for it is to hear of it: nobody can settle the letter meanwhile
         if not isinstance(record, Waiting) or now > record.waits_since + self._delivery.outage_patience:
             return None
         queue = self._queues.get(arrival.queue)

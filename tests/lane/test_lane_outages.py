@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, dead_letters
+from lane_desk import letter_ids, letters, operated, operation
 from lane_failing import Failing, expiring, finish, letters_of, pass_time, started
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
 from streams.breaker import BreakerPolicy
 from streams.errors import PermanentError
+from streams.letter_rows import State
+from streams.operations import Kind
 from streams.retry import RetryPolicy
 
 DAY = 86400.0
@@ -245,3 +248,25 @@ async def test_what_is_put_off_in_an_outage_is_shown_in_its_tier_once(
     await lane.stop()
     shown = [len(await world.records(f"{work.source}.retry-{tier}")) for tier in (1, 2)]
     assert shown == [1, 0]
+
+
+async def test_a_replay_comes_back_as_a_letter_also_where_nothing_else_succeeds(fake: FakeWorld) -> None:
+    """Nobody can settle a letter while it is replayed: for days, if its tries were put off."""
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **SHORT)
+    outside.away = False
+    work.hooks.before = broken = Failing(world, {("a", 0): 1}, PermanentError("never"))
+    await world.post(world.event(work, "a", 0))
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    assert len(broken.tries) == 1
+    work.hooks.before = outside
+    outside.away = True
+    (ident,) = await letter_ids(world)
+    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await pass_time(world, 5.0)
+    assert len(outside.calls) == 3
+    (letter,) = await letters(world)
+    assert (letter.state, letter.replays) == (State.DEAD, 1)
+    await lane.stop()
+    await check_store(world)
