@@ -1,0 +1,36 @@
+"""Which turns of handlers are told of as too long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from structlog.testing import capture_logs
+
+import streams.turns
+from streams.arrival import Counters
+from streams.turns import Turns
+
+
+class Taken(NamedTuple):
+    """A message, as far as is told of it."""
+
+    key: bytes = b"key"
+    value: bytes = b"value"
+
+
+def test_turns_of_over_half_a_second_are_counted_and_told_of_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(streams.turns, "perf_counter", lambda: now)
+    counters = Counters()
+    turns = Turns(counters)
+    taken: Any = SimpleNamespace(record=Taken())
+    with capture_logs() as logs:
+        for at, seconds in ((100.0, 0.4), (110.0, 0.6), (119.0, 0.6), (121.0, 0.6)):
+            now = at
+            assert turns.ended("bench.count", taken, at - seconds) == at
+    assert counters.held_loop == 3
+    assert [(each["event"], each["handler"]) for each in logs] == [("handler_held_loop", "bench.count")] * 2
