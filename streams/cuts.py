@@ -74,6 +74,11 @@ class Cuts:
                     await self._record(producer)
                     await self._read(reader)
         newest = self._newest()
+        if newest is None:
+            raise LayoutMismatch(
+                f"no worker has recorded yet with how many lanes {self._layout.app_id} is run: start the"
+                " workers first. One that stops has recorded it."
+            )
         if newest != self._layout.lanes:
             raise LayoutMismatch(
                 f"{self._layout.app_id} has been run with {newest} lanes since this worker started, which is"

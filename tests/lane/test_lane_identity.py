@@ -9,7 +9,7 @@ from lane_worlds import FakeWorld, Post, World
 
 import streams.lane
 from streams.changes import LANE
-from streams.errors import PositionLost, TopicRecreated
+from streams.errors import LayoutMismatch, PositionLost, TopicRecreated
 from streams.ports import TP
 from streams.positions import At, accept, standings
 from streams.standby import Standby
@@ -211,6 +211,13 @@ async def test_a_position_that_cannot_be_is_refused(fake: FakeWorld) -> None:
     await handled(fake, work, [fake.event(work, "a", i) for i in range(4)])
     with pytest.raises(PositionLost, match="holds 0 to 4, not 9"):
         await accept(fake.app.layout, fake.cluster, work.source, [0], 9)
+
+
+async def test_nothing_is_accepted_before_a_worker_has_recorded_the_number_of_lanes(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    with pytest.raises(LayoutMismatch, match="start the workers first"):
+        await accept(fake.app.layout, fake.cluster, work.source, [0])
 
 
 async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld) -> None:
