@@ -20,17 +20,13 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with local_stack(var, processes=declared(PROJECT)) as stack:
         choreography = getattr(request.module, "CHOREOGRAPHY", "stock-first")
         world = World(stack.bootstrap, stack.url("gateway"), var, choreography)
-        first = world.start_worker()
-        try:
-            world.until_shared([first])
-            world.receive_stock()
-            assert first.stop() == 0
+        with world.supplied():
             yield world
-        finally:
-            world.stop()
 
 
 @pytest.fixture(autouse=True)
-def _no_worker_outlives_its_test(world: World) -> Iterator[None]:
+def _no_worker_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of those tests that have a world: it takes a broker."""
     yield
-    world.stop()
+    if "world" in request.fixturenames:
+        request.getfixturevalue("world").stop()

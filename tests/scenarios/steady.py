@@ -15,7 +15,7 @@ from agents.messages import OrderPlaced
 from schemas import latest
 from streams.changes import LANE
 from streams.codecs import avro
-from streams.runtime.client import Producer, TopicReader
+from streams.runtime.client import Producer
 from tests.scenarios.world import APP, LANES, World, order
 
 RATE = 20
@@ -86,12 +86,7 @@ def longest_stalls(world: World, since: float, until: float) -> Mapping[int, flo
 
 def _commits(world: World) -> Mapping[int, set[float]]:
     """Every commit leaves positions in the lane's changelog, stamped when they were sent."""
-
-    async def read() -> Mapping[int, set[float]]:
-        times: dict[int, set[float]] = defaultdict(set)
-        async with TopicReader(world.bootstrap, [f"{APP}-{LANE}-changelog"]) as changelog:
-            async for record in changelog.to_end():
-                times[record.partition % LANES].add(record.timestamp / 1000)
-        return times
-
-    return asyncio.run(read())
+    times: dict[int, set[float]] = defaultdict(set)
+    for record in world.read(f"{APP}-{LANE}-changelog"):
+        times[record.partition % LANES].add(record.timestamp / 1000)
+    return times

@@ -25,14 +25,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def world(stack: Stack) -> Iterator[World]:
     world = World(stack.bootstrap, stack.url("gateway"), stack.var.root)
-    first = world.start_worker()
-    try:
-        world.until_shared([first])
-        world.receive_stock()
-        assert first.stop() == 0
+    with world.supplied():
         yield world
-    finally:
-        world.stop()
 
 
 def reachable(world: World) -> bool:

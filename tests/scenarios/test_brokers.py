@@ -37,13 +37,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def world(stack: Stack) -> Iterator[World]:
     world = World(stack.bootstrap, stack.url("gateway"), stack.var.root)
     world.environment["STEADFAUST_GATEWAY_PATIENCE"] = "120"  # how patient handlers are is told elsewhere
-    try:
+    with world.closing():
         workers = [world.start_worker() for _ in range(3)]
         world.until_shared(workers, timeout=120)
         world.receive_stock()
         yield world
-    finally:
-        world.stop()
 
 
 @pytest.fixture(autouse=True)

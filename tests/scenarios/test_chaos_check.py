@@ -60,10 +60,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     var = tmp_path_factory.mktemp("checked")
     with local_stack(var, processes=declared(PROJECT / "pyproject.toml")) as stack:
         world = World(stack.bootstrap, stack.url("gateway"), var)
-        try:
+        with world.closing():
             yield world
-        finally:
-            world.stop()
 
 
 @pytest.fixture(scope="module")

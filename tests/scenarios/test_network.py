@@ -40,14 +40,8 @@ def world(stack: Stack) -> Iterator[World]:
     # A machine that is busy must not look like a gateway that is down.
     environment = {"STEADFAUST_GATEWAY_PATIENCE": "60"}
     world = World(stack.bootstrap, stack.url("gateway"), stack.var.root, environment=environment)
-    first = world.start_worker()
-    try:
-        world.until_shared([first])
-        world.receive_stock()
-        assert first.stop() == 0
+    with world.supplied():
         yield world
-    finally:
-        world.stop()
 
 
 def workers(world: World, network: Network) -> tuple[Worker, Worker]:

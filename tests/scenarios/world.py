@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from agents.commands import OrderSubmitted
 from agents.gateway import cards
@@ -28,6 +29,7 @@ from streams.envelope import FINGERPRINT, new_headers
 from streams.message import Message
 from streams.table import split_row_key
 from tables.stock import STOCK
+from tests.scenarios.committed import Committed
 
 APP = "scenario"
 PARTITIONS, LANES = 8, 4
@@ -124,6 +126,9 @@ class World:
     received: Counter[str] = field(default_factory=Counter)
     schemas: Schemas = field(default_factory=Schemas)
 
+    def __post_init__(self) -> None:
+        self.committed = Committed(self.bootstrap, PARTITIONS)
+
     # -- workers --------------------------------------------------------------------------------------
 
     def start_worker(self, module: str = "", **environment: str) -> Worker:
@@ -181,8 +186,27 @@ class World:
                 for store in lock.parent.glob("*-lanes"):
                     shutil.rmtree(store)
 
+    @contextmanager
+    def supplied(self) -> Iterator[None]:
+        """Stock has arrived, and no worker runs."""
+        with self.closing():
+            first = self.start_worker()
+            self.until_shared([first])
+            self.receive_stock()
+            assert first.stop() == 0
+            yield
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Nothing of it is left behind."""
+        try:
+            yield
+        finally:
+            self.stop()
+            self.committed.close()
+
     def stop(self) -> None:
-        """End everything that runs."""
+        """End every worker."""
         for worker in self.running():
             worker.process.kill()
             worker.process.wait()
@@ -240,26 +264,7 @@ class World:
 
     def read(self, *topics: str) -> list[Any]:
         """Every committed record of the topics."""
-
-        async def consume() -> list[Any]:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self.bootstrap, isolation_level="read_committed", fetch_max_wait_ms=50
-            )
-            await consumer.start()
-            try:
-                tps = [TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)]
-                consumer.assign(tps)
-                await consumer.seek_to_beginning(*tps)
-                ends = await consumer.end_offsets(tps)
-                found: list[Any] = []
-                while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-                    for records in (await consumer.getmany(timeout_ms=100)).values():
-                        found.extend(records)
-                return found
-            finally:
-                await consumer.stop()
-
-        return asyncio.run(consume())
+        return self.committed.records(*topics)
 
     def outcomes(self) -> dict[str, list[str]]:
         """What each order came to, every message of it."""
@@ -275,17 +280,7 @@ class World:
 
     def confirmed(self) -> int:
         """About how many orders have been confirmed: cheap to ask, transaction markers are counted too."""
-
-        async def ends() -> int:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap)
-            try:
-                await consumer.start()
-                tps = [TopicPartition(OrderConfirmed.TOPIC, n) for n in range(PARTITIONS)]
-                return sum((await consumer.end_offsets(tps)).values())
-            finally:
-                await consumer.stop()
-
-        return asyncio.run(ends())
+        return self.committed.ends(OrderConfirmed.TOPIC)
 
     def settled(self, ids: Iterable[str]) -> int:
         """How many of these orders have come to an end."""
