@@ -15,11 +15,6 @@ from chaos.controls.verdict import Report
 ENDS_WITHIN = 60
 
 
-@pytest.fixture(autouse=True)
-def _no_worker_outlives_its_test() -> None:
-    """The world of the other scenarios is not needed: each control has one of its own."""
-
-
 @pytest.mark.timeout(600)
 def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Path) -> None:
     with subprocess.Popen(

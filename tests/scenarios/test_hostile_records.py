@@ -62,14 +62,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world = World(stack.bootstrap, stack.url("gateway"), var)
         world.environment["STEADFAUST_SCHEMA_PATIENCE"] = PATIENCE
         world.environment["S3"] = stack.url("s3")
-        first = world.start_worker()
-        try:
-            world.until_shared([first])
-            world.receive_stock()
-            assert first.stop() == 0
+        with world.supplied():
             yield world
-        finally:
-            world.stop()
 
 
 async def throw(world: World) -> dict[Position, Thrown]:
