@@ -142,8 +142,8 @@ class Lane:
     async def run(self) -> None:
         """Open, work, and open again after every doubt, until stopped.
 
-        Raises HandlerFailed, PositionLost or LayoutMismatch, which opening again would not help; the worker
-        stops for them.
+        Raises HandlerFailed, PositionLost or LayoutMismatch, which opening again would not help: for a lost
+        position this lane stops, for the others its worker.
         Positions that disagree are lost when the next opening finds the very same: who was overtaken while it
         opened has compared those of before the other's commit with those of after it (docs/adr/0007).
         """

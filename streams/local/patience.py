@@ -46,7 +46,7 @@ def counted(seconds: float, used: Used) -> float:
     """How much of a time counts in which processes have used so much; all of it where they never waited."""
     if used.waited <= 0:
         return seconds
-    return seconds - min(seconds, used.waited) * used.waited / (max(0.0, used.ran) + used.waited)
+    return seconds - min(seconds, used.waited) * (used.waited / (max(0.0, used.ran) + used.waited))
 
 
 class Patience:

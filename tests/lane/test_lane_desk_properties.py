@@ -22,6 +22,8 @@ from streams.letter_rows import Letter, letter_id
 from streams.operations import Kind
 from streams.retry import RetryPolicy
 
+#: Says which of those that there are by then: how many, a busy machine's timing may decide.
+ANY = st.integers(0, 999)
 KINDS = st.sampled_from([Kind.REPLAY, Kind.REPLAY, Kind.REPLAY, Kind.DISCARD, Kind.RESTORE])
 
 
@@ -32,11 +34,11 @@ class Operators(Lanes):
         super().__init__()
         self.ids = count()
 
-    @rule(data=st.data(), kind=KINDS, force=st.booleans(), twice=st.booleans())
-    def operate(self, data: st.DataObject, kind: Kind, *, force: bool, twice: bool) -> None:
+    @rule(number=ANY, kind=KINDS, force=st.booleans(), twice=st.booleans())
+    def operate(self, number: int, kind: Kind, *, force: bool, twice: bool) -> None:
         known = self.known()
         if known:
-            which = data.draw(st.sampled_from(known))
+            which = known[number % len(known)]
             post = operation(self.world, kind, which, operation_id=f"op-{next(self.ids)}", force=force)
             self.run(self.world.post(*([post, post] if twice else [post])))
 
@@ -49,10 +51,10 @@ class Operators(Lanes):
 class OperatedLanes(Operators, RetryingLanes):
     """Operators among handlers with bugs, that are mended some time."""
 
-    @rule(data=st.data())
-    def mend(self, data: st.DataObject) -> None:
+    @rule(number=ANY)
+    def mend(self, number: int) -> None:
         if self.dead:
-            self.dead.discard(data.draw(st.sampled_from(sorted(self.dead))))
+            self.dead.discard(sorted(self.dead)[number % len(self.dead)])
 
     async def until_done(self) -> None:
         world, desk = self.world, self.world.app.layout.operations

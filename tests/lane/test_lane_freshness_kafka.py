@@ -6,7 +6,6 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from pathlib import Path
-from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -17,6 +16,7 @@ from lane_worlds import closing
 from test_lane_timers import asking_for
 
 from streams.changes import LANE, TIMER, TIMERS
+from streams.local import local_stack
 from streams.runtime.store import RocksStores
 
 RETENTION = 8.0
@@ -88,10 +88,11 @@ async def standby_of(world: KafkaWorld, bootstrap: str, directory: Path) -> Slee
     return sleeper
 
 
-async def test_a_standby_stopped_past_the_compaction_of_a_deletion_is_rebuilt(
-    kafka: Any, tmp_path: Path
-) -> None:
-    async with closing(KafkaWorld(kafka.bootstrap, tmp_path)) as world:
+async def test_a_standby_stopped_past_the_compaction_of_a_deletion_is_rebuilt(tmp_path: Path) -> None:
+    async with (
+        local_stack(tmp_path / "kafka") as kafka,  # beside the topics of other tests compaction is slow
+        closing(KafkaWorld(kafka.bootstrap, tmp_path)) as world,
+    ):
         work = reminding(world.name)
         await world.start(work, partitions=1, delete_retention=RETENTION)
         changelog = world.app.layout.changelog(LANE)

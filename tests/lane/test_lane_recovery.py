@@ -44,7 +44,7 @@ async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world
     await check(world, work, events)
 
 
-@pytest.mark.parametrize(("retention", "kept"), [(0.02, False), (3600.0, True)], ids=["too old", "recent"])
+@pytest.mark.parametrize(("retention", "kept"), [(3.0, False), (3600.0, True)], ids=["too old", "recent"])
 async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebuilt(
     world: World, retention: float, kept: bool
 ) -> None:
@@ -55,7 +55,7 @@ async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebui
     store.apply([BOGUS], {})
     updated = store.current_at()
     store.close()
-    await world.until(lambda: world.clock.now() > updated + 0.02)
+    await world.until(lambda: world.clock.now() > updated + 1.5)
     lane = await world.open()
     assert (lane.lane.recovered == 0) is kept
     assert (lane.lane.store.get("counts", BOGUS.key) is not None) is kept

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka.errors import KafkaError
 
 from streams.local import Stack, declared, local_stack
 from tests.scenarios.world import World, eventually
@@ -30,9 +30,10 @@ def world(stack: Stack) -> Iterator[World]:
 
 
 def reachable(world: World) -> bool:
+    host, _, port = world.bootstrap.partition(":")
     try:
-        world.confirmed()
-    except KafkaError:
+        socket.create_connection((host, int(port)), 1.0).close()
+    except OSError:
         return False
     return True
 

@@ -15,7 +15,7 @@ from streams.local import running
 from tests.scenarios.world import eventually
 
 PROJECT = Path(__file__).parents[2]
-SEED, SECONDS = 86, 90  # the object store is away in it, and a worker, and a broker
+SEED, SECONDS = 187, 90  # the object store is away in it, and a worker, and a broker
 
 
 def command(var: Path, *options: str) -> list[str]:
