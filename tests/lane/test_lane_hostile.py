@@ -215,7 +215,7 @@ async def test_an_operation_that_is_nested_without_end_is_passed_over(world: Wor
     lane = await world.open()
     headers = [("ce_id", b"op-1"), *([("ce_type", HANDLER_OPERATION.encode())] if of == "a handler" else [])]
     with capture_logs() as logs:
-        await world.post(Post(world.app.layout.operations, 0, b"k", b'{"x":' * 10_000, headers))
+        await world.post(Post(world.app.layout.operations, 0, b"k", b'{"x":' * 3_000, headers))
         await world.until(lambda: any(each["event"] == "operation_unreadable" for each in logs))
     await world.post(here.good[0])
     await world.until(lambda: lane.handled == 1)
