@@ -41,7 +41,7 @@ async def hurry_compaction(bootstrap: str, topic: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        # Not how often the broker looks, every 15 s: new cleaners may find no memory, and then there are none.
+        # Not how often the broker looks (15 s): new cleaners may find no memory, and then there are none.
         for answer in await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, eager)]):
             for code, message, *_ in answer.resources:
                 assert not code, message
