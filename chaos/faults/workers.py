@@ -144,14 +144,15 @@ async def change_lanes(planned: Planned, ground: Ground) -> Happened:
         before, after = ground.layout.lanes, ground.change_lanes()
         again = await asyncio.gather(*(ground.fleet.start(worker.slot) for worker in others))
         await until(
-            lambda: open_lanes(again) == list(range(after)), f"all {after} lanes are open", within=OPEN_WITHIN
+            lambda: _open_lanes(again) == list(range(after)),
+            f"all {after} lanes are open",
+            within=OPEN_WITHIN,
         )
     finally:
         frozen.thaw()
     thawed = time.time()
     await until(lambda: not frozen.alive, f"{frozen.name} ends: see {frozen.log.path}", within=OPEN_WITHIN)
-    fenced = sum("Fenced" in event["error"] for event in frozen.log.events("lane_reopens", mark))
-    ended = f"it was fenced {fenced} times and ended with {frozen.exit_code}"
+    ended = f"it was fenced {_fenced(frozen, mark)} times and ended with {frozen.exit_code}"
     await ground.until_open(await ground.fleet.start(frozen.slot))
     confirmed = (
         f"frozen at the point {_reached(frozen, script)} for {thawed - began:.1f} s with {named(lanes)};"
@@ -201,17 +202,14 @@ async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float
     finally:
         worker.thaw()
     thawed = time.time()
-
-    def fenced() -> int:
-        return sum("Fenced" in event["error"] for event in worker.log.events("lane_reopens", mark))
-
     await until(
-        lambda: fenced() or worker.log.events("lanes_assigned", mark),
+        lambda: _fenced(worker, mark) or worker.log.events("lanes_assigned", mark),
         f"{worker.name} notices that it was a zombie: see {worker.log.path}",
         within=OPEN_WITHIN,
     )
     await ground.until_open(worker)
-    noticed = f"fenced {fenced()} times" if fenced() else "told by its group"
+    fenced = _fenced(worker, mark)
+    noticed = f"fenced {fenced} times" if fenced else "told by its group"
     return happened(
         planned,
         worker.name,
@@ -254,7 +252,12 @@ def _died(worker: Worker) -> str:
     return f"pid {worker.pid} ended by SIGKILL"
 
 
-def open_lanes(workers: Sequence[Worker]) -> list[int]:
+def _fenced(worker: Worker, mark: int) -> int:
+    """How often lanes of a worker were fenced since its log was marked."""
+    return sum("Fenced" in event["error"] for event in worker.log.events("lane_reopens", mark))
+
+
+def _open_lanes(workers: Sequence[Worker]) -> list[int]:
     """The lanes that these workers have open, each as often as it is."""
     return sorted(lane for worker in workers for lane in worker.open_lanes)
 
