@@ -19,7 +19,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.system import SystemClock
-from streams.topics import DEAD_LETTER_ROOM
+from streams.topics import DEAD_LETTER_ROOM, declare
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic
 
@@ -95,3 +95,12 @@ class KafkaWorld(World):
         if self._producer is not None:
             await self._producer.stop()
             await self.cluster.close()
+            await asyncio.to_thread(self._delete_topics)
+
+    def _delete_topics(self) -> None:
+        """One broker serves hundreds of tests: it holds files open for each partition that it has."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        ours = {spec.name for spec in declare(self.app, replication=1)}
+        ours &= admin.list_topics(timeout=30).topics.keys()
+        for deleted in admin.delete_topics(sorted(ours), request_timeout=30).values() if ours else ():
+            deleted.result()
