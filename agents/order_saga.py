@@ -34,7 +34,7 @@ from agents.messages import ReservationSettled
 from agents.orders import handlers as orders
 from agents.payments import steps as payment_steps
 from agents.shipping import steps as shipping_steps
-from streams.choreography import on
+from streams.model.choreography import on
 from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from tables.sagas import ORDER_SAGAS

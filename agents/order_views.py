@@ -14,7 +14,7 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.envelope import epoch_seconds
+from streams.model.envelope import epoch_seconds
 from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreographed
 from tables.orders import ORDERS, TrackedOrder
 

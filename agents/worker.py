@@ -15,10 +15,10 @@ from agents.order_saga import orchestrated
 from agents.order_views import PAYMENT_FIRST, STOCK_FIRST, orders_as_sagas
 from agents.settings import OrderSettings, Way
 from schemas import latest
-from streams.application import Application
-from streams.choreography import choreography
-from streams.codecs import Schemas, avro
 from streams.logs import configure_logs
+from streams.model.application import Application
+from streams.model.choreography import choreography
+from streams.model.codecs import Schemas, avro
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from streams.compiling import CannotCompile, compile_into
+from streams.runtime.compiling import CannotCompile, compile_into
 
 #: In the environment of programs that this process starts.
 _MARK = "BENCH_COMPILED"

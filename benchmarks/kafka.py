@@ -15,11 +15,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from benchmarks.peers.workload import COUNTED, KEYS, MADE, PARTITIONS, Format, decoder, encoder
 from benchmarks.rate import Sample
 from benchmarks.sections import NotMeasured
-from streams.codecs import fingerprint_of
-from streams.envelope import FINGERPRINT, ID, SOURCE
-from streams.layout import partition_of
+from streams.model.codecs import fingerprint_of
+from streams.model.envelope import FINGERPRINT, ID, SOURCE
+from streams.model.layout import partition_of
+from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
-from streams.topics import TopicSpec
 
 SAMPLE_INTERVAL = 0.02
 #: A topic that has all its events and has not grown for this long is complete, in seconds.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.application import Application, Delivery
-from streams.layout import Layout
 from streams.logs import configure_logs
+from streams.model.application import Application, LaneOptions
+from streams.model.layout import Layout
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
 from streams.settings import Settings
 
 
-def lane_app(application: Callable[[Layout, Delivery], Application]) -> LaneApp:
+def lane_app(application: Callable[[Layout, LaneOptions], Application]) -> LaneApp:
     """The worker, by the settings of this process."""
     tune_process()
     configure_logs()

@@ -12,9 +12,9 @@ from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.metadata import MetadataRequest
 
 from chaos.waiting import until_answered
-from streams.layout import Layout
 from streams.local import Stack
 from streams.local.loopback import HOST
+from streams.model.layout import Layout
 from streams.runtime.client import partitions_of
 from streams.runtime.cluster import KafkaCluster
 

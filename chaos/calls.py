@@ -42,7 +42,7 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.message import Message
+from streams.model.message import Message
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from chaos.records import Commits
-from streams.changes import LANE
 from streams.errors import PositionLost, SteadfaustError
-from streams.layout import Layout
+from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch, Reader
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster

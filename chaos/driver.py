@@ -34,8 +34,8 @@ from demo.load import receive_stock
 from demo.purchases import ROWS
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
-from streams.layout import Layout
 from streams.local import Stack, declared, declared_buckets, local_stack
+from streams.model.layout import Layout
 from streams.s3 import claim_checks
 
 LAYOUT = Layout("chaos", PARTITIONS, LANES)

@@ -29,9 +29,9 @@ from chaos.saga_records import SagaRecords
 from chaos.stores import copies_in, read_copy
 from demo import evidence as books
 from demo.evidence import make_codec
-from streams.claim_check import PREFIX
-from streams.envelope import CAUSATION, ID, SOURCE
+from streams.claims.claim import PREFIX
 from streams.errors import PermanentError, StoreBroken
+from streams.model.envelope import CAUSATION, ID, SOURCE
 from streams.ports import TP, Record
 from streams.runtime.client import TopicReader
 from streams.runtime.clients import require_partitions

@@ -14,8 +14,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from streams.choreography import AnyHandler, Choreography, Route
 from streams.errors import TransientError
+from streams.model.choreography import AnyHandler, Choreography, Route
 
 #: The environment variable that names the file; while it is there, handlers fail with the chance it says.
 FAILING = "CHAOS_FAILING"

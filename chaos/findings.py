@@ -25,7 +25,7 @@ from demo.findings import Finding, finding
 from demo.purchases import Purchase, attached_bytes, orchestrated, order
 from demo.trouble import poison
 from demo.verdict import judge, judge_files
-from streams.layout import partition_of
+from streams.model.layout import partition_of
 from streams.ports import TP
 
 #: What the demo's check says of dead letters, without knowing that poison was sent; it is said here.

@@ -15,7 +15,7 @@ from chaos.origins import AnyHeaders, Origin, content, origin_in
 from chaos.stores import Rows
 from demo.findings import Finding, finding
 from demo.trouble import POISON_SOURCE, Poison
-from streams.envelope import SOURCE
+from streams.model.envelope import SOURCE
 from streams.ports import Record
 
 TABLE = "dead_letters"

@@ -25,12 +25,12 @@ from chaos.payloads import ATTACHED, LARGEST
 from demo.load import SOURCE
 from demo.purchases import attachments, orchestrated, order, purchases, receipts
 from demo.trouble import poison
-from streams.claim_check import VALUE, Claim, with_claim
-from streams.claims import ClaimChecks
-from streams.codecs import Codec, Schemas, avro
-from streams.envelope import FINGERPRINT, headers_size, new_headers
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import VALUE, Claim, with_claim
 from streams.errors import BlobsUnavailable
-from streams.message import Message
+from streams.model.codecs import Codec, Schemas, avro
+from streams.model.envelope import FINGERPRINT, headers_size, new_headers
+from streams.model.message import Message
 
 _RECEIPT_EVERY = 20
 _NOTE_EVERY = 4

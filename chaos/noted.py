@@ -14,8 +14,8 @@ from chaos.calls import NOTES_TOPIC
 from chaos.consequences import Sent
 from chaos.stores import Rows
 from demo.findings import Finding, finding
-from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
-from streams.table import split_row_key
+from streams.model.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
+from streams.model.table import split_row_key
 
 TABLE = "notes"
 _SCHEMA = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'

@@ -5,11 +5,11 @@ from __future__ import annotations
 from agents.choreographies import stock_first
 from agents.order_saga import orchestrated
 from schemas import latest
-from streams.choreography import choreography, on
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, outcome
-from streams.table import Table
+from streams.model.choreography import choreography, on
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, outcome
+from streams.model.table import Table
 
 #: The environment variable that tells a worker of a chaos run which version of the application it is.
 VERSION = "CHAOS_VERSION"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from demo.findings import Finding, finding
-from streams.claim_check import BadReference, claim_in
+from streams.claims.claim import BadReference, claim_in
 from streams.ports import Record
 
 

@@ -16,7 +16,7 @@ from chaos.consequences import Sent
 from chaos.origins import Origin, origin_in
 from chaos.stores import Rows
 from demo.findings import Finding, finding
-from streams.envelope import ID
+from streams.model.envelope import ID
 from streams.ports import Record
 
 MARK = ".retry-"

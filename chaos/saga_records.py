@@ -22,11 +22,11 @@ from chaos.consequences import Sent
 from chaos.stores import Rows
 from demo.evidence import make_codec
 from schemas import latest
-from streams.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
-from streams.envelope import TIME, epoch_seconds
+from streams.model.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
+from streams.model.envelope import TIME, epoch_seconds
+from streams.model.table import split_row_key
 from streams.ports import Record
 from streams.saga.participation import Participation
-from streams.table import split_row_key
 
 
 class Step(NamedTuple):

@@ -17,10 +17,10 @@ from chaos.arming import armed_faults
 from chaos.failing import with_failures
 from chaos.kinds import DELETE_RETENTION
 from chaos.notes import VERSION, schema, whole, with_notes
-from streams.application import Application
-from streams.breaker import BreakerPolicy
-from streams.codecs import Schemas, avro
 from streams.logs import configure_logs
+from streams.model.application import Application
+from streams.model.codecs import Schemas, avro
+from streams.policy.breaker import BreakerPolicy
 from streams.ports import Faults
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process

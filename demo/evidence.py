@@ -53,15 +53,15 @@ from agents.messages import (
 from demo.failures import DeadLetter, Reference, Retry, dead_letters, poison_sent, retries
 from demo.purchases import Outcome
 from schemas import latest
-from streams.claim_check import claim_in
-from streams.claims import ClaimChecks
-from streams.codecs import AvroCodec, Schemas, avro, decode_row
-from streams.envelope import ID, SOURCE
-from streams.message import Message, Row
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import claim_in
+from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
+from streams.model.envelope import ID, SOURCE
+from streams.model.message import Message, Row
+from streams.model.table import split_row_key
 from streams.ports import Record
 from streams.runtime.client import TopicReader, unhandled, waiting
 from streams.saga.state import SagaRow
-from streams.table import split_row_key
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK, StockLevel
 

@@ -11,11 +11,11 @@ from agents.commands import OrderSubmitted
 from agents.messages import DocumentsPacked, OrderDocumented, OrderPlaced
 from demo.purchases import Purchase, orchestrated
 from demo.trouble import POISON_SOURCE
-from streams.claim_check import DATAREF
-from streams.claims import ClaimChecks
-from streams.envelope import SOURCE
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import DATAREF
 from streams.errors import PermanentError
-from streams.layout import dead_letter_topic, retry_topic
+from streams.model.envelope import SOURCE
+from streams.model.layout import dead_letter_topic, retry_topic
 from streams.runtime.client import TopicReader
 
 TIERS = (1, 2, 3)

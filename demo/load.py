@@ -10,7 +10,7 @@ from demo.errors import DemoFailed
 from demo.evidence import make_codec, quiet
 from demo.purchases import Purchase, attachments, order, receipts
 from demo.trouble import poison, troubled_order
-from streams.claims import ClaimChecks
+from streams.claims.checks import ClaimChecks
 from streams.runtime.client import Producer
 
 SOURCE = "demo"

@@ -15,8 +15,8 @@ from agents.gateway.cards import unavailable
 from agents.messages import Order, OrderPlaced, StockReceived
 from demo.purchases import Outcome, Purchase, draw, order, outcome
 from schemas import latest
-from streams.codecs import AvroCodec, Schemas
-from streams.envelope import FINGERPRINT, ID, SOURCE, TYPE
+from streams.model.codecs import AvroCodec, Schemas
+from streams.model.envelope import FINGERPRINT, ID, SOURCE, TYPE
 from streams.ports import Outgoing
 
 #: One order in so many has a card for which the gateway is unavailable, up to so many times.

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from streams.application import Delivery
-from streams.claim_check import DEFAULT_THRESHOLD
+from streams.claims.claim import DEFAULT_THRESHOLD
 from streams.errors import SettingsError
-from streams.inbox import DAY, check_retention
-from streams.layout import Layout
-from streams.retry import RetryPolicy, longest_path
+from streams.model.application import LaneOptions
+from streams.model.layout import Layout
+from streams.policy.retry import RetryPolicy, longest_path
+from streams.staging.inbox import DAY, check_retention
 
 #: What the local stack's S3 is asked with: no secret.
 LOCAL_KEYS = ("local", "local-secret")
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
         """The application's cut. Raises SettingsError."""
         return Layout(self.app_id, self.partitions, self.lanes)
 
-    def delivery(self) -> Delivery:
+    def delivery(self) -> LaneOptions:
         """How lanes work. Raises SettingsError when retentions contradict each other."""
         inbox, dead_letters = self.inbox_retention_days * DAY, self.dead_letter_retention_days * DAY
         retry = RetryPolicy(delays=self._delays())
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
                 f"heartbeat of {self.heartbeat:g} s is over a third of session_timeout"
                 f" ({self.session_timeout:g} s): one lost heartbeat would cost the worker its lanes"
             )
-        return Delivery(
+        return LaneOptions(
             max_batch=self.max_batch,
             max_backlog=self.max_batch * 3,
             max_worker_backlog=self.max_batch * 12,

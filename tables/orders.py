@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from streams.message import Row
-from streams.table import Table
+from streams.model.message import Row
+from streams.model.table import Table
 from tables.values import Order
 
 

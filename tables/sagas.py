@@ -4,9 +4,9 @@ the service's part in it.
 
 from __future__ import annotations
 
+from streams.model.table import Table
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
-from streams.table import Table
 
 ORDER_SAGAS = Table("order-sagas", SagaRow)
 INVENTORY_STEPS = Table("inventory-steps", Participation)

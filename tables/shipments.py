@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from streams.message import Row
-from streams.table import Table
+from streams.model.message import Row
+from streams.model.table import Table
 
 
 class Shipment(Row, frozen=True, kw_only=True):

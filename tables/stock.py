@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from streams.errors import PermanentError
-from streams.message import Row
-from streams.table import Table
+from streams.model.message import Row
+from streams.model.table import Table
 from tables.values import SumOfUnits
 
 #: What a count can be: a row keeps it in 64 bits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from streams.record_batches import MAX_HEADERS
+from streams.records.batches import MAX_HEADERS
 from streams.testing.batches import CODECS, batch, framed, part, record, varint
 
 

@@ -26,9 +26,9 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.handlers import Service
-from streams.outcome import Outcome, nothing, outcome
-from streams.table import Rows
+from streams.model.handlers import Service
+from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.table import Rows
 from tables.reservations import (
     RESERVATION_LINES,
     RESERVATION_TALLIES,

@@ -23,8 +23,8 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.message import Message
-from streams.table import Rows
+from streams.model.message import Message
+from streams.model.table import Rows
 from tables.reservations import Reservation, ReservationLine, Tally
 from tables.stock import Hold
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from agents.commands import OrderSagaReply, ReleaseStock, ReserveStock
 from agents.inventory.model import OUT_OF_STOCK, commands, given_back
 from agents.messages import HandleLines, ReleaseLine, ReservationSettled, ReserveLine
-from streams.handlers import Service
-from streams.outcome import Outcome, nothing, outcome
+from streams.model.handlers import Service
+from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.table import Rows
 from streams.saga.participant import Answer, Participant, done, later, refused
 from streams.saga.participation import Participation
-from streams.table import Rows
 from tables.reservations import (
     RESERVATION_LINES,
     RESERVATION_TALLIES,

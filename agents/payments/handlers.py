@@ -15,8 +15,8 @@ from agents.messages import (
 )
 from agents.payments.gateway import Gateway
 from agents.payments.model import capture_operation, refund_operation
-from streams.handlers import Service
-from streams.outcome import Outcome, nothing, outcome
+from streams.model.handlers import Service
+from streams.model.outcome import Outcome, nothing, outcome
 from tables.payments import PAYMENTS, Payment
 from tables.values import Order
 

@@ -11,8 +11,8 @@ from agents.messages import (
     StockReserved,
 )
 from agents.shipping.model import planned
-from streams.handlers import Service
-from streams.outcome import Outcome, nothing, outcome
+from streams.model.handlers import Service
+from streams.model.outcome import Outcome, nothing, outcome
 from tables.shipments import SHIPMENTS, Shipment
 
 service = Service("shipping")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.commands import CancelShipment, ScheduleShipment
 from agents.shipping.model import planned
-from streams.handlers import Service
+from streams.model.handlers import Service
 from streams.saga.participant import Answer, Participant, done, refused
 from tables.sagas import SHIPPING_STEPS
 from tables.shipments import SHIPMENTS, Shipment

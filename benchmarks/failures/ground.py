@@ -17,7 +17,7 @@ from benchmarks.growth.part import Plan
 from benchmarks.latency import Schedule
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import WorkerProcess
-from streams.envelope import ID, SOURCE
+from streams.model.envelope import ID, SOURCE
 from streams.ports import Record
 
 LANES = 4

@@ -14,10 +14,10 @@ from benchmarks.growth.packing import Packed, fill
 from benchmarks.growth.part import Found, Plan, short
 from benchmarks.sections import NotMeasured, Table
 from benchmarks.worker_process import WorkerProcess
-from streams.changes import DEAD_LETTERS
 from streams.cli.workers import Worker
+from streams.dead_letters.row import encode_letter, key_of, new_letter
 from streams.errors import TransientError
-from streams.letter_rows import encode_letter, key_of, new_letter
+from streams.model.layout import DEAD_LETTERS
 from streams.testing.log import FakeRecord
 
 _LETTERS = "/api/dead-letters"

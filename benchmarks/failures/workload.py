@@ -8,14 +8,14 @@ An event says how often its handler fails on it before it succeeds, so no chance
 from typing import ClassVar
 
 from benchmarks.growth.workload import COUNTS, Count, Workload, events_topic
-from streams.application import Application, Delivery
-from streams.choreography import Choreography, choreography, on
-from streams.codecs import json_without_schema
 from streams.errors import TransientError
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.message import Message
-from streams.outcome import Outcome, outcome
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message
+from streams.model.outcome import Outcome, outcome
 
 #: For `fails`: whenever it is tried.
 ALWAYS = -1
@@ -104,7 +104,7 @@ def wiring(app_id: str) -> Choreography:
     return choreography(on(EventMade, count), on(CallAsked, call))
 
 
-def application(layout: Layout, delivery: Delivery) -> Application:
+def application(layout: Layout, delivery: LaneOptions) -> Application:
     """The workload, bound."""
     return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
 

@@ -15,16 +15,16 @@ from benchmarks.kafka import delete_topics_of
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import WorkerProcess
-from streams.changes import INBOX, Writes, pack_ids
-from streams.codecs import encode_row
-from streams.envelope import ID, SOURCE
-from streams.inbox import Inbox, bucket_length
-from streams.layout import murmur2
+from streams.model.codecs import encode_row
+from streams.model.envelope import ID, SOURCE
+from streams.model.layout import INBOX, murmur2
+from streams.model.table import row_key
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import ensure_topics
 from streams.settings import Settings
-from streams.table import row_key
+from streams.staging.changes import Writes, pack_ids
+from streams.staging.inbox import Inbox, bucket_length
 from streams.testing.store import MemoryStores
 
 _CLIENT = b"growth"

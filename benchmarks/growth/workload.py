@@ -8,21 +8,21 @@ Each application has topics of its own, so that several can lie on one broker.
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
-from streams.application import Application, Delivery
-from streams.choreography import Choreography, choreography, on
-from streams.codecs import json_without_schema
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.message import Message, Row
-from streams.outcome import Outcome, outcome
-from streams.table import Table
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, outcome
+from streams.model.table import Table
 
 
 class Workload(NamedTuple):
     """What workers do: the module of their application, how it is bound, and the topic of its events."""
 
     module: str
-    application: Callable[[Layout, Delivery], Application]
+    application: Callable[[Layout, LaneOptions], Application]
     topic: Callable[[str], str]
 
 
@@ -79,7 +79,7 @@ def wiring(app_id: str) -> Choreography:
     return choreography(on(EventMade, count))
 
 
-def application(layout: Layout, delivery: Delivery) -> Application:
+def application(layout: Layout, delivery: LaneOptions) -> Application:
     """The workload, bound."""
     return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
 

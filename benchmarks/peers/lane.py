@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.peers.workload import COUNT, COUNTED, MADE, PARTITIONS, Format, run_from_environment
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.codecs import MakeCodec, Schemas, avro, json_without_schema
-from streams.handlers import Service
 from streams.logs import configure_logs
-from streams.message import Message, Row
-from streams.outcome import Outcome, outcome
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import MakeCodec, Schemas, avro, json_without_schema
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, outcome
+from streams.model.table import Table
 from streams.runtime.app import LaneApp
 from streams.runtime.loop import tune_process
 from streams.settings import Settings
-from streams.table import Table
 
 RUN = run_from_environment()
 

@@ -15,7 +15,7 @@ import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from benchmarks.peers.workload import COUNTED, MADE, PARTITIONS, Run, decoder, encoder, run_from_environment
-from streams.layout import partition_of
+from streams.model.layout import partition_of
 from streams.runtime.loop import tune_process
 
 #: A transaction takes what comes in this time, in seconds.

@@ -17,20 +17,20 @@ from agents.order_saga import orchestrated
 from benchmarks.growth.part import Found, Plan
 from benchmarks.sections import NotMeasured, Table
 from schemas import latest
-from streams.application import Application
-from streams.changes import LANE, TIMER
-from streams.choreography import choreography
-from streams.codecs import Schemas, avro, decode_row, encode_row
-from streams.envelope import headers_size, new_headers
-from streams.lane import Lane, LaneState
-from streams.layout import Layout
-from streams.message import Message
+from streams.lane.lane import Lane, LaneState
+from streams.model.application import Application
+from streams.model.choreography import choreography
+from streams.model.codecs import Schemas, avro, decode_row, encode_row
+from streams.model.envelope import headers_size, new_headers
+from streams.model.layout import LANE, Layout
+from streams.model.message import Message
 from streams.ports import TP
+from streams.runtime.declared import declare
 from streams.saga.state import LOG_BOUND, SagaRow
+from streams.staging.changes import TIMER
 from streams.system import NoFaults, SystemClock
 from streams.testing.broker import FakeCluster
 from streams.testing.store import MemoryStores
-from streams.topics import declare
 from tables.sagas import ORDER_SAGAS
 
 _SKUS = ("apple", "pear")

@@ -27,8 +27,8 @@ from benchmarks.growth.part import Found, Plan, short
 from benchmarks.sagas.workload import FLIGHT, TIMEOUT
 from benchmarks.sections import NotMeasured, Table
 from benchmarks.worker_process import WorkerProcess
-from streams.envelope import ID, SOURCE
-from streams.message import Message
+from streams.model.envelope import ID, SOURCE
+from streams.model.message import Message
 from streams.ports import Record
 
 LANES = 4

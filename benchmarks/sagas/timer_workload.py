@@ -5,13 +5,13 @@
 from typing import ClassVar, Literal
 
 from benchmarks.growth.workload import Workload, events_topic
-from streams.application import Application, Delivery
-from streams.choreography import Choreography, choreography, on
-from streams.codecs import json_without_schema
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.message import Message
-from streams.outcome import Outcome, Timer, nothing, outcome
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message
+from streams.model.outcome import Outcome, Timer, nothing, outcome
 
 NAME = "t"
 
@@ -62,7 +62,7 @@ def wiring(app_id: str) -> Choreography:
     return choreography(on(TimerAsked, take))
 
 
-def application(layout: Layout, delivery: Delivery) -> Application:
+def application(layout: Layout, delivery: LaneOptions) -> Application:
     """The workload, bound."""
     return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
 

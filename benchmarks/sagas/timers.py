@@ -20,10 +20,10 @@ from benchmarks.latency import Latency, latency_of
 from benchmarks.sagas.timer_workload import NAME, TIMERS, rang_topic
 from benchmarks.sections import NotMeasured, Table
 from benchmarks.worker_process import WorkerProcess
-from streams.changes import LANE
-from streams.envelope import ID, SOURCE, TYPE
+from streams.model.envelope import ID, SOURCE, TYPE
+from streams.model.layout import LANE
 from streams.ports import Outgoing, Record
-from streams.timers import set_timer, timer_name
+from streams.staging.timers import set_timer, timer_name
 
 _LANES = 4
 _CLIENT = b"timers"

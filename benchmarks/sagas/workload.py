@@ -11,10 +11,10 @@ from agents.order_saga import OrderSaga
 from agents.orders.handlers import service
 from benchmarks.growth.workload import Workload
 from schemas import latest
-from streams.application import Application, Delivery
-from streams.choreography import choreography, on
-from streams.codecs import Schemas, avro
-from streams.layout import Layout
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import choreography, on
+from streams.model.codecs import Schemas, avro
+from streams.model.layout import Layout
 from streams.saga.definition import Saga
 from streams.saga.engine import orchestrate
 from streams.system import SystemClock
@@ -30,7 +30,7 @@ def _with_timeout(saga: Saga, seconds: float) -> Saga:
     return replace(saga, stages=stages)
 
 
-def application(layout: Layout, delivery: Delivery, timeout: float = 30.0) -> Application:
+def application(layout: Layout, delivery: LaneOptions, timeout: float = 30.0) -> Application:
     """The saga, bound."""
     saga = _with_timeout(OrderSaga, timeout)
     conduct = orchestrate(saga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition)

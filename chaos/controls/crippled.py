@@ -13,19 +13,19 @@ from aiokafka import AIOKafkaProducer
 from agents import worker
 from agents.settings import OrderSettings
 from chaos.controls.control import CONTROL, Control
-from streams import lane_host
-from streams.changes import POSITIONS
-from streams.choreography import choreography
-from streams.lane import Lane
-from streams.layout import dead_letter_topic
-from streams.pipeline import Pipeline
+from streams.lane import host as lane_host
+from streams.lane.dispatch import Pipeline
+from streams.lane.lane import Lane
+from streams.model.choreography import choreography
+from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Transactions
 from streams.runtime import app as runtime
 from streams.runtime import cluster
 from streams.runtime.app import settings_or_exit
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.producer import KafkaTransactions
-from streams.staging import Staged, writes_of
+from streams.staging.changes import POSITIONS
+from streams.staging.sequences import Staged, writes_of
 from streams.testing.faults import faults_from_environment
 
 

@@ -22,7 +22,7 @@ from demo.purchases import Purchase, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from demo.workers import PROJECT
 from streams.local import declared, local_stack
-from streams.message import Message
+from streams.model.message import Message
 from streams.runtime.client import Producer, TopicReader
 from streams.testing.faults import LOG, SCRIPT
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from chaos.counting.workload import TABLE, input_topic, output_topic
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.codecs import json_without_schema
-from streams.handlers import Service
 from streams.logs import configure_logs
-from streams.message import Message, Row
-from streams.outcome import Outcome, outcome
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, outcome
+from streams.model.table import Table
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.runtime.loop import tune_process
 from streams.settings import Settings
-from streams.table import Table
 
 
 class EventMade(Message, frozen=True):

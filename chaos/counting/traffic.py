@@ -16,7 +16,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 from chaos.counting.checker import Evidence, Produced
 from chaos.counting.contestants import ReadRow
 from chaos.counting.workload import PARTITIONS, TABLE, Event, event, output_topic
-from streams.layout import Layout, partition_of
+from streams.model.layout import Layout, partition_of
 from streams.ports import Record
 from streams.runtime.client import TopicReader
 

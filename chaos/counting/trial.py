@@ -19,8 +19,8 @@ from chaos.counting.workers import Supervised
 from chaos.counting.workload import PARTITIONS, output_topic
 from chaos.errors import ChaosFailed
 from chaos.records import Happened
+from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
-from streams.topics import TopicSpec
 
 #: A contestant of which nothing new has come for this long after the load is given up, in seconds.
 GIVEN_UP_AFTER = 60.0

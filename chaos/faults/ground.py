@@ -18,8 +18,8 @@ from chaos.network import Network
 from chaos.records import Happened
 from chaos.waiting import until
 from chaos.worker_log import Event
-from streams.layout import Layout
 from streams.local import Stack
+from streams.model.layout import Layout
 
 #: Bounds, in seconds. They tell a hang from slowness, no more: the checker judges stalls.
 OPEN_WITHIN = 120.0

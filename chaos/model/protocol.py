@@ -6,7 +6,7 @@ Which step stands for which code:
 |---|---|
 | is told, closes the lane | `LaneHost.assign`, `Lane.stop`; membership may be late by any time |
 | initialises its id | `KafkaTransactions.start`: InitProducerId, asked again while markers are written |
-| asks for the high watermarks, recovers | `streams.recovery.recover`, a record at a time |
+| asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
 | stages, begins and sends | pipeline and overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
@@ -14,11 +14,11 @@ Which step stands for which code:
 | hears that it has committed, writes RocksDB | `Store.apply` in `Lane._commit` |
 | is fenced; has an error or no answer | `discard`, `Lane._recoil`: at any point, what was sent goes on |
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |
-| follows as a standby | `streams.standby` |
+| follows as a standby | `streams.lane.standby` |
 
-What is left out: owners under another number of lanes (`streams.cuts`, docs/adr/0014-cuts.md); a second
-partition, and tables beyond one; handlers that run while a commit is under way (they stage over the overlay,
-as a larger batch does); timers and dead letters (more parts of the same
+What is left out: owners under another number of lanes (`streams.positions.cuts`, docs/adr/0014-cuts.md); a
+second partition, and tables beyond one; handlers that run while a commit is under way (they stage over the
+overlay, as a larger batch does); timers and dead letters (more parts of the same
 transaction); compaction, retention, and resets of positions by hand; brokers that fail (replication);
 the group's own protocol: who is assigned may change at any time, workers hear of it late or never, and nobody
 waits for membership to be sure, which only adds behaviour. Only the input is bounded: faults may happen any

@@ -25,7 +25,7 @@ class Spec:
     max_batch: int = 1
     #: The order of `Lane._open`.
     opening: tuple[Opening, ...] = (Opening.FENCE, Opening.RECOVER, Opening.POSITIONS)
-    #: What was handled before is dropped (`streams/inbox.py`).
+    #: What was handled before is dropped (`streams/staging/inbox.py`).
     inbox: bool = True
     #: All owners of a lane use one transactional id.
     fixed_id: bool = True

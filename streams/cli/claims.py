@@ -14,11 +14,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streams.changes import CLAIMS
-from streams.claims_sweep import SweepReport, Verdict, sweep
+from streams.claims.sweep import Sweepable, SweepReport, sweep
 from streams.errors import SettingsError, SteadfaustError
-from streams.inbox import DAY
+from streams.model.layout import CLAIMS
 from streams.settings import Settings
+from streams.staging.inbox import DAY
 
 app = typer.Typer(help="Payloads in the object store.", no_args_is_help=True)
 
@@ -95,7 +95,7 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
 
     def progress(report: SweepReport) -> None:
         if not quiet:
-            orphans = report.found[Verdict.ORPHAN].objects
+            orphans = report.found[Sweepable.ORPHAN].objects
             deleted = report.deleted.objects
             typer.echo(
                 f"\r{report.names:,} names, {orphans:,} orphans, {deleted:,} deleted", nl=False, err=True

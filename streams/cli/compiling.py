@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streams.compiling import HOT, compile_into
+from streams.runtime.compiling import HOT, compile_into
 
 
 def compile_hot_path(

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
-from streams.pausing import PauseState, Wish
+from streams.model.operations import HandlerCommand, PauseState
 from streams.web.awaited import warning
 from streams.web.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 
@@ -24,9 +24,9 @@ UNFINISHED = 4
 PAUSE = 0.5
 #: In which states a wish holds.
 _HOLDS = {
-    Wish.PAUSE: (PauseState.PAUSED, PauseState.DRAINED),
-    Wish.DRAIN: (PauseState.DRAINED,),
-    Wish.RESUME: (RUNNING,),
+    HandlerCommand.PAUSE: (PauseState.PAUSED, PauseState.DRAINED),
+    HandlerCommand.DRAIN: (PauseState.DRAINED,),
+    HandlerCommand.RESUME: (RUNNING,),
 }
 
 Name = Annotated[str, typer.Argument(help="The handler, as `list` shows it.")]
@@ -78,7 +78,7 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Let a handler's messages wait, retries and replays too, until it is resumed; others go on."""
-    _wish(Wish.PAUSE, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _wish(HandlerCommand.PAUSE, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Let a handler's new messages wait, work off what waits already, then pause it."""
-    _wish(Wish.DRAIN, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _wish(HandlerCommand.DRAIN, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
 
 
 @app.command()
@@ -108,10 +108,12 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Let a handler run: what has waited for it is due at once, each key in its order."""
-    _wish(Wish.RESUME, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _wish(HandlerCommand.RESUME, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
 
 
-def _wish(kind: Wish, name: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool) -> None:
+def _wish(
+    kind: HandlerCommand, name: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool
+) -> None:
     asked = find_worker(worker)
     _check_known(asked, name)
     body = {"operation": str(kind), "who": by_whom(who), "why": why}
@@ -123,7 +125,7 @@ def _wish(kind: Wish, name: str, why: str, who: str, worker: str, timeout: float
         typer.echo(json_line({**done, "state": handler.state}))
     else:
         typer.echo(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
-    if kind is not Wish.RESUME and not as_json:
+    if kind is not HandlerCommand.RESUME and not as_json:
         typer.echo(
             f"of each key, {found.max_waiting} messages ({found.max_waiting_bytes >> 20} MiB) can wait;"
             " further ones become dead letters (QueueFull): a pause is for minutes to hours"
@@ -132,7 +134,9 @@ def _wish(kind: Wish, name: str, why: str, who: str, worker: str, timeout: float
     raise typer.Exit(0 if holds == found.partitions or not timeout else UNFINISHED)
 
 
-def _wait(asked: Worker, kind: Wish, name: str, timeout: float, *, quiet: bool) -> tuple[HandlersAnswer, int]:
+def _wait(
+    asked: Worker, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
+) -> tuple[HandlersAnswer, int]:
     """Look until a wish holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
     waiting, not the wish.
     """
@@ -144,7 +148,7 @@ def _wait(asked: Worker, kind: Wish, name: str, timeout: float, *, quiet: bool) 
         if holds == found.partitions or time.monotonic() >= until:
             return found, holds
         if not quiet:
-            waiting = f"; messages of {handler.keys} keys wait" if kind is Wish.DRAIN else ""
+            waiting = f"; messages of {handler.keys} keys wait" if kind is HandlerCommand.DRAIN else ""
             typer.echo(f"{name}: {handler.state}{waiting}", err=True)
         time.sleep(PAUSE)
 

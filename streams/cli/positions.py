@@ -14,9 +14,9 @@ import typer
 
 from streams.cli.workers import Json, json_line
 from streams.errors import SettingsError
-from streams.layout import Layout
+from streams.model.layout import Layout
 from streams.ports import Cluster
-from streams.positions import Accepted, At, Standing, accept, standings
+from streams.positions.review import Accepted, At, Standing, accept, standings
 from streams.settings import Settings
 
 app = typer.Typer(help="Source positions: list, accept.", no_args_is_help=True)

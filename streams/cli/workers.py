@@ -15,8 +15,8 @@ import msgspec
 import typer
 
 from streams.errors import SteadfaustError
+from streams.runtime.slots import addresses
 from streams.settings import Settings
-from streams.slots import addresses
 from streams.web.patience import PASSING
 from streams.web.patience import PATIENCE as ASK_AGAIN
 

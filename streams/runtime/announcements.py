@@ -16,9 +16,9 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from streams.application import Application
-from streams.codecs import NO_JSON, Schemas
 from streams.errors import ClusterUnavailable, LayoutMismatch, Undecodable, Unreadable
+from streams.model.application import Application
+from streams.model.codecs import NO_JSON, Schemas
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.clients import KafkaOptions
 

@@ -16,26 +16,26 @@ from typing import Any, TypeVar
 import faust
 import structlog
 
-from streams.application import Application
-from streams.codecs import Schemas
-from streams.cuts import Cuts
 from streams.errors import LayoutMismatch, SettingsError, SteadfaustError
-from streams.lane_host import LaneHost
+from streams.lane.host import LaneHost
+from streams.model.application import Application
+from streams.model.codecs import Schemas
 from streams.ports import Faults
+from streams.positions.cuts import Cuts
 from streams.runtime.announcements import Announcements
 from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.declared import DEAD_LETTER_ROOM
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import EXIT_FAILED, Worker
+from streams.runtime.slots import Slot, free_port, take_slot
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.runtime.web import LaneWeb
 from streams.settings import Settings
-from streams.slots import Slot, free_port, take_slot
 from streams.system import NoFaults, SystemClock
-from streams.topics import DEAD_LETTER_ROOM
 
 log = structlog.get_logger(__name__)
 

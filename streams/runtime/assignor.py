@@ -9,8 +9,8 @@ import msgspec
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from faust.assignor import PartitionAssignor
 
-from streams.application import Application
-from streams.assignment import Assignment, Member, assign
+from streams.model.application import Application
+from streams.policy.assignment import Assignment, Member, assign
 
 _encode = msgspec.json.Encoder().encode
 

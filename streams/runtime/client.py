@@ -13,19 +13,19 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer
 
-from streams.changes import LANE, QUEUE, split_lane_key
-from streams.claim_check import VALUE, with_claim
-from streams.claims import ClaimChecks
-from streams.codecs import Codec, MakeCodec
-from streams.envelope import FINGERPRINT, ID, headers_size, new_headers
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import VALUE, with_claim
 from streams.errors import ChangelogDamaged, ClusterUnavailable, TopicMismatch
-from streams.layout import changelog_topic
-from streams.message import Message
+from streams.model.codecs import Codec, MakeCodec
+from streams.model.envelope import FINGERPRINT, ID, headers_size, new_headers
+from streams.model.layout import LANE, changelog_topic
+from streams.model.message import Message
 from streams.ports import TP, Damaged, Outgoing, Reader, Record
+from streams.retry.queue import Queue, handler_of, read_queue
 from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
-from streams.waiting import Queue, handler_of, read_queue
+from streams.staging.changes import QUEUE, split_lane_key
 
 _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.

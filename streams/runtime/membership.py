@@ -22,7 +22,7 @@ from faust.transport.drivers.aiokafka import Consumer as FaustConsumer
 from mode import Service
 
 from streams.errors import MembershipLost
-from streams.layout import Layout
+from streams.model.layout import Layout
 
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
 from streams.ports import TP
-from streams.record_batches import (
+from streams.records.batches import (
     MAX_HEADERS,
     Head,
     damaged_batch,

@@ -17,10 +17,10 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
-from streams.application import Application
 from streams.errors import TopicMismatch
+from streams.model.application import Application
 from streams.runtime.clients import KafkaOptions, ask
-from streams.topics import TopicSpec, declare, differences
+from streams.runtime.declared import TopicSpec, declare, differences
 
 DESCRIBED = (
     "cleanup.policy",

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from aiohttp.web import AppRunner
 from faust.web.drivers.aiohttp import Web
 
-from streams.application import Application
-from streams.assignment import Assignment
 from streams.errors import ClusterUnavailable
-from streams.lane import Lane
+from streams.lane.lane import Lane
+from streams.lane.standby import Standby
+from streams.model.application import Application
+from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
-from streams.standby import Standby
 from streams.web.routes import application
 
 if TYPE_CHECKING:

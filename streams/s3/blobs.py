@@ -13,8 +13,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streams.blobs import Blob
 from streams.errors import BlobMissing, BlobsUnavailable
+from streams.ports import Blob
 from streams.s3.options import S3Options
 
 P = ParamSpec("P")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from streams.claims import ClaimChecks
+from streams.claims.checks import ClaimChecks
 from streams.s3.blobs import S3Blobs
 from streams.s3.options import S3Options
 from streams.settings import Settings

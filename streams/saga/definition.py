@@ -24,7 +24,7 @@ from typing import Any, Unpack
 import msgspec
 
 from streams.errors import WiringError
-from streams.message import Message
+from streams.model.message import Message
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
 from streams.saga.steps import NEVER, OWN, PATIENT, Backoff, Refusal, Step, StepOptions, step

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streams.errors import SagaVersionUnknown, WiringError
-from streams.handlers import Handler, Service
-from streams.message import Message
-from streams.outcome import Outcome, nothing, outcome
+from streams.model.handlers import Handler, Service
+from streams.model.message import Message
+from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.table import Table
 from streams.ports import Clock
 from streams.saga.definition import Saga
 from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
@@ -33,7 +34,6 @@ from streams.saga.repairs import settle
 from streams.saga.state import SagaRow
 from streams.saga.transition import begin, receive
 from streams.saga.turn import Transition
-from streams.table import Table
 
 
 class SagaHandler(Handler[Any, Outcome]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streams.message import Message
+from streams.model.message import Message
 
 #: What a saga knows by now: the fields of the message that started it, and those of the replies so far.
 Facts = Mapping[str, Any]

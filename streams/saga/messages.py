@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from streams.message import Message
+from streams.model.message import Message
 
 #: How a command ended. Participants say the first five; the saga's own timers the other two.
 #: success: done. refused: not done, for a reason of the business. error: it may or may not have been done.

@@ -36,14 +36,14 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from streams.errors import MessageExpired, PermanentError, WiringError, text_of
-from streams.handlers import ENVELOPE, Handler, Service
-from streams.message import Message
-from streams.outcome import Outcome, Timer, nothing, outcome
+from streams.model.handlers import ENVELOPE, Handler, Service
+from streams.model.message import Message
+from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.table import RowOf, Table
+from streams.policy.retry import RetryPolicy
 from streams.ports import Clock
-from streams.retry import RetryPolicy
 from streams.saga.messages import TEXT_BOUND, Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
-from streams.table import RowOf, Table
 
 #: Why a command is cancelled after which its saga has asked.
 NOT_BEGUN = "it was not begun in time"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from streams.message import Row
+from streams.model.message import Row
 from streams.saga.messages import Command, Reply, ReplyOutcome
 
 Work = Literal["working", "done", "refused", "cancelled", "undoing", "undone"]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from streams.message import Row
+from streams.model.message import Row
 from streams.saga.messages import TEXT_BOUND
 
 #: `completing` is after the pivot: it only goes forward. `failed` waits for an operator.

@@ -9,7 +9,7 @@ compensation that does not.
 from __future__ import annotations
 
 from streams.errors import TooLarge
-from streams.message import Message
+from streams.model.message import Message
 from streams.saga.definition import Saga
 from streams.saga.messages import Reply, saga_id
 from streams.saga.state import KEPT_BOUND, SagaRow, StepState

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.codecs import NO_JSON
 from streams.errors import TooLarge, Undecodable
-from streams.message import Message
-from streams.outcome import Timer
+from streams.model.codecs import NO_JSON
+from streams.model.message import Message
+from streams.model.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
 from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command, Reply, ReplyOutcome
 from streams.saga.state import KEPT_BOUND, LogEntry, SagaRow, SagaStatus, StepState

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from streams.message import Message
+from streams.model.message import Message
+from streams.model.table import Table
 from streams.saga.repairs import waiting
 from streams.saga.state import LogEntry, SagaRow, SagaStatus, StepState, StepStatus
-from streams.table import Table
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import cramjam
 
-from streams.record_batches import CHECKED_FROM, HEADER, Head
+from streams.records.batches import CHECKED_FROM, HEADER, Head
 
 
 def _xerial(data: bytes) -> bytes:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from streams.blobs import Blob
 from streams.errors import BlobMissing, BlobsUnavailable
+from streams.ports import Blob
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from streams.envelope import record_size
 from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
+from streams.model.envelope import record_size
 from streams.ports import TP, Batch, Outgoing, Record
 from streams.testing.log import Transaction, TransactionState
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from streams.ports import TP, Headers, Record
-from streams.record_batches import HEADER, damaged_batch, head_of, read_batch
+from streams.records.batches import HEADER, damaged_batch, head_of, read_batch
 from streams.testing.batches import is_whole
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from streams.choreography import AnyHandler, Choreography
-from streams.envelope import ID, SOURCE, TIME, Envelope, derived_id, new_headers, rfc3339
 from streams.errors import WiringError
-from streams.message import Message, Row
-from streams.outcome import Outcome
+from streams.model.choreography import AnyHandler, Choreography
+from streams.model.envelope import ID, SOURCE, TIME, Envelope, derived_id, new_headers, rfc3339
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome
+from streams.model.table import RowOf, Table
 from streams.ports import Headers
-from streams.table import RowOf, Table
 
 R = TypeVar("R", bound=Row)
 M = TypeVar("M", bound=Message)

@@ -23,8 +23,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from streams.message import Message
-from streams.outcome import Timer
+from streams.model.message import Message
+from streams.model.outcome import Timer
 from streams.saga import repairs
 from streams.saga.definition import Saga
 from streams.saga.messages import Command, Reply, ReplyOutcome

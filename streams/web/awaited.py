@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from streams.envelope import rfc3339
-from streams.gate import Gate
+from streams.model.envelope import rfc3339
+from streams.retry.gate import HandlerGate
 
 #: Schemas that an answer names: anybody can make up fingerprints.
 MOST_NAMED = 20
@@ -24,7 +24,7 @@ class AwaitedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     since: str
 
 
-def awaited(gates: Iterable[Gate]) -> list[AwaitedAnswer]:
+def awaited(gates: Iterable[HandlerGate]) -> list[AwaitedAnswer]:
     """What the messages behind these gates wait for, longest first."""
     return merged(
         AwaitedAnswer(schema=schema, handler=gate.handler, keys=found.keys, since=rfc3339(found.since))

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from streams.pausing import Wish
+from streams.model.operations import HandlerCommand
 from streams.web.awaited import AwaitedAnswer
 from streams.web.awaited import merged as merged_schemas
 
@@ -70,7 +70,7 @@ class AskHandler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     asked under the same `id` before is not done again.
     """
 
-    operation: Wish
+    operation: HandlerCommand
     who: str
     why: str
     id: str = ""

@@ -11,19 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import uuid_utils
 from msgspec.structs import replace
 
-from streams.application import Application
-from streams.changes import HANDLERS, QUEUES, split_store_key, store_key
-from streams.envelope import new_headers, rfc3339
-from streams.gate import Gate
-from streams.pausing import (
-    HANDLER_OPERATION,
-    HandlerOperation,
-    Pause,
-    encode_handler_operation,
-    read_pause,
-)
+from streams.model.application import Application
+from streams.model.envelope import new_headers, rfc3339
+from streams.model.operations import HANDLER_OPERATION, HandlerOperation, Pause, encode_handler_operation
+from streams.operator.pauses import read_pause
 from streams.ports import TP, Outgoing
-from streams.waiting import read_queue
+from streams.retry.gate import HandlerGate
+from streams.retry.queue import read_queue
+from streams.staging.changes import HANDLERS, QUEUES, split_store_key, store_key
 from streams.web.awaited import awaited
 from streams.web.handler_answers import (
     RUNNING,
@@ -160,7 +155,7 @@ async def _of_lane(
     return answers
 
 
-def _answer_of(name: str, partitions: int, found: Sequence[Pause], gate: Gate | None) -> HandlerAnswer:
+def _answer_of(name: str, partitions: int, found: Sequence[Pause], gate: HandlerGate | None) -> HandlerAnswer:
     newest = max(found, key=lambda pause: pause.since_ms, default=None)
     states = Counter(str(pause.state) for pause in found) + Counter({RUNNING: partitions - len(found)})
     return HandlerAnswer(

@@ -16,11 +16,11 @@ import structlog
 import uuid_utils
 from msgspec.structs import replace
 
-from streams.application import Application
-from streams.envelope import derived_id, new_headers
+from streams.dead_letters.row import LetterState, topic_of
 from streams.errors import Unencodable
-from streams.letter_rows import State, topic_of
-from streams.operations import Kind, Operation, encode_operation
+from streams.model.application import Application
+from streams.model.envelope import derived_id, new_headers
+from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP, Outgoing
 from streams.web.lane_rows import Query, lane_of_cursor
 from streams.web.letter_answers import (
@@ -47,10 +47,10 @@ PATIENCE = 120.0
 REMEMBERED = 100
 #: The states of the letters that an operation can do something about; those in brackets with force.
 _STATES = {
-    Kind.REPLAY: (("dead",), ("parked",)),
-    Kind.DISCARD: (("dead", "parked"), ()),
-    Kind.RESTORE: (("discarded",), ()),
-    Kind.EDIT: (("dead",), ("parked",)),
+    LetterCommand.REPLAY: (("dead",), ("parked",)),
+    LetterCommand.DISCARD: (("dead", "parked"), ()),
+    LetterCommand.RESTORE: (("discarded",), ()),
+    LetterCommand.EDIT: (("dead",), ("parked",)),
 }
 
 
@@ -243,7 +243,7 @@ def _check(app: Application, asked: Ask) -> None:
         raise Problem(400, "too_many", f"name {MOST_ROWS} letters at most, or what they match")
     for letter in asked.letters:
         partition_and_key(app, letter)
-    if asked.operation is Kind.EDIT:
+    if asked.operation is LetterCommand.EDIT:
         if not app.delivery.edit_dead_letters:
             raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
         if len(asked.letters) != 1:
@@ -259,7 +259,7 @@ def _states(asked: Ask) -> tuple[str, ...]:
 
 def _is_idle(asked: Ask, letter: LetterAnswer) -> bool:
     """Whether a letter is to be discarded of which the replay waits for a handler that is gone."""
-    return asked.operation is Kind.DISCARD and letter.state == State.REPLAYING and letter.gone
+    return asked.operation is LetterCommand.DISCARD and letter.state == LetterState.REPLAYING and letter.gone
 
 
 def _groups(letters: Sequence[LetterAnswer]) -> list[GroupAnswer]:

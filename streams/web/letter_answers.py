@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from streams.envelope import rfc3339
-from streams.letter_rows import Event, Summary
-from streams.operations import Kind
+from streams.dead_letters.row import Event, Summary
+from streams.model.envelope import rfc3339
+from streams.model.operations import LetterCommand
 from streams.web.shown import text_of
 
 
@@ -113,7 +113,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         message: an edited message in plain data, as `LetterShown.value` has it, in place of a value.
     """
 
-    operation: Kind
+    operation: LetterCommand
     who: str
     why: str
     letters: list[str] = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streams.application import Application
-from streams.changes import DEAD_LETTERS, store_key
-from streams.claim_check import claim_in
-from streams.codecs import describe
-from streams.envelope import FINGERPRINT, rfc3339
+from streams.claims.claim import claim_in
+from streams.dead_letters.row import Letter, Summary, decode_letter, decode_summary, letter_id, parse_id
 from streams.errors import PermanentError, UnknownSchema
-from streams.letter_rows import Letter, Summary, decode_letter, decode_summary, letter_id, parse_id
+from streams.model.application import Application
+from streams.model.codecs import describe
+from streams.model.envelope import FINGERPRINT, rfc3339
+from streams.model.layout import DEAD_LETTERS
+from streams.staging.changes import store_key
 from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
 from streams.web.letter_answers import (
     GroupAnswer,

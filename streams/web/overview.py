@@ -7,9 +7,9 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 
-from streams.application import Application
-from streams.envelope import rfc3339
-from streams.pausing import Pause
+from streams.model.application import Application
+from streams.model.envelope import rfc3339
+from streams.model.operations import Pause
 from streams.web.answers import (
     HealthAnswer,
     LaneAnswer,

@@ -10,8 +10,8 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from streams.changes import store_key
 from streams.ports import Store
+from streams.staging.changes import store_key
 from streams.web.view import Problem
 
 #: Rows on a page, unless asked for otherwise, and at most.

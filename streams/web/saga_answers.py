@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from streams.envelope import rfc3339
+from streams.model.envelope import rfc3339
 from streams.saga.messages import RepairOperation
 from streams.saga.state import LogEntry
 from streams.saga.views import SagaView, StepView

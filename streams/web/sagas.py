@@ -11,18 +11,18 @@ from urllib.parse import quote
 
 import uuid_utils
 
-from streams.application import Application
-from streams.changes import split_store_key, store_key
-from streams.codecs import decode_row
-from streams.envelope import FINGERPRINT, new_headers
 from streams.errors import Undecodable, UnknownSchema
+from streams.model.application import Application
+from streams.model.codecs import decode_row
+from streams.model.envelope import FINGERPRINT, new_headers
+from streams.model.table import row_key, split_row_key
 from streams.ports import TP, Outgoing
 from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id
 from streams.saga.repairs import said
 from streams.saga.state import SagaStatus
 from streams.saga.views import SagaView, orchestrated
-from streams.table import row_key, split_row_key
+from streams.staging.changes import split_store_key, store_key
 from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
 from streams.web.paging import decode_limit
 from streams.web.saga_answers import (
@@ -47,7 +47,7 @@ MOST_LOOKED_AT = 2_000
 STATUSES = (*get_args(SagaStatus), UNREADABLE)
 
 
-class Kind(NamedTuple):
+class SagaKind(NamedTuple):
     """The sagas of one table.
 
     Attributes:
@@ -77,7 +77,7 @@ class Wanted(NamedTuple):
         )
 
 
-def kinds(app: Application) -> list[Kind]:
+def kinds(app: Application) -> list[SagaKind]:
     """All sagas of an application, the orchestrated ones first."""
     found = []
     for each in app.wiring.handlers():
@@ -85,9 +85,9 @@ def kinds(app: Application) -> list[Kind]:
             heard = each.repairs is not None and each.repairs.TOPIC in app.routes
             repairs = each.repairs if heard else None
             found.append(
-                Kind(each.saga, each.rows["saga"].table.name, lambda _, row: orchestrated(row), repairs)
+                SagaKind(each.saga, each.rows["saga"].table.name, lambda _, row: orchestrated(row), repairs)
             )
-    return [*found, *(Kind(each.name, each.table.name, each.view) for each in app.choreographed)]
+    return [*found, *(SagaKind(each.name, each.table.name, each.view) for each in app.choreographed)]
 
 
 def wanted_of(query: Query, now: float) -> Wanted:
@@ -158,7 +158,7 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
     raise Problem(404, "no_saga", f"there is no saga {ident}: asked {view.url}, the owner of lane {lane}")
 
 
-def kinds_of(app: Application, ident: str) -> list[Kind]:
+def kinds_of(app: Application, ident: str) -> list[SagaKind]:
     """Where a saga may lie. Raises Problem 404 for a name that there is not."""
     name, colon, _ = ident.partition(":")
     found = [kind for kind in kinds(app) if kind.name == name]
@@ -252,7 +252,9 @@ async def _of_lane(
             yield bytes([number]) + local, answer
 
 
-def _read(view: WorkerView, kind: Kind, ident: str, data: bytes) -> tuple[SagaAnswer | None, SagaView | None]:
+def _read(
+    view: WorkerView, kind: SagaKind, ident: str, data: bytes
+) -> tuple[SagaAnswer | None, SagaView | None]:
     """A row as a saga; nothing when it is none."""
     try:
         row = decode_row(view.application.tables[kind.table].codec, data)

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.application import Application, BoundTable
-from streams.changes import CLAIMS, INBOX, LANE, POSITIONS, TIMERS
-from streams.codecs import FINGERPRINT_SIZE, decode_row, describe
-from streams.envelope import rfc3339
 from streams.errors import Undecodable, UnknownSchema
-from streams.inbox import bucket_length
-from streams.table import split_row_key
-from streams.timers import Stored
+from streams.model.application import Application, BoundTable
+from streams.model.codecs import FINGERPRINT_SIZE, decode_row, describe
+from streams.model.envelope import rfc3339
+from streams.model.layout import CLAIMS, INBOX, LANE
+from streams.model.table import split_row_key
+from streams.staging.changes import POSITIONS, TIMERS
+from streams.staging.inbox import bucket_length
+from streams.staging.timers import Stored
 from streams.web.view import Problem
 
 _INBOX_BUCKET = re.compile(r"_inbox-(\d{8,12})\Z", re.ASCII)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from streams.application import Application
-from streams.arrival import Counters
-from streams.assignment import Assignment
-from streams.gate import Gate
-from streams.lane import LaneState
+from streams.lane.lane import LaneState
+from streams.model.application import Application
+from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store
+from streams.retry.gate import HandlerGate
+from streams.staging.arrival import Counters
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -58,7 +58,7 @@ class LaneView(Protocol):
         """Changelog records read when it opened last."""
 
     @property
-    def gates(self) -> Mapping[str, Gate]:
+    def gates(self) -> Mapping[str, HandlerGate]:
         """What its handlers' messages meet, by handler; nothing while it is not open."""
 
     @property

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import pytest
 
-from streams.blobs import Blobs
 from streams.errors import BlobMissing, BlobsUnavailable
 from streams.local import Stack, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
+from streams.ports import Blobs
 from streams.s3 import S3Blobs, S3Options
 from streams.testing.blobs import MemoryBlobs
 

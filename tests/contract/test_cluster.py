@@ -15,7 +15,6 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 
-from streams.envelope import record_size
 from streams.errors import (
     ClusterUnavailable,
     Fenced,
@@ -25,13 +24,14 @@ from streams.errors import (
     TooLarge,
     TopicMismatch,
 )
+from streams.model.envelope import record_size
 from streams.ports import TP, Cluster, Damaged, Outgoing, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
 from streams.testing.broker import FakeCluster
-from streams.topics import TopicSpec
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.codecs import Schemas, json_without_schema
 from streams.errors import PermanentError
-from streams.handlers import Service
-from streams.message import Message
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import Schemas, json_without_schema
+from streams.model.handlers import Service
+from streams.model.message import Message
+from streams.model.table import Table
 from streams.runtime.app import LaneApp
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
@@ -21,7 +22,6 @@ from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
 from streams.settings import Settings
 from streams.system import SystemClock
-from streams.table import Table
 
 
 class ErrandReply(Reply, frozen=True, kw_only=True):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.codecs import Schemas, json_without_schema
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, outcome
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import Schemas, json_without_schema
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, outcome
+from streams.model.table import Table
 from streams.runtime.app import LaneApp, settings_or_exit
 from streams.settings import Settings
-from streams.table import Table
 
 
 class Parcel(Row, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 
 import pytest
 
-from streams.claim_check import PREFIX, with_claim
-from streams.claims import ClaimChecks
-from streams.claims_sweep import Verdict, sweep
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import PREFIX, with_claim
+from streams.claims.sweep import Sweepable, sweep
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable
 from streams.local import Stack, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
@@ -83,9 +83,9 @@ async def test_a_sweep_leaves_what_a_row_names(blobs: S3Blobs, checks: ClaimChec
         yield kept
 
     young = await sweep(blobs, rows(), now=time.time, grace=3600.0, delete=True)
-    assert (young.found[Verdict.YOUNG].objects, young.deleted.objects) == (2, 0)
+    assert (young.found[Sweepable.YOUNG].objects, young.deleted.objects) == (2, 0)
     dry = await sweep(blobs, rows(), now=time.time, grace=-10.0)
-    assert (dry.found[Verdict.ORPHAN].objects, dry.deleted.objects) == (1, 0)
+    assert (dry.found[Sweepable.ORPHAN].objects, dry.deleted.objects) == (1, 0)
     real = await sweep(blobs, rows(), now=time.time, grace=-10.0, delete=True)
     assert (real.deleted.objects, real.deleted.bytes) == (1, len(b"never committed"))
     assert [blob.name async for blob in blobs.scan(PREFIX)] == [kept]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.compiling import HOT, CannotCompile, compile_into
+from streams.runtime.compiling import HOT, CannotCompile, compile_into
 
 PROJECT = Path(__file__).parents[2]
 #: Deliveries, duplicates, dead letters, retries, timers, claim checks, operators, sagas; and what holds under
@@ -54,7 +54,7 @@ def python(environment: dict[str, str], *arguments: str) -> subprocess.Completed
 def test_a_worker_with_that_environment_runs_what_was_compiled_and_its_own_application(
     compiled: dict[str, str],
 ) -> None:
-    code = "import agents.worker, streams.lane; " + "".join(
+    code = "import agents.worker, streams.lane.lane; " + "".join(
         f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
     )
     ran = python({**compiled, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "x"}, "-c", code)
@@ -75,13 +75,15 @@ def test_what_is_compiled_already_is_left_alone_and_changed_sources_are_compiled
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Path] = []
-    monkeypatch.setattr("streams.compiling._compile", lambda target: (calls.append(target), target.mkdir()))
+    monkeypatch.setattr(
+        "streams.runtime.compiling._compile", lambda target: (calls.append(target), target.mkdir())
+    )
     target = tmp_path / "made"
     environment = compile_into(target)
     assert compile_into(target) == environment
     assert len(calls) == 1
     (target / "compiled-from").write_text("other sources")
-    monkeypatch.setattr("streams.compiling._compile", calls.append)
+    monkeypatch.setattr("streams.runtime.compiling._compile", calls.append)
     compile_into(target)
     assert len(calls) == 2
 
@@ -95,7 +97,7 @@ def test_without_a_compiler_it_says_what_is_needed(tmp_path: Path, monkeypatch: 
 def test_the_command_prints_the_environment(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     code = (
-        "import streams.compiling as c; c._compile = lambda target: None;"
+        "import streams.runtime.compiling as c; c._compile = lambda target: None;"
         "from streams.cli.main import main; main()"
     )
     ran = python(dict(os.environ), "-c", code, "compile", "--into", str(tmp_path / "made"), "--json")

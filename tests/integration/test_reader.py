@@ -15,8 +15,8 @@ from streams.errors import ClusterUnavailable
 from streams.local import Stack
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
-from streams.topics import TopicSpec
 
 BOUND = 20.0
 _numbers = count()

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from streams.cli.main import app
-from streams.envelope import new_headers
+from streams.model.envelope import new_headers
 from tests.scenarios.world import eventually
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from streams.envelope import new_headers
+from streams.model.envelope import new_headers
 from tests.scenarios.world import eventually
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,19 @@ from typing import Any
 
 from lane_worlds import Post, World, ids
 
-from streams.changes import COPY_OF, DEAD_LETTERS_BY_AGE, POSITIONS, QUEUES_BY_DUE, TIMERS_BY_DUE, Writes
-from streams.inbox import bucket_length
-from streams.layout import dead_letter_topic
+from streams.lane.recovery import changelog_partitions
+from streams.model.layout import dead_letter_topic
+from streams.model.table import split_row_key
 from streams.ports import TP, Stores
-from streams.recovery import changelog_partitions
-from streams.table import split_row_key
+from streams.staging.changes import (
+    COPY_OF,
+    DEAD_LETTERS_BY_AGE,
+    POSITIONS,
+    QUEUES_BY_DUE,
+    TIMERS_BY_DUE,
+    Writes,
+)
+from streams.staging.inbox import bucket_length
 
 
 async def latest(world: World, table: str) -> dict[tuple[int, bytes], bytes]:

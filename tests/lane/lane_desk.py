@@ -11,11 +11,11 @@ from lane_checker import latest
 from lane_workloads import Workload
 from lane_worlds import Post, World
 
-from streams.changes import store_key
-from streams.envelope import new_headers
+from streams.dead_letters.row import Letter, decode_letter, letter_id, parse_id
 from streams.errors import PermanentError
-from streams.letter_rows import Letter, decode_letter, letter_id, parse_id
-from streams.operations import Kind, Operation, encode_operation
+from streams.model.envelope import new_headers
+from streams.model.operations import LetterCommand, Operation, encode_operation
+from streams.staging.changes import store_key
 
 
 class Broken:
@@ -52,7 +52,7 @@ async def letter_ids(world: World) -> list[str]:
     return list(await letters_by_id(world))
 
 
-def operation(world: World, kind: Kind, letter: str, *, operation_id: str = "", **more: Any) -> Post:
+def operation(world: World, kind: LetterCommand, letter: str, *, operation_id: str = "", **more: Any) -> Post:
     """An operator's message."""
     wish = Operation(kind=kind, letter=letter, **{"who": "ann", "why": "mended", "at_ms": 1, **more})
     partition, _ = parse_id(letter)

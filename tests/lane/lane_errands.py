@@ -12,16 +12,16 @@ from lane_sagas import LeaveSeat, PrintTicket, Seat, TakeSeat, TripReply, TripTr
 from lane_worlds import FakeWorld
 from test_lane_sagas import post, rows
 
-from streams.choreography import Choreography, choreography, on
 from streams.errors import PermanentError
-from streams.handlers import Service
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.handlers import Service
+from streams.model.table import Table
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Repair
 from streams.saga.participant import Answer, Participant, done, later
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
-from streams.table import Table
 
 
 class TripRepair(Repair, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from lane_checker import check, check_store, dead_letters, latest
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
-from streams.breaker import BreakerPolicy
-from streams.envelope import rfc3339
-from streams.retry import RetryPolicy
+from streams.model.envelope import rfc3339
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 
 #: Two tries more at once, three later.
 QUICK = RetryPolicy(delays=(0.3, 0.5, 0.7))

@@ -7,7 +7,7 @@ from typing import Any
 from lane_workloads import Workload
 from lane_worlds import Post, World
 
-from streams.lane_host import LaneHost
+from streams.lane.host import LaneHost
 from streams.testing.faults import NoFaults
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lane_worlds import FakeWorld
 
-from streams.lane import Lane
+from streams.lane.lane import Lane
 
 
 def held_by(lane: Lane) -> dict[str, object]:

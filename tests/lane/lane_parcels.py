@@ -12,12 +12,12 @@ from lane_failing import PATIENT, QUICK, waiting
 from lane_workloads import Carrying, chained
 from lane_worlds import BOUND, Post, World
 
-from streams.changes import CLAIMS
-from streams.claim_check import PREFIX, claim_in, claim_of, with_claim
-from streams.claims import ClaimChecks
-from streams.envelope import new_headers
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
+from streams.model.envelope import new_headers
+from streams.model.layout import CLAIMS
+from streams.model.table import split_row_key
 from streams.ports import Record
-from streams.table import split_row_key
 from streams.testing.blobs import MemoryBlobs
 
 BUCKET = "event-payloads"

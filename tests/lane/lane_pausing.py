@@ -10,16 +10,16 @@ from typing import Any
 from lane_checker import latest
 from lane_worlds import Post, World
 
-from streams.envelope import new_headers
-from streams.pausing import (
+from streams.model.envelope import new_headers
+from streams.model.operations import (
     HANDLER_OPERATION,
+    HandlerCommand,
     HandlerOperation,
     PauseState,
-    Wish,
     encode_handler_operation,
-    read_pause,
 )
-from streams.waiting import read_queue
+from streams.operator.pauses import read_pause
+from streams.retry.queue import read_queue
 
 COUNT = "bench.count"
 KEYS = "abcdefgh"
@@ -27,7 +27,7 @@ KEYS = "abcdefgh"
 
 def wished(
     world: World,
-    kind: Wish,
+    kind: HandlerCommand,
     handler: str = COUNT,
     *,
     operation_id: str = "",
@@ -43,7 +43,7 @@ def wished(
     return [Post(topic, number, handler.encode(), data, headers) for number in chosen]
 
 
-async def asked(world: World, kind: Wish, handler: str = COUNT, **more: Any) -> None:
+async def asked(world: World, kind: HandlerCommand, handler: str = COUNT, **more: Any) -> None:
     """Ask, and wait until it is settled everywhere."""
     await world.post(*wished(world, kind, handler, **more))
     await world.settled(world.app.layout.operations)

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streams.choreography import Choreography, choreography, on
 from streams.errors import TransientError
-from streams.handlers import Service
-from streams.message import Message, Row
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.table import Table
 from streams.saga.definition import Saga, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Reply, SagaTransition
 from streams.saga.participant import Answer, Participant, done, refused
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
-from streams.table import Table
 
 
 class TripReply(Reply, frozen=True, kw_only=True):

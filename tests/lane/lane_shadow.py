@@ -18,10 +18,10 @@ from chaos.model.kafka import Kafka, Transaction, stable
 from chaos.model.protocol import Protocol, State
 from chaos.model.spec import Spec
 from chaos.model.worker import Phase, Worker
-from streams.changes import POSITIONS
 from streams.errors import PositionLost
-from streams.lane import Lane, LaneState
+from streams.lane.lane import Lane, LaneState
 from streams.ports import TP
+from streams.staging.changes import POSITIONS
 from streams.testing.clock import ManualClock
 from streams.testing.store import MemoryStores
 

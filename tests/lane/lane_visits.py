@@ -6,17 +6,17 @@ The hotel answers at once, the kitchen through another message: a meal is writte
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streams.choreography import Choreography, choreography, on
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, nothing, outcome
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.table import Table
 from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Reply, SagaTransition
 from streams.saga.participant import Answer, Participant, done, later
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
-from streams.table import Table
 
 VISITS = Table("visits", SagaRow)
 

@@ -11,12 +11,12 @@ from hashlib import sha256
 from operator import or_
 from typing import Any, ClassVar
 
-from streams.choreography import Choreography, choreography, on
-from streams.codecs import Schemas, avro
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, Timer, nothing, outcome
-from streams.table import Table
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.codecs import Schemas, avro
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.table import Table
 
 
 class Count(Row, frozen=True):

@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, NamedTuple
 
-from streams.application import Application, Delivery
-from streams.claims import ClaimChecks
-from streams.codecs import MakeCodec, json_without_schema
-from streams.envelope import new_headers
-from streams.lane import Lane
-from streams.layout import Layout
+from streams.claims.checks import ClaimChecks
+from streams.lane.lane import Lane
+from streams.model.application import Application, LaneOptions
+from streams.model.codecs import MakeCodec, json_without_schema
+from streams.model.envelope import new_headers
+from streams.model.layout import Layout
 from streams.ports import TP, Record, Stores
+from streams.runtime.declared import DEAD_LETTER_ROOM, declare
 from streams.testing.broker import FakeCluster
 from streams.testing.clock import ManualClock
 from streams.testing.faults import LaneKilled, ScriptedFaults
 from streams.testing.store import MemoryStores
-from streams.topics import DEAD_LETTER_ROOM, declare
 
 #: How long anything may take until a test gives it up, in seconds.
 BOUND = 20.0
@@ -98,7 +98,7 @@ class World:
             workload.wiring,
             codecs,
             resources=workload.resources,
-            delivery=Delivery(**{**small, **delivery}),
+            delivery=LaneOptions(**{**small, **delivery}),
             claims=claims,
         )
         self.machine = self.stores()

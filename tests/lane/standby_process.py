@@ -12,13 +12,13 @@ from pathlib import Path
 
 from lane_workloads import reminding
 
-from streams.application import Application, Delivery
-from streams.codecs import json_without_schema
-from streams.layout import Layout
+from streams.lane.standby import Standby
+from streams.model.application import Application, LaneOptions
+from streams.model.codecs import json_without_schema
+from streams.model.layout import Layout
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.store import RocksStore, RocksStores
-from streams.standby import Standby
 from streams.system import SystemClock
 
 
@@ -34,7 +34,7 @@ class Watched(RocksStores):
 
 async def main(bootstrap: str, name: str, directory: str, retention: str) -> None:
     work = reminding(name)
-    delivery = Delivery(delete_retention=float(retention))
+    delivery = LaneOptions(delete_retention=float(retention))
     app = Application(Layout(name, 1, 1), work.wiring, json_without_schema, delivery=delivery)
     cluster = KafkaCluster(bootstrap, KafkaOptions(fetch_wait=0.1))
     stores = Watched(Path(directory))

@@ -7,8 +7,8 @@ from lane_workloads import MADE_NEWER, counting
 from lane_worlds import Post, World
 from structlog.testing import capture_logs
 
-from streams.codecs import Schemas, fingerprint_of
 from streams.errors import LayoutMismatch, UnknownSchema
+from streams.model.codecs import Schemas, fingerprint_of
 from streams.runtime.announcements import Announcements
 
 UNHEARD = b'{"type": "record", "name": "A", "fields": [{"name": "x", "type": "Unheard"}]}'

@@ -12,7 +12,7 @@ from test_lane_dead_letters import with_header
 from test_lane_timers import asking_for
 
 from streams.errors import TransientError
-from streams.intake import FETCH_RECORDS
+from streams.lane.intake import FETCH_RECORDS
 from streams.testing.faults import ScriptedFaults
 
 LANES = 8

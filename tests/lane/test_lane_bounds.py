@@ -12,9 +12,9 @@ from lane_worlds import FakeWorld, Post, World
 from test_lane_dead_letters import as_it_came, with_header
 from test_lane_timers import asking_for
 
-from streams.envelope import MAX_ID_BYTES
 from streams.errors import TransientError
-from streams.table import MAX_KEY_BYTES
+from streams.model.envelope import MAX_ID_BYTES
+from streams.model.table import MAX_KEY_BYTES
 
 LONG = MAX_ID_BYTES + 1
 

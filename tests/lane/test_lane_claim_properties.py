@@ -15,9 +15,9 @@ from lane_parcels import BUCKET, THRESHOLD, Parcels
 from lane_workloads import carrying
 from test_lane_properties import KEYS, Lanes
 
-from streams.claims import ClaimChecks
+from streams.claims.checks import ClaimChecks
 from streams.errors import BlobsUnavailable, TransientError
-from streams.retry import RetryPolicy
+from streams.policy.retry import RetryPolicy
 from streams.testing.blobs import MemoryBlobs
 
 SIZES = st.sampled_from([0, 10, THRESHOLD - 60, THRESHOLD, 3_000, 50_000])

@@ -14,12 +14,12 @@ from lane_parcels import BUCKET, THRESHOLD, Parcels
 from lane_workloads import carrying
 from lane_worlds import FakeWorld, World
 
-from streams.breaker import BreakerPolicy
-from streams.claim_check import DATAREF, SHA256, claim_in, with_claim
-from streams.claims import ClaimChecks
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import DATAREF, SHA256, claim_in, with_claim
 from streams.errors import UnknownSchema
-from streams.layout import retry_topic
-from streams.retry import RetryPolicy
+from streams.model.layout import retry_topic
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.faults import LaneKilled
 

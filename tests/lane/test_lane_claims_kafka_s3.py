@@ -14,7 +14,7 @@ from lane_parcels import BUCKET, Parcels
 from lane_workloads import carrying
 from lane_worlds import closing
 
-from streams.claim_check import claim_in
+from streams.claims.claim import claim_in
 from streams.local import Stack, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
 from streams.s3 import S3Blobs, S3Options

@@ -12,10 +12,10 @@ from lane_pausing import asked
 from lane_workloads import carrying
 from lane_worlds import FakeWorld, World
 
-from streams.breaker import BreakerPolicy
 from streams.errors import TransientError
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
+from streams.model.operations import HandlerCommand
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
 
@@ -73,13 +73,13 @@ async def test_what_comes_by_reference_for_a_paused_handler_is_fetched_when_it_i
 ) -> None:
     parcels = await begun(fake, order_by=lambda parcel: str(parcel.i % 2))
     lane = await fake.open()
-    await asked(fake, Wish.PAUSE, "bench.keep")
+    await asked(fake, HandlerCommand.PAUSE, "bench.keep")
     for i in range(4):
         await parcels.post("a", i, LARGE if i < 3 else 0)
     await fake.settled(parcels.work.source)
     await pass_time(fake, 2.0)
     assert (parcels.blobs.requests["get"], parcels.work.hooks.calls) == (0, [])
-    await asked(fake, Wish.RESUME, "bench.keep")
+    await asked(fake, HandlerCommand.RESUME, "bench.keep")
     await fake.until(lambda: len(parcels.work.hooks.calls) == 4)
     await finish(parcels, lane, order_of=lambda i: str(i % 2))
 

@@ -11,12 +11,12 @@ from lane_hosts import Starts
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Post, Running, World
 
-from streams.application import Application
-from streams.cuts import Cuts
 from streams.errors import LayoutMismatch
-from streams.lane import Lane
-from streams.lane_host import LaneHost
+from streams.lane.host import LaneHost
+from streams.lane.lane import Lane
+from streams.model.application import Application
 from streams.ports import TP
+from streams.positions.cuts import Cuts
 from streams.testing.faults import NoFaults, Pause, ScriptedFaults
 
 PARTITIONS = 4

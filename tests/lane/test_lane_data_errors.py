@@ -12,9 +12,9 @@ from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 from test_lane_timers import asking_for
 
-from streams.breaker import BreakerPolicy, State
-from streams.codecs import Schemas, json_without_schema
 from streams.errors import Undecodable
+from streams.model.codecs import Schemas, json_without_schema
+from streams.policy.breaker import BreakerPolicy, BreakerState
 
 BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
 #: A text that is no Unicode: no codec can write it.
@@ -35,7 +35,7 @@ async def test_what_cannot_be_encoded_is_a_dead_letter_at_once_and_opens_no_brea
     await world.post(*bad, *good)
     lane = await world.open()
     await world.settled(work.source)
-    assert lane.lane.gates["bench.count"].breaker.state is State.CLOSED
+    assert lane.lane.gates["bench.count"].breaker.state is BreakerState.CLOSED
     await lane.stop()
     assert [i for _, i in work.hooks.calls] == list(range(16))
     assert lane.lane.reopened == 0
@@ -76,7 +76,7 @@ async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
     bad = [world.event(work, f"b{n}", 9) for n in range(8)]
     await world.post(*good)
     lane = await world.open()
-    await world.until(lambda: lane.lane.gates["bench.count"].breaker.state is State.OPEN)
+    await world.until(lambda: lane.lane.gates["bench.count"].breaker.state is BreakerState.OPEN)
     with capture_logs() as logs:
         await world.post(*bad)
         await world.until(lambda: lane.lane.counters.dead_letters == 8)

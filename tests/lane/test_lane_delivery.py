@@ -9,7 +9,7 @@ from lane_workloads import counting
 from lane_worlds import Post, World
 
 from streams.errors import PermanentError, TransientError
-from streams.retry import RetryPolicy
+from streams.policy.retry import RetryPolicy
 
 KEYS = ("a", "b", "c", "d")
 

@@ -26,14 +26,14 @@ from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-from streams.changes import DEAD_LETTERS, DEAD_LETTERS_BY_AGE
+from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError, TransientError
-from streams.expiry import ROUND
-from streams.lane import HOUSEKEEPING
-from streams.letter_rows import State
-from streams.operations import Kind
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
+from streams.lane.lane import HOUSEKEEPING
+from streams.model.layout import DEAD_LETTERS
+from streams.model.operations import HandlerCommand, LetterCommand
+from streams.operator.expiry import ROUND
+from streams.policy.retry import RetryPolicy
+from streams.staging.changes import DEAD_LETTERS_BY_AGE
 
 HOLDING = RetryPolicy(delays=(), hold_while_dead=True)
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -64,7 +64,7 @@ async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -
     assert letter.place.startswith("lane_desk.py:")
     assert letter.place.endswith(" __call__")
     assert "there is a bug" in letter.trace
-    assert (letter.state, letter.replays, letter.history) == (State.DEAD, 0, [])
+    assert (letter.state, letter.replays, letter.history) == (LetterState.DEAD, 0, [])
     await check_store(world)
 
 
@@ -72,12 +72,12 @@ async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -
 async def test_an_operation_of_no_time_is_passed_over_and_the_lane_goes_on(world: World, at_ms: int) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
-    asked = operation(world, Kind.REPLAY, ident, operation_id="of no time")
+    asked = operation(world, LetterCommand.REPLAY, ident, operation_id="of no time")
     (text, _) = asked.value.split(b'"at_ms":1') if asked.value else (b"", b"")
     with capture_logs() as logs:
         await world.post(asked._replace(value=text + b'"at_ms":%d}' % at_ms))
         broken.mend()
-        await operated(world, lane, operation(world, Kind.REPLAY, ident))
+        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     assert [each["event"] for each in logs if "unreadable" in each["event"]] == ["operation_unreadable"]
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     assert (lane.lane.reopened, await results(world)) == (
@@ -92,7 +92,7 @@ async def test_a_replay_runs_the_message_once_and_its_row_goes(world: World) -> 
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     broken.mend()
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await world.until(lambda: lane.handled == 4)
     await lane.stop()
@@ -108,8 +108,8 @@ async def test_replaying_twice_at_once_runs_once(world: World) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     broken.mend()
-    first = operation(world, Kind.REPLAY, ident)
-    await operated(world, lane, first, operation(world, Kind.REPLAY, ident, operation_id="another"))
+    first = operation(world, LetterCommand.REPLAY, ident)
+    await operated(world, lane, first, operation(world, LetterCommand.REPLAY, ident, operation_id="another"))
     await world.post(first)
     await world.until(lambda: lane.lane.counters.duplicates == 1 and lane.lane.counters.replayed == 1)
     await world.settled(work.source, world.app.layout.operations)
@@ -123,16 +123,16 @@ async def test_a_replay_that_fails_is_the_same_letter_and_after_three_it_is_park
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     for n in range(1, 5):
-        replay = operation(world, Kind.REPLAY, ident, operation_id=f"try-{n}")
+        replay = operation(world, LetterCommand.REPLAY, ident, operation_id=f"try-{n}")
         await operated(world, lane, replay)
         if n < 4:
             await world.until(lambda n=n: lane.lane.counters.dead_letters == n + 1 and not lane.lane.backlog)
     (parked,) = await letters(world)
-    assert (parked.state, parked.replays) == (State.PARKED, 3)
+    assert (parked.state, parked.replays) == (LetterState.PARKED, 3)
     assert parked.history[-1].result.startswith("refused: it is parked")
     assert len(await dead_letters(world, work.source)) == 4
     broken.mend()
-    forced = operation(world, Kind.REPLAY, ident, operation_id="forced", force=True)
+    forced = operation(world, LetterCommand.REPLAY, ident, operation_id="forced", force=True)
     await operated(world, lane, forced)
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await lane.stop()
@@ -145,7 +145,7 @@ async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> No
     work = counting(world.name, tallied=True)
     lane, broken, events, ident = await with_a_letter(world, work)
     broken.mend()
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await lane.stop()
     await check(world, work, events)
@@ -166,7 +166,9 @@ async def test_a_replay_runs_before_what_waits_and_replays_run_in_the_order_of_t
     broken.error = TransientError("not yet")
     await world.post(*events[3:])
     await world.until(lambda: lane.lane.counters.retries == 1 and lane.lane.counters.waiting >= 3)
-    await operated(world, lane, *[operation(world, Kind.REPLAY, ident) for ident in await letter_ids(world)])
+    await operated(
+        world, lane, *[operation(world, LetterCommand.REPLAY, ident) for ident in await letter_ids(world)]
+    )
     broken.mend()
     await world.until(lambda: lane.lane.counters.replayed == 2 and not lane.lane.backlog)
     await world.until(lambda: len(work.hooks.calls) >= 9)
@@ -187,10 +189,11 @@ async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
     lane, broken, events, ident = await with_a_letter(world, work)
     broken.mend()
     world.faults.kill_at(point, nth=world.faults.reached[point] + nth)
-    await world.post(operation(world, Kind.REPLAY, ident))
+    await world.post(operation(world, LetterCommand.REPLAY, ident))
     await lane.killed()
     await world.post(
-        operation(world, Kind.REPLAY, ident), operation(world, Kind.REPLAY, ident, operation_id="2")
+        operation(world, LetterCommand.REPLAY, ident),
+        operation(world, LetterCommand.REPLAY, ident, operation_id="2"),
     )
     again = await world.open()
     await world.settled(world.app.layout.operations)
@@ -211,18 +214,23 @@ async def test_a_discarded_letter_can_be_restored_and_replayed_and_not_before(wo
     await operated(
         world,
         lane,
-        operation(world, Kind.DISCARD, ident, why="", operation_id="no reason"),
-        operation(world, Kind.DISCARD, ident, why="a test order"),
-        operation(world, Kind.REPLAY, ident, operation_id="too late"),
-        operation(world, Kind.DISCARD, ident, operation_id="again"),
+        operation(world, LetterCommand.DISCARD, ident, why="", operation_id="no reason"),
+        operation(world, LetterCommand.DISCARD, ident, why="a test order"),
+        operation(world, LetterCommand.REPLAY, ident, operation_id="too late"),
+        operation(world, LetterCommand.DISCARD, ident, operation_id="again"),
     )
     (discarded,) = await letters(world)
-    assert discarded.state is State.DISCARDED
+    assert discarded.state is LetterState.DISCARDED
     assert [event.result.partition(":")[0] for event in discarded.history] == [
         "refused", "discarded", "refused", "refused",
     ]  # fmt: skip
     assert discarded.history[1].why == "a test order"
-    await operated(world, lane, operation(world, Kind.RESTORE, ident), operation(world, Kind.REPLAY, ident))
+    await operated(
+        world,
+        lane,
+        operation(world, LetterCommand.RESTORE, ident),
+        operation(world, LetterCommand.REPLAY, ident),
+    )
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await lane.stop()
     await check(world, work, events)
@@ -235,7 +243,7 @@ async def test_an_edited_message_is_a_new_one_caused_by_the_old_and_only_where_t
     work = counting(world.name)
     lane, broken, _, ident = await with_a_letter(world, work, edit_dead_letters=True)
     value = b'{"k":"a","i":7}'
-    await operated(world, lane, operation(world, Kind.EDIT, ident, value=value))
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=value))
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await lane.stop()
     assert await order_of(world, work, "a") == [0, 2, 7]
@@ -250,7 +258,7 @@ async def test_an_edited_message_is_a_new_one_caused_by_the_old_and_only_where_t
 async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
     work = counting(world.name)
     lane, _, events, ident = await with_a_letter(world, work)
-    await operated(world, lane, operation(world, Kind.EDIT, ident, value=b'{"k":"a","i":7}'))
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":7}'))
     await lane.stop()
     (letter,) = await letters(world)
     assert letter.value == events[1].value
@@ -266,10 +274,10 @@ async def test_a_message_that_nobody_could_read_is_taken_anew_by_all_its_handler
     lane = await world.open()
     await world.settled(work.source)
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     (letter,) = await letters(world)
-    assert (letter.handler, letter.state, letter.replays) == ("", State.DEAD, 1)
-    await operated(world, lane, operation(world, Kind.EDIT, ident, value=b'{"k":"a","i":1}'))
+    assert (letter.handler, letter.state, letter.replays) == ("", LetterState.DEAD, 1)
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":1}'))
     await world.until(lambda: lane.handled == 3 and not lane.lane.backlog)
     await lane.stop()
     assert await order_of(world, work, "a") == [0, 2, 1]
@@ -300,7 +308,7 @@ async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World
     (ident,) = await letter_ids(world)
     await world.post(*events[1:])
     await world.until(lambda: ("a", 1) in work.hooks.calls)
-    await world.post(operation(world, Kind.REPLAY, ident))
+    await world.post(operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.backlog >= 3)
     gate.set()
     await world.until(lambda: lane.lane.counters.dead_letters == 2)
@@ -321,21 +329,21 @@ async def test_later_messages_wait_behind_a_dead_letter_that_holds_until_it_is_s
     assert await order_of(world, work, "a") == [0]
     if how.startswith("killed"):
         world.faults.kill_at("committed", nth=world.faults.reached["committed"] + 1)
-        await world.post(operation(world, Kind.DISCARD, ident, why="", operation_id="ends it"))
+        await world.post(operation(world, LetterCommand.DISCARD, ident, why="", operation_id="ends it"))
         await lane.killed()
         lane = await world.open(stores=world.stores())
         await world.settled(world.app.layout.operations)
-    again = operation(world, Kind.REPLAY, ident, operation_id="in vain")
+    again = operation(world, LetterCommand.REPLAY, ident, operation_id="in vain")
     await operated(world, lane, again)
     await world.until(lambda: lane.lane.counters.dead_letters >= 1 and not lane.lane.backlog)
     await held_again(world)
     assert await order_of(world, work, "a") == [0]
     if how == "discarded":
-        await operated(world, lane, operation(world, Kind.DISCARD, ident))
+        await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
         wanted = [0, 2]
     else:
         broken.mend()
-        await operated(world, lane, operation(world, Kind.REPLAY, ident))
+        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
         wanted = [0, 1, 2]
     await settles(world, work, wanted)
     await lane.stop()
@@ -382,12 +390,12 @@ async def test_what_overflowed_is_replayed_when_there_is_room_in_the_order_of_it
     await world.until(lambda: lane.lane.counters.dead_letters == 4 and not lane.lane.backlog)
     holder, *full = await letter_ids(world)
     assert {letter.error_type for letter in (await letters(world))[1:]} == {"QueueFull"}
-    await operated(world, lane, operation(world, Kind.REPLAY, full[0], operation_id="too early"))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, full[0], operation_id="too early"))
     assert "try again later" in (await letters(world))[1].history[-1].result
     broken.mend()
-    await operated(world, lane, operation(world, Kind.REPLAY, holder))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, holder))
     await settles(world, work, [0, 1, 2])
-    await operated(world, lane, *[operation(world, Kind.REPLAY, ident) for ident in full])
+    await operated(world, lane, *[operation(world, LetterCommand.REPLAY, ident) for ident in full])
     await settles(world, work, [0, 1, 2, 3, 4, 5])
     await lane.stop()
     await check(world, work, events)
@@ -403,7 +411,7 @@ async def test_dead_letters_expire_after_their_retention_unless_others_wait_behi
     lane = await fake.open()
     await fake.until(lambda: lane.lane.counters.dead_letters == 2 and not lane.lane.backlog)
     by_key = {letter.key: ident for ident, letter in (await letters_by_id(fake)).items()}
-    await operated(fake, lane, operation(fake, Kind.DISCARD, by_key[b"b"]))
+    await operated(fake, lane, operation(fake, LetterCommand.DISCARD, by_key[b"b"]))
     await fake.clock.advance(90)
     assert len(await letters(fake)) == 2
     await fake.clock.advance(ROUND)
@@ -418,7 +426,7 @@ async def test_dead_letters_expire_after_their_retention_unless_others_wait_behi
     )  # fmt: skip
     assert await letters(fake) == [left]
     broken.mend()
-    await operated(fake, lane, operation(fake, Kind.REPLAY, by_key[b"a"]))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, by_key[b"a"]))
     await settles(fake, work, [0, 1])
     await lane.stop()
     assert await letters(fake) == []
@@ -428,14 +436,14 @@ async def test_dead_letters_expire_after_their_retention_unless_others_wait_behi
 async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) -> None:
     work = counting(fake.name)
     lane, broken, _, ident = await with_a_letter(fake, work, dead_letter_retention=100.0, inbox_retention=1e6)
-    await asked(fake, Wish.PAUSE)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await asked(fake, HandlerCommand.PAUSE)
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     for _ in range(3):
         await fake.clock.advance(ROUND)
         await settles(fake, work, [0, 2])
-    assert [letter.state for letter in await letters(fake)] == [State.REPLAYING]
+    assert [letter.state for letter in await letters(fake)] == [LetterState.REPLAYING]
     broken.mend()
-    await asked(fake, Wish.RESUME)
+    await asked(fake, HandlerCommand.RESUME)
     await fake.until(lambda: lane.lane.counters.replayed == 1)
     await settles(fake, work, [0, 2, 1])
     await lane.stop()
@@ -447,14 +455,14 @@ async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) 
 async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: World) -> None:
     work = counting(world.name)
     lane, _, _, ident = await with_a_letter(world, work)
-    good = operation(world, Kind.DISCARD, ident)
+    good = operation(world, LetterCommand.DISCARD, ident)
     stray = good._replace(partition=1 - good.partition)
-    missing = operation(world, Kind.REPLAY, ident[:-6] + "AAAAAA")
+    missing = operation(world, LetterCommand.REPLAY, ident[:-6] + "AAAAAA")
     await world.post(good._replace(value=b"{"), good._replace(headers=[]), good._replace(value=None), stray)
     await operated(world, lane, missing)
     assert (await letters(world))[0].history == []
     await operated(world, lane, good)
-    assert (await letters(world))[0].state is State.DISCARDED
+    assert (await letters(world))[0].state is LetterState.DISCARDED
     assert lane.lane.reopened == 0
     await lane.stop()
     await check_store(world)

@@ -10,8 +10,8 @@ from lane_desk import letters_by_id, operation
 from test_lane_claim_properties import FinerParcelLanes
 from test_lane_desk_properties import ANY, Operators
 
-from streams.claim_check import PREFIX
-from streams.operations import Kind
+from streams.claims.claim import PREFIX
+from streams.model.operations import LetterCommand
 
 
 class OperatedParcelLanes(Operators, FinerParcelLanes):
@@ -48,7 +48,7 @@ class OperatedParcelLanes(Operators, FinerParcelLanes):
         await super().until_done()
         while left := await letters_by_id(world):
             for ident in left:
-                for kind in (Kind.RESTORE, Kind.REPLAY):
+                for kind in (LetterCommand.RESTORE, LetterCommand.REPLAY):
                     wish = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
                     await world.post(wish)
             await world.settled(world.app.layout.operations)

@@ -16,10 +16,10 @@ from lane_parcels import THRESHOLD, Parcels
 from lane_workloads import carrying
 from lane_worlds import FakeWorld, World
 
-from streams.claim_check import SIZE, claim_in
+from streams.claims.claim import SIZE, claim_in
 from streams.errors import TransientError
-from streams.operations import Kind
-from streams.retry import RetryPolicy
+from streams.model.operations import LetterCommand
+from streams.policy.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -72,7 +72,7 @@ async def test_a_replay_has_its_payload_fetched_again(world: World) -> None:
     await parcels.settled()
     fetched = parcels.blobs.requests["get"]
     broken.mend()
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await replayed(parcels, lane)
     assert parcels.blobs.requests["get"] == fetched + 2, "by each handler that has it"
     first, second, third = parcels.sent["a"]
@@ -90,12 +90,12 @@ async def test_a_payload_that_was_lost_can_be_put_back_and_replayed(world: World
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.counters.dead_letters == 2 and not lane.lane.backlog)
     (letter,) = await letters(world)
     assert (letter.error_type, letter.replays) == ("BlobMissing", 1)
     await parcels.blobs.put(claim.name, data, claim.content_type)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident, operation_id="now it is there"))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident, operation_id="now it is there"))
     await replayed(parcels, lane)
     await finish(parcels, lane)
     await parcels.check()
@@ -117,7 +117,7 @@ async def test_a_replay_whose_order_shows_with_its_payload_runs_before_what_wait
     await parcels.post("a", 5, LARGE)
     await world.until(lambda: lane.lane.counters.waiting == 2 and not lane.lane.backlog)
     broken.mend()
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await replayed(parcels, lane)
     assert await passed_on(parcels) == [1, 3, 5]
     await finish(parcels, lane)
@@ -128,7 +128,7 @@ async def test_later_messages_wait_behind_a_letter_by_reference_that_holds(world
     lane, broken, ident = await with_a_letter(parcels)
     assert await passed_on(parcels) == [0]
     broken.mend()
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: parcels.work.hooks.calls[-1] == ("a", 2) and not lane.lane.backlog)
     await replayed(parcels, lane)
     await finish(parcels, lane)
@@ -144,7 +144,7 @@ async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
     lane, broken, ident = await with_a_letter(parcels)
     broken.mend()
     fake.faults.kill_at(point, nth=fake.faults.reached[point] + nth)
-    await fake.post(operation(fake, Kind.REPLAY, ident))
+    await fake.post(operation(fake, LetterCommand.REPLAY, ident))
     await lane.killed()
     again = await fake.open()
     async with asyncio.timeout(20):
@@ -170,7 +170,7 @@ async def test_a_reference_that_was_bad_is_put_right_named_and_taken_anew(world:
     assert (letter.handler, letter.error_type) == ("", "BadReference")
     assert await parcels.named() == set()
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.EDIT, ident, headers=post.headers))
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, headers=post.headers))
     await world.until(lambda: lane.handled == 2 and not lane.lane.backlog)
     assert [each["text"] for each in await parcels.passed_on()] == [text]
     assert claim.name in await parcels.named()
@@ -181,7 +181,7 @@ async def test_an_edited_message_may_have_its_payload_with_it(world: World) -> N
     parcels = await begun(world, edit_dead_letters=True)
     lane, _, ident = await with_a_letter(parcels)
     value = b'{"k":"a","i":7,"text":"short"}'
-    await operated(world, lane, operation(world, Kind.EDIT, ident, value=value))
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=value))
     await replayed(parcels, lane)
     assert await passed_on(parcels) == [0, 2, 7]
     await finish(parcels, lane)

@@ -18,11 +18,11 @@ from lane_worlds import FakeWorld, Post
 from test_lane_desk_gone import later, with_replays
 from typer.testing import CliRunner
 
-from streams.application import Application
-from streams.assignment import Assignment
 from streams.cli.main import app
+from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError
-from streams.letter_rows import State
+from streams.model.application import Application
+from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.web.routes import application
 
@@ -134,14 +134,14 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
     async with a_desk(fake, edit_dead_letters=True) as (desk, lane, _):
         ident = (await letter_ids(fake))[0]
 
-        async def operated(n: int) -> State:
+        async def operated(n: int) -> LetterState:
             await fake.until(lambda: lane.lane.counters.operations == n and not lane.lane.backlog)
             return (await letters(fake))[0].state
 
         assert (await desk.run("discard", ident, "--why", "a test order")).exit_code == 0
-        assert await operated(1) is State.DISCARDED
+        assert await operated(1) is LetterState.DISCARDED
         assert (await desk.run("restore", ident, "--why", "it was not")).exit_code == 0
-        assert await operated(2) is State.DEAD
+        assert await operated(2) is LetterState.DEAD
         shown = await desk.run("show", ident)
         assert "discard (a test order): discarded" in shown.stdout
         even = tmp_path / "even.json"
@@ -169,7 +169,7 @@ async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discar
         assert "1 asked for, 1 matched of 2" in asked.stdout, asked.output
         await fake.until(lambda: lane.lane.counters.operations == 1 and not lane.lane.backlog)
     states = {letter.topic: letter.state for letter in await letters(fake)}
-    assert states == {gone: State.DISCARDED, stays: State.REPLAYING}
+    assert states == {gone: LetterState.DISCARDED, stays: LetterState.REPLAYING}
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from lane_failing import HOLDING, nothing_waits, started
 from lane_workloads import Workload, deployed
 from lane_worlds import FakeWorld
 
-from streams.letter_rows import State
-from streams.operations import Kind
-from streams.retry import RetryPolicy
+from streams.dead_letters.row import LetterState
+from streams.model.operations import LetterCommand
+from streams.policy.retry import RetryPolicy
 
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 
@@ -48,7 +48,7 @@ async def test_what_waits_behind_a_letter_goes_on_when_that_is_taken_anew(fake: 
     _, ident, _ = await with_a_letter(fake, HOLDING)
     work, app = without(fake)
     lane = await fake.open(app=app)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     assert await letters(fake) == []
     await fake.until(lambda: work.hooks.calls == [("a", 1)] and not lane.lane.backlog)
     await lane.stop()
@@ -60,13 +60,13 @@ async def test_what_waits_behind_a_letter_goes_on_when_that_is_taken_anew(fake: 
 async def test_a_letter_that_holds_and_cannot_be_read_holds_on(fake: FakeWorld) -> None:
     work, ident, broken = await with_a_letter(fake, HOLDING)
     lane = await fake.open(app=without(fake, wants_colour=True)[1])
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await lane.stop()
     (letter,) = await letters(fake)
-    assert (letter.state, letter.replays, letter.handler) == (State.DEAD, 1, "bench.count")
+    assert (letter.state, letter.replays, letter.handler) == (LetterState.DEAD, 1, "bench.count")
     broken.mend()
     lane = await fake.open()
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident, operation_id="mended"))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident, operation_id="mended"))
     await fake.until(lambda: work.hooks.calls[-2:] == [("a", 0), ("a", 1)] and not lane.lane.backlog)
     await lane.stop()
     await nothing_waits(fake)
@@ -79,18 +79,18 @@ async def test_an_edited_message_is_not_taken_anew_for_who_has_done_it_may_not_b
     fake: FakeWorld, when: str
 ) -> None:
     _, ident, _ = await with_a_letter(fake, NOT_HOLDING, edit_dead_letters=True)
-    edit = operation(fake, Kind.EDIT, ident, value=b'{"k":"a","i":0}')
+    edit = operation(fake, LetterCommand.EDIT, ident, value=b'{"k":"a","i":0}')
     if when == "before":
         lane = await fake.open()
         await operated(fake, lane, edit)
         await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
         await lane.stop()
     lane = await fake.open(app=without(fake)[1])
-    await operated(fake, lane, edit if when == "now" else operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, edit if when == "now" else operation(fake, LetterCommand.REPLAY, ident))
     await lane.stop()
     assert await counts(fake, "tallies") == {"a": 1}
     (letter,) = await letters(fake)
-    assert letter.state is State.DEAD
+    assert letter.state is LetterState.DEAD
     assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
 
 
@@ -98,7 +98,7 @@ async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: Fak
     _, ident, _ = await with_a_letter(fake, HOLDING, inbox_retention=1000.0, dead_letter_retention=500.0)
     lane = await fake.open(app=without(fake)[1])
     await fake.clock.advance(2000)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await lane.stop()
     assert await counts(fake, "tallies") == {"a": 1}
     (letter,) = await letters(fake)

@@ -13,12 +13,11 @@ from lane_workloads import MADE_NEWER, Workload, avro_codecs, deployed
 from lane_worlds import World
 from test_lane_schemas import newer
 
-from streams.application import Application
-from streams.codecs import Schemas
-from streams.letter_rows import State
-from streams.operations import Kind
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
+from streams.dead_letters.row import LetterState
+from streams.model.application import Application
+from streams.model.codecs import Schemas
+from streams.model.operations import HandlerCommand, LetterCommand
+from streams.policy.retry import RetryPolicy
 
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -44,9 +43,9 @@ async def with_replays(world: World, *numbers: int, retry: RetryPolicy = NOT_HOL
         await world.post(event_of(world, number))
         await world.until(lambda n=n: lane.lane.counters.dead_letters == n and not lane.lane.backlog)
     work.hooks.before = lambda _: None
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     for number in numbers:
-        await operated(world, lane, operation(world, Kind.REPLAY, await letter_of(world, number)))
+        await operated(world, lane, operation(world, LetterCommand.REPLAY, await letter_of(world, number)))
     await world.post(event_of(world, LAST))
     await world.settled(*work.wiring.routes)
     await lane.stop()
@@ -76,13 +75,13 @@ def later(world: World, *versions: int) -> tuple[Workload, Application]:
 
 
 async def discard(world: World, lane: Any, number: int) -> None:
-    await operated(world, lane, operation(world, Kind.DISCARD, await letter_of(world, number)))
+    await operated(world, lane, operation(world, LetterCommand.DISCARD, await letter_of(world, number)))
 
 
 async def all_done(world: World, work: Workload, wanted: list[int]) -> None:
     """The version that has the handler goes on: what was discarded is not tried; the rest is, in order."""
     lane = await world.open()
-    await asked(world, Wish.RESUME, operation_id="at the end")
+    await asked(world, HandlerCommand.RESUME, operation_id="at the end")
     await world.until(lambda: len(work.hooks.calls) >= len(wanted) and not lane.lane.backlog)
     await lane.stop()
     assert [number for _, number in work.hooks.calls] == wanted
@@ -100,11 +99,15 @@ async def test_a_replay_whose_handler_is_gone_is_discarded_and_what_waits_behind
     lane = await world.open(app=app)
     await discard(world, lane, 0)
     if versions:
-        await asked(world, Wish.RESUME)
+        await asked(world, HandlerCommand.RESUME)
         await world.until(lambda: after.hooks.calls == [("a", LAST)] and not lane.lane.backlog)
     await lane.stop()
     (letter,) = await letters(world)
-    assert (letter.state, letter.queue, letter.history[-1].result) == (State.DISCARDED, b"", "discarded")
+    assert (letter.state, letter.queue, letter.history[-1].result) == (
+        LetterState.DISCARDED,
+        b"",
+        "discarded",
+    )
     await all_done(world, work, [] if versions else [LAST])
     assert await counts(world) == {"a": 1}
 
@@ -113,7 +116,7 @@ async def test_what_waits_behind_a_replay_that_was_tried_in_vain_goes_on_at_once
     await with_replays(world, 0)
     after, app = later(world, 2)
     lane = await world.open(app=app)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     gate = lane.lane.gates["bench.count"]
     await world.until(lambda: len(gate.stranded) == 1)
     await discard(world, lane, 0)
@@ -131,13 +134,13 @@ async def test_replays_between_others_are_discarded_and_the_others_keep_their_or
     lane = await world.open(app=app)
     for number in order:
         await discard(world, lane, number)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(after.hooks.calls) == 3 and not lane.lane.backlog)
     await lane.stop()
     assert [number for _, number in after.hooks.calls] == [10, 12, LAST]
     await nothing_waits(world)
     await check_store(world)
-    assert [letter.state for letter in await letters(world)] == [State.DISCARDED] * 2
+    assert [letter.state for letter in await letters(world)] == [LetterState.DISCARDED] * 2
 
 
 async def test_what_waits_for_its_schema_behind_such_a_replay_is_handled_when_that_is_announced(
@@ -151,17 +154,17 @@ async def test_what_waits_for_its_schema_behind_such_a_replay_is_handled_when_th
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     await world.settled(*work.wiring.routes)
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     (ident,) = await letters_by_id(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await lane.stop()
     lane = await world.open(app=world.cut_into(after, lanes=1, codecs=avro_codecs(schemas)))
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     gate = lane.lane.gates["bench.count"]
     await world.until(lambda: len(gate.stranded) == 1)
     schemas.add(MADE_NEWER)
     await world.until(lambda: not gate.unread.awaited())  # it was looked for, while the replay came before it
-    await operated(world, lane, operation(world, Kind.DISCARD, ident))
+    await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
     await world.until(lambda: after.hooks.calls == [("a", 1)] and not lane.lane.backlog)
     await lane.stop()
     await nothing_waits(world)
@@ -173,7 +176,10 @@ async def test_a_replay_whose_handler_is_there_is_not_discarded(world: World) ->
     await discard(world, lane, 0)
     await lane.stop()
     (letter,) = await letters(world)
-    assert (letter.state, letter.history[-1].result) == (State.REPLAYING, "refused: it is being replayed")
+    assert (letter.state, letter.history[-1].result) == (
+        LetterState.REPLAYING,
+        "refused: it is being replayed",
+    )
     await all_done(world, work, [0, LAST])
     assert await letters(world) == []
 
@@ -183,8 +189,8 @@ async def test_one_that_was_discarded_is_restored_and_taken_anew_by_whom_it_conc
     lane = await world.open(app=later(world, 2)[1])
     await discard(world, lane, 0)
     ident = await letter_of(world, 0)
-    await operated(world, lane, operation(world, Kind.RESTORE, ident))
-    await operated(world, lane, operation(world, Kind.REPLAY, ident, operation_id="again"))
+    await operated(world, lane, operation(world, LetterCommand.RESTORE, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident, operation_id="again"))
     await lane.stop()
     assert await letters(world) == []
     assert await counts(world, "tallies") == {"a": 1}
@@ -199,9 +205,9 @@ async def test_a_crash_at_any_point_of_such_a_discard_leaves_it_done_once(world:
     ident = await letter_of(world, 0)
     lane = world.running[-1]
     world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
-    await world.post(operation(world, Kind.DISCARD, ident))
+    await world.post(operation(world, LetterCommand.DISCARD, ident))
     await lane.killed()
-    await world.post(operation(world, Kind.DISCARD, ident))
+    await world.post(operation(world, LetterCommand.DISCARD, ident))
     again = await world.open(app=app)
     await world.settled(world.app.layout.operations)
     await again.stop()

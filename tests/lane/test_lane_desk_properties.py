@@ -16,15 +16,24 @@ from lane_worlds import World
 from test_lane_properties import Lanes
 from test_lane_retry_properties import FinerRetryingLanes, RetryingLanes
 
-from streams.breaker import BreakerPolicy
-from streams.changes import DEAD_LETTERS, store_key
-from streams.letter_rows import Letter, letter_id
-from streams.operations import Kind
-from streams.retry import RetryPolicy
+from streams.dead_letters.row import Letter, letter_id
+from streams.model.layout import DEAD_LETTERS
+from streams.model.operations import LetterCommand
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
+from streams.staging.changes import store_key
 
 #: Says which of those that there are by then: how many, a busy machine's timing may decide.
 ANY = st.integers(0, 999)
-KINDS = st.sampled_from([Kind.REPLAY, Kind.REPLAY, Kind.REPLAY, Kind.DISCARD, Kind.RESTORE])
+KINDS = st.sampled_from(
+    [
+        LetterCommand.REPLAY,
+        LetterCommand.REPLAY,
+        LetterCommand.REPLAY,
+        LetterCommand.DISCARD,
+        LetterCommand.RESTORE,
+    ]
+)
 
 
 class Operators(Lanes):
@@ -35,7 +44,7 @@ class Operators(Lanes):
         self.ids = count()
 
     @rule(number=ANY, kind=KINDS, force=st.booleans(), twice=st.booleans())
-    def operate(self, number: int, kind: Kind, *, force: bool, twice: bool) -> None:
+    def operate(self, number: int, kind: LetterCommand, *, force: bool, twice: bool) -> None:
         known = self.known()
         if known:
             which = known[number % len(known)]
@@ -63,7 +72,7 @@ class OperatedLanes(Operators, RetryingLanes):
         while any(key[:1] == b"q" for _, key in await latest(world, "lane")):
             for ident in await held_by(world):
                 self.dead.clear()
-                kind = Kind.DISCARD if next(self.ids) % 2 else Kind.REPLAY
+                kind = LetterCommand.DISCARD if next(self.ids) % 2 else LetterCommand.REPLAY
                 wish = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
                 await world.post(wish)
             await world.clock.advance(1.0)

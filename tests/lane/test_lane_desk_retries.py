@@ -13,11 +13,10 @@ from lane_workloads import asking, counting, deployed
 from lane_worlds import FakeWorld
 
 from streams.errors import PermanentError, TransientError
-from streams.operations import Kind
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
-from streams.staging import size_of
-from streams.waiting import Waiting
+from streams.model.operations import HandlerCommand, LetterCommand
+from streams.policy.retry import RetryPolicy
+from streams.retry.queue import Waiting
+from streams.staging.sequences import size_of
 
 
 async def test_a_replay_runs_before_the_head_of_its_queue_that_has_set_out_already(fake: FakeWorld) -> None:
@@ -41,7 +40,7 @@ async def test_a_replay_runs_before_the_head_of_its_queue_that_has_set_out_alrea
     fails.clear()
     await world.post(events[2])
     await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await world.post(operation(world, Kind.REPLAY, ident))
+    await world.post(operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.backlog == 2)
     await world.until(lambda: lane.lane.backlog == 3)  # the third is due, and stands behind the operation
     assert work.hooks.calls[2:] == [("a", 2)]
@@ -64,7 +63,7 @@ async def test_a_replay_has_all_its_tries_though_the_deadline_of_its_message_is_
     await pass_time(world, 2.0)
     broken.error = TransientError("not yet")
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.counters.retries == 1)
     broken.mend()
     await world.until(lambda: lane.lane.counters.replayed == 1)
@@ -94,7 +93,7 @@ async def test_a_replay_runs_before_what_its_handler_no_longer_takes(fake: FakeW
     await pass_time(world, 1.0)
     assert without.hooks.calls == []
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     assert without.hooks.calls == [("a", 0)]
     await lane.stop()
@@ -119,11 +118,11 @@ async def test_replays_that_wait_are_bounded_in_bytes_too(fake: FakeWorld) -> No
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 3 and not lane.lane.backlog)
     broken.mend()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     for ident in await letter_ids(world):
-        await operated(world, lane, operation(world, Kind.REPLAY, ident))
+        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     *_, last = await letters(world)
     assert last.history[-1].result.startswith("refused: 2 messages")
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: lane.lane.counters.replayed == 2)
     await finish(world, work, lane, events[:2])

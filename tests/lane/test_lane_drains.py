@@ -20,10 +20,10 @@ from lane_pausing import COUNT, KEYS, asked, reasons, some, states, told, wished
 from lane_workloads import asking, counting, deployed
 from lane_worlds import FakeWorld
 
-from streams import pauses
 from streams.errors import OutcomeUnknown, PermanentError, TransientError
-from streams.pausing import PauseState, Wish
-from streams.retry import RetryPolicy
+from streams.model.operations import HandlerCommand, PauseState
+from streams.operator import pauses
+from streams.policy.retry import RetryPolicy
 
 
 async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> None:
@@ -39,7 +39,7 @@ async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> 
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
-    await asked(world, Wish.DRAIN)
+    await asked(world, HandlerCommand.DRAIN)
     more = some(world, work, range(1, 3), keys)
     await world.post(*more)
     await settled(world, work, lane)
@@ -55,7 +55,7 @@ async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> 
     await world.post(world.event(work, "a", 3))
     await pass_time(world, 3.0)
     assert failing.of("a", 3) == [], "then it is as paused"
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: bool(failing.of("a", 3) and failing.of(near, 2) and failing.of(far, 2)))
     await finish(world, work, lane, [*events, *more, world.event(work, "a", 3)])
     assert [what for what, _, _ in await told(world)] == ["drain"] * 2 + ["drained"] * 2 + ["resume"] * 2
@@ -78,7 +78,7 @@ async def test_a_drain_is_not_done_before_what_was_under_way_and_its_retries(fak
     await world.post(event)
     lane = await world.open()
     await world.until(lambda: bool(work.hooks.calls))
-    await world.post(*wished(world, Wish.DRAIN))
+    await world.post(*wished(world, HandlerCommand.DRAIN))
     home = world.app.layout.partition_of(b"a")
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 1)
     await pass_time(world, 2.0)
@@ -89,7 +89,7 @@ async def test_a_drain_is_not_done_before_what_was_under_way_and_its_retries(fak
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert work.hooks.calls == [("a", 0)] * 2
     await world.settled(world.app.layout.operations)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await finish(world, work, lane, [event])
 
 
@@ -102,14 +102,14 @@ async def test_a_drain_goes_on_after_its_lane_has_reopened(fake: FakeWorld) -> N
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
-    await asked(world, Wish.DRAIN)
+    await asked(world, HandlerCommand.DRAIN)
     world.faults.raise_at("sent", world.faults.reached["sent"] + 1, OutcomeUnknown("no answer"))
     await world.post(*(more := some(world, work, range(2, 3), "ab")))
     await world.until(lambda: lane.lane.reopened == 1)
     await world.until(lambda: lane.lane.state == "open" and len(lane.lane.gates[COUNT].held) == 2)
     assert sorted(set(work.hooks.calls)) == [("a", i) for i in range(3)], "b came after"
     await settled(world, work, lane)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: ("b", 2) in work.hooks.calls)
     await finish(world, work, lane, events + more)
 
@@ -122,7 +122,7 @@ async def test_a_letter_that_holds_others_does_not_keep_a_drain_from_its_end(fak
     await world.post(*some(world, work, range(2), "a"))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
-    await asked(world, Wish.DRAIN)
+    await asked(world, HandlerCommand.DRAIN)
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert await reasons(world) == {"dead": 1}
     await lane.stop()
@@ -143,11 +143,11 @@ async def test_a_drain_of_one_partition_leaves_what_waits_because_of_it_while_an
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
-    await asked(world, Wish.DRAIN, partitions=[0])
+    await asked(world, HandlerCommand.DRAIN, partitions=[0])
     await world.post(*(more := some(world, work, range(1), near)))
     await pass_time(world, 2.0)
     assert (await states(world), work.hooks.calls) == ({0: PauseState.DRAINING}, [(first, 0)])
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 3)
     await finish(world, work, lane, events + more)
 
@@ -162,13 +162,13 @@ async def test_a_drain_is_not_done_while_what_an_earlier_pause_has_held_is_under
     work = asking(world.name, ask)
     await started(world, work)
     lane = await world.open()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     event = world.event(work, "a", 0)
     await world.post(event)
     await settled(world, work, lane)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: bool(work.hooks.calls))
-    await world.post(*wished(world, Wish.DRAIN))
+    await world.post(*wished(world, HandlerCommand.DRAIN))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 1)
     await pass_time(world, 2.0)
     assert len(lane.lane.gates[COUNT].held) == 1
@@ -190,7 +190,7 @@ async def test_a_drain_of_more_than_is_looked_at_is_not_done_before_all_of_it(
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == len(KEYS) and not lane.lane.backlog)
-    await asked(world, Wish.DRAIN)
+    await asked(world, HandlerCommand.DRAIN)
     await pass_time(world, 2.0)
     assert not lane.lane.gates[COUNT].held
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
@@ -209,7 +209,7 @@ async def test_what_the_handler_no_longer_takes_does_not_keep_a_drain_from_its_e
     await lane.stop()
     lane = await world.open(app=world.cut_into(without, lanes=1))
     await world.until(lambda: bool(lane.lane.gates[COUNT].stranded))
-    await asked(world, Wish.DRAIN)
+    await asked(world, HandlerCommand.DRAIN)
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert len(lane.lane.gates[COUNT].queues) == 1
     await lane.stop()
@@ -229,6 +229,6 @@ async def test_much_that_the_handler_no_longer_takes_does_not_keep_a_drain_from_
     await lane.stop()
     lane = await world.open(app=world.cut_into(without, lanes=1))
     await world.until(lambda: len(lane.lane.gates[COUNT].stranded) == len(KEYS))
-    await asked(world, Wish.DRAIN)
+    await asked(world, HandlerCommand.DRAIN)
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     await lane.stop()

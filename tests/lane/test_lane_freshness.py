@@ -16,10 +16,10 @@ from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, World
 from test_lane_timers import asking_for
 
-import streams.standby
-from streams.changes import TIMERS, TIMERS_BY_DUE
+import streams.lane.standby
+from streams.lane.standby import Standby
 from streams.ports import TP, Write
-from streams.standby import Standby
+from streams.staging.changes import TIMERS, TIMERS_BY_DUE
 
 DAY = 86400.0
 
@@ -130,7 +130,7 @@ async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
 async def test_a_standby_that_lags_behind_does_not_seem_current_for_what_it_writes(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.standby, "FETCH_RECORDS", 1)
+    monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
     work = counting(fake.name)
     await fake.start(work, partitions=1)
     began = fake.clock.now()

@@ -15,9 +15,10 @@ from lane_workloads import reminding
 from lane_worlds import closing
 from test_lane_timers import asking_for
 
-from streams.changes import LANE, TIMER, TIMERS
 from streams.local import local_stack
+from streams.model.layout import LANE
 from streams.runtime.store import RocksStores
+from streams.staging.changes import TIMER, TIMERS
 
 RETENTION = 8.0
 #: How long compaction may take: the broker looks for work now and then, and a deletion needs two rounds.

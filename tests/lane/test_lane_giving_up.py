@@ -12,9 +12,9 @@ from lane_hosts import host_of, of_lane, opened, some
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
-import streams.reopening
+import streams.policy.reopening
 from streams.errors import ClusterUnavailable, OutcomeUnknown, Refused
-from streams.lane_host import STUCK_AFTER, LaneHost
+from streams.lane.host import STUCK_AFTER, LaneHost
 from streams.ports import TP
 from streams.testing.faults import NoFaults
 
@@ -37,7 +37,7 @@ class Always:
 async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others_go_on(
     world: World, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.reopening, "DELAY", 0.001)
+    monkeypatch.setattr(streams.policy.reopening, "DELAY", 0.001)
     work = counting(world.name)
     await world.start(work, partitions=2, lanes=2)
     events = some(world, work, range(3))

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from streams.cli import handler as commands
 from streams.cli.main import app
-from streams.codecs import Schemas, fingerprint_of
 from streams.errors import TransientError
-from streams.pausing import PauseState
-from streams.retry import RetryPolicy
+from streams.model.codecs import Schemas, fingerprint_of
+from streams.model.operations import PauseState
+from streams.policy.retry import RetryPolicy
 from streams.web.routes import application
 
 UNKNOWN, UNFINISHED = 2, 4

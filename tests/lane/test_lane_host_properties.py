@@ -14,7 +14,7 @@ from lane_hosts import Starts, host_of
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Post
 
-from streams.lane_host import LaneHost
+from streams.lane.host import LaneHost
 from streams.testing.faults import Pause, ScriptedFaults
 
 LANES = 3

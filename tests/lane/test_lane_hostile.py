@@ -13,12 +13,11 @@ from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-from streams.operations import Kind
-from streams.pausing import HANDLER_OPERATION
+from streams.lane.recovery import open_store
+from streams.lane.standby import Standby
+from streams.model.operations import HANDLER_OPERATION, LetterCommand
 from streams.ports import TP
-from streams.record_batches import BATCH, RECORD, REST
-from streams.recovery import open_store
-from streams.standby import Standby
+from streams.records.batches import BATCH, RECORD, REST
 from streams.testing.batches import CODECS, batch, record
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED
 
@@ -173,13 +172,15 @@ async def test_a_letter_of_something_unreadable_is_not_replayed_but_edited_or_di
     lane = await world.open()
     event = world.event(here.work, "k", 7, partition=here.tp.partition)
     edit = {"value": event.value, "headers": event.headers}
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
-    await operated(world, lane, operation(world, Kind.EDIT, ident, operation_id="half", value=event.value))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+    await operated(
+        world, lane, operation(world, LetterCommand.EDIT, ident, operation_id="half", value=event.value)
+    )
     said = [done["result"] for done in await operations_log(world)]
     assert all("the bytes of something unreadable" in each for each in said)
     (letter,) = await letters(world)
     assert (letter.value, letter.headers, letter.error_type) == (DAMAGED[NAME], [], "Unreadable")
-    await operated(world, lane, operation(world, Kind.EDIT, ident, **edit))
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, **edit))
     kind, how = zip(*(await results(world))[2:], strict=True)
     assert sorted(kind) == ["edit", "replayed"]
     assert "succeeded" in how
@@ -192,7 +193,7 @@ async def test_a_letter_of_something_unreadable_is_discarded(world: World) -> No
     await here.handled(here.within(UNFRAMED["no length"]), good=(0, 1, 3))
     (ident,) = await letter_ids(world)
     lane = await world.open()
-    await operated(world, lane, operation(world, Kind.DISCARD, ident))
+    await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
     assert await results(world) == [("discard", "discarded")]
     await lane.stop()
 

@@ -18,9 +18,9 @@ from lane_kafka import KafkaWorld
 from lane_workloads import Workload, counting
 from lane_worlds import BOUND, FakeWorld, Post, World, closing
 
-from streams.envelope import MAX_ID_BYTES, record_size
 from streams.errors import TransientError
 from streams.local import Stack
+from streams.model.envelope import MAX_ID_BYTES, record_size
 
 LIMIT = 20_000
 EDGES = [0, 1, 40, 1_000, MAX_ID_BYTES, MAX_ID_BYTES + 1, 9_000, 19_000, 19_400, 25_000, 60_000]

@@ -16,10 +16,10 @@ from agents.gateway.testing import FakeGateway
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, StockReceived
 from agents.order_saga import orchestrated
 from agents.payments.gateway import Charge
-from streams.choreography import choreography
-from streams.envelope import new_headers
-from streams.message import Message, Row
-from streams.table import Table, split_row_key
+from streams.model.choreography import choreography
+from streams.model.envelope import new_headers
+from streams.model.message import Message, Row
+from streams.model.table import Table, split_row_key
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK

@@ -11,11 +11,11 @@ from lane_failing import Failing, expiring, finish, letters_of, pass_time, start
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
-from streams.breaker import BreakerPolicy
+from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError
-from streams.letter_rows import State
-from streams.operations import Kind
-from streams.retry import RetryPolicy
+from streams.model.operations import LetterCommand
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 
 DAY = 86400.0
 MINUTE = 60.0
@@ -263,10 +263,10 @@ async def test_a_replay_comes_back_as_a_letter_also_where_nothing_else_succeeds(
     work.hooks.before = outside
     outside.away = True
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await pass_time(world, 5.0)
     assert len(outside.calls) == 3
     (letter,) = await letters(world)
-    assert (letter.state, letter.replays) == (State.DEAD, 1)
+    assert (letter.state, letter.replays) == (LetterState.DEAD, 1)
     await lane.stop()
     await check_store(world)

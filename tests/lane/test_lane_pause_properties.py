@@ -16,8 +16,9 @@ from test_lane_desk_properties import FinerHoldingLanes
 from test_lane_properties import Lanes
 from test_lane_retry_properties import AsyncRetryingLanes, FinerRetryingLanes, RetryingLanes
 
-from streams.changes import HANDLERS, prefix_of, split_store_key
-from streams.pausing import Wish, read_pause
+from streams.model.operations import HandlerCommand
+from streams.operator.pauses import read_pause
+from streams.staging.changes import HANDLERS, prefix_of, split_store_key
 
 HANDLERS_OF = ("bench.count", "bench.tally", "bench.settle")
 
@@ -35,12 +36,16 @@ class Pausers(Lanes):
 
     @rule(
         handler=st.sampled_from(HANDLERS_OF),
-        kind=st.sampled_from([Wish.PAUSE, Wish.PAUSE, Wish.DRAIN, Wish.RESUME]),
+        kind=st.sampled_from(
+            [HandlerCommand.PAUSE, HandlerCommand.PAUSE, HandlerCommand.DRAIN, HandlerCommand.RESUME]
+        ),
         partitions=st.sets(st.integers(0, 3), min_size=1),
         everywhere=st.booleans(),
         twice=st.booleans(),
     )
-    def wish(self, handler: str, kind: Wish, partitions: set[int], *, everywhere: bool, twice: bool) -> None:
+    def wish(
+        self, handler: str, kind: HandlerCommand, partitions: set[int], *, everywhere: bool, twice: bool
+    ) -> None:
         name = f"wish-{next(self.wishes)}"
         chosen = None if everywhere else sorted(partitions)
         posts = wished(self.world, kind, handler, operation_id=name, partitions=chosen)
@@ -89,7 +94,7 @@ class Pausers(Lanes):
         world = self.world
         for handler in HANDLERS_OF:
             name = f"end-{next(self.wishes)}"
-            await world.post(*wished(world, Wish.RESUME, handler, operation_id=name))
+            await world.post(*wished(world, HandlerCommand.RESUME, handler, operation_id=name))
         await world.settled(world.app.layout.operations)
         await super().until_done()
 

@@ -24,9 +24,9 @@ from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, Post
 from structlog.testing import capture_logs
 
-from streams.changes import QUEUES_BY_DUE
 from streams.errors import TransientError
-from streams.pausing import PauseState, Wish
+from streams.model.operations import HandlerCommand, PauseState
+from streams.staging.changes import QUEUES_BY_DUE
 from streams.testing.faults import ScriptedFaults
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -38,10 +38,10 @@ async def test_one_id_may_name_wishes_of_different_kinds_and_of_different_handle
     await started(world, work)
     lane = await world.open()
     for handler in (COUNT, "bench.tally"):
-        await asked(world, Wish.PAUSE, handler, operation_id="deploy-42")
-    await asked(world, Wish.RESUME, operation_id="deploy-42")
+        await asked(world, HandlerCommand.PAUSE, handler, operation_id="deploy-42")
+    await asked(world, HandlerCommand.RESUME, operation_id="deploy-42")
     assert (len(await states(world)), len(await states(world, "bench.tally"))) == (0, 2)
-    await asked(world, Wish.PAUSE, operation_id="deploy-42")
+    await asked(world, HandlerCommand.PAUSE, operation_id="deploy-42")
     assert await states(world) == {}, "the same id again does nothing"
     assert lane.lane.counters.duplicates == 2
     await lane.stop()
@@ -52,7 +52,7 @@ async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_
     work = counting(world.name, tallied=True)
     await started(world, work)
     lane = await world.open()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     events = some(world, work, range(4))
     await world.post(*events)
     await settled(world, work, lane)
@@ -62,7 +62,7 @@ async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_
     assert await reasons(world) == {"paused": len(KEYS)}
     assert await states(world) == {0: PauseState.PAUSED, 1: PauseState.PAUSED}
 
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await all_counted(world, lane, 2 * len(events))
     await finish(world, work, lane, events)
     for key in KEYS:
@@ -79,10 +79,10 @@ async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
     work = counting(world.name)
     await started(world, work)
     lane = await world.open()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     await world.post(*some(world, work, range(1)))
     await settled(world, work, lane)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == len(KEYS))
     await settled(world, work, lane)
     changelog = world.app.layout.changelog("lane")
@@ -94,9 +94,9 @@ async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
 
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("kind", [Wish.PAUSE, Wish.RESUME, Wish.DRAIN])
+@pytest.mark.parametrize("kind", [HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN])
 async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
-    fake: FakeWorld, kind: Wish, point: str, disk: str
+    fake: FakeWorld, kind: HandlerCommand, point: str, disk: str
 ) -> None:
     world = fake
     work = counting(world.name)
@@ -105,8 +105,8 @@ async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
     lane = await world.open()
     await world.post(*events[:4])
     await settled(world, work, lane)
-    if kind is Wish.RESUME:
-        await asked(world, Wish.PAUSE)
+    if kind is HandlerCommand.RESUME:
+        await asked(world, HandlerCommand.PAUSE)
     await world.post(*events[4:12])
     await settled(world, work, lane)
     world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
@@ -117,7 +117,7 @@ async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
     world.faults = ScriptedFaults()
     lane = await world.open(stores=stores)
     await world.settled(work.source, world.app.layout.operations)
-    ended = {Wish.PAUSE: PauseState.PAUSED, Wish.DRAIN: PauseState.DRAINED}
+    ended = {HandlerCommand.PAUSE: PauseState.PAUSED, HandlerCommand.DRAIN: PauseState.DRAINED}
     if kind in ended:
         await pass_time(world, 3.0)
         assert set((await states(world)).values()) == {ended[kind]}
@@ -126,7 +126,7 @@ async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
         events += more
         await settled(world, work, lane)
         assert len(work.hooks.calls) == before
-        await asked(world, Wish.RESUME)
+        await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: not lane.lane.gates[COUNT].queues and not lane.lane.backlog)
     await settled(world, work, lane)
     await lane.stop()
@@ -142,7 +142,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     work = counting(world.name)
     await started(world, work, partitions=4)
     lane = await world.open()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     events = some(world, work, range(2))
     await world.post(*events)
     await settled(world, work, lane)
@@ -158,7 +158,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     await world.settled(work.source)
     await pass_time(world, 2.0)
     assert work.hooks.calls == []
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: sum(each.handled for each in lanes) >= len(events + more))
     await world.until(lambda: not any(each.lane.gates[COUNT].queues or each.lane.backlog for each in lanes))
     await world.settled(work.source)
@@ -175,15 +175,15 @@ async def test_a_wish_that_comes_twice_is_settled_once_and_one_for_what_is_so_ch
     work = counting(world.name)
     await started(world, work)
     lane = await world.open()
-    await asked(world, Wish.PAUSE, operation_id="first")
-    await asked(world, Wish.PAUSE, operation_id="first")
+    await asked(world, HandlerCommand.PAUSE, operation_id="first")
+    await asked(world, HandlerCommand.PAUSE, operation_id="first")
     assert lane.lane.counters.duplicates == 2
-    await asked(world, Wish.PAUSE, operation_id="second", who="bob")
+    await asked(world, HandlerCommand.PAUSE, operation_id="second", who="bob")
     await world.until(lambda: not lane.lane.backlog)
     assert {pause.who for pause in lane.lane.gates[COUNT].pauses.values()} == {"ann"}
     assert [how for _, _, how in await told(world)] == ["paused"] * 2 + ["already paused"] * 2
-    await asked(world, Wish.RESUME)
-    await asked(world, Wish.PAUSE, operation_id="first")
+    await asked(world, HandlerCommand.RESUME)
+    await asked(world, HandlerCommand.PAUSE, operation_id="first")
     assert await states(world) == {}, "the first one is an old wish"
     await lane.stop()
     await check_store(world)
@@ -203,10 +203,10 @@ async def test_a_wish_that_nobody_can_read_or_about_no_handler_changes_nothing(
     work = counting(world.name)
     await started(world, work)
     lane = await world.open()
-    (post,) = wished(world, Wish.PAUSE, operation_id="cut off", partitions=[0])
+    (post,) = wished(world, HandlerCommand.PAUSE, operation_id="cut off", partitions=[0])
     with capture_logs() as logs:
         await world.post(post._replace(value=value))
-        await asked(world, Wish.PAUSE, "bench.nobody")
+        await asked(world, HandlerCommand.PAUSE, "bench.nobody")
     assert [each["event"] for each in logs if each["event"].endswith("unreadable")] == [
         "operation_unreadable"
     ]
@@ -228,7 +228,7 @@ async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> No
     await world.post(*before)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1)
-    await asked(world, Wish.PAUSE, partitions=[0])
+    await asked(world, HandlerCommand.PAUSE, partitions=[0])
     events = [event for event in some(world, work, range(2)) if event not in before]
     await world.post(*events)
     await world.until(lambda: len(work.hooks.calls) == 1 + 3 * len(running))
@@ -238,7 +238,7 @@ async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> No
     assert lane.lane.commits == commits, "what is held does not even set out"
     assert {key for key, _ in work.hooks.calls} == {held[0], *running}
     assert await counts(world) == dict.fromkeys(running, 2)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 3 * len(KEYS))
     await finish(world, work, lane, before + events)
 
@@ -248,7 +248,7 @@ async def test_a_paused_handler_costs_no_look_at_what_waits_for_it(fake: FakeWor
     work = counting(world.name)
     await started(world, work)
     lane = await world.open()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     events = some(world, work, range(1))
     await world.post(*events)
     await settled(world, work, lane)
@@ -264,7 +264,7 @@ async def test_a_paused_handler_costs_no_look_at_what_waits_for_it(fake: FakeWor
     await pass_time(world, 2.0)
     assert looked, "the timers are looked at meanwhile"
     assert QUEUES_BY_DUE not in looked
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == len(KEYS))
     assert QUEUES_BY_DUE in looked
     await finish(world, work, lane, events)
@@ -275,12 +275,12 @@ async def test_more_than_may_wait_of_a_key_become_dead_letters(fake: FakeWorld) 
     work = counting(world.name)
     await started(world, work, max_waiting=3)
     lane = await world.open()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     events = some(world, work, range(5), "a")
     await world.post(*events)
     await settled(world, work, lane)
     assert [dict(letter)["ce_id"] for letter in await letters_of(world, work)] == [b"a-3", b"a-4"]
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 3)
     await finish(world, work, lane, events[:3])
 
@@ -296,12 +296,12 @@ async def test_timers_of_a_paused_handler_fire_and_their_messages_wait_for_whoev
     headers = with_header(Post("", 0, b"", b"", []), "ce_id", b"1").headers
     await world.post(world.raw(work.asked.TOPIC, "a", b'{"k":"a","due":%f}' % due, headers))
     await world.settled(work.asked.TOPIC)
-    await asked(world, Wish.PAUSE, "timers.remind")
-    await asked(world, Wish.PAUSE, "timers.ring")
+    await asked(world, HandlerCommand.PAUSE, "timers.remind")
+    await asked(world, HandlerCommand.PAUSE, "timers.ring")
     await pass_time(world, 3.0)
     assert lane.lane.counters.timers == 1
     assert await counts(world, "rings") == {}
-    await asked(world, Wish.RESUME, "timers.ring")
+    await asked(world, HandlerCommand.RESUME, "timers.ring")
     await world.until(lambda: not lane.lane.gates["timers.ring"].queues and not lane.lane.backlog)
     assert await counts(world, "rings") == {"a": 1}
     await lane.stop()

@@ -21,11 +21,10 @@ from lane_pausing import COUNT, KEYS, asked, reasons, some, wished
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld
 
-from streams.breaker import BreakerPolicy, State
 from streams.errors import TransientError
-from streams.operations import Kind
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
+from streams.model.operations import HandlerCommand, LetterCommand
+from streams.policy.breaker import BreakerPolicy, BreakerState
+from streams.policy.retry import RetryPolicy
 
 
 async def test_retries_and_their_followers_wait_for_the_resume_at_their_own_times(fake: FakeWorld) -> None:
@@ -38,10 +37,10 @@ async def test_retries_and_their_followers_wait_for_the_resume_at_their_own_time
     lane = await world.open()
     await world.until(lambda: len(failing.of("a", 0)) == 2, timeout=60)
     await world.until(lambda: len(failing.of("b", 1)) == 1)
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     resumed = world.clock.now() + 3.0
     await pass_time(world, 3.0)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(failing.of("a", 1)) == 1)
     _, second, third = failing.of("a", 0)
     assert third >= second + 10.0, "its own time was later than the resume"
@@ -59,12 +58,12 @@ async def test_a_retry_that_is_due_while_paused_is_not_tried(fake: FakeWorld) ->
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1)
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     await pass_time(world, 5.0)
     assert len(failing.tries) == 1
     await settled(world, work, lane)
     assert await reasons(world) == {"retry": 1}
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await all_counted(world, lane, 3)
     await world.until(lambda: len(failing.tries) == 4)
     await finish(world, work, lane, events)
@@ -87,7 +86,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: len(work.hooks.calls) == 2)
-    await world.post(*wished(world, Wish.PAUSE))
+    await world.post(*wished(world, HandlerCommand.PAUSE))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert lane.lane.gates[COUNT].under_way == 2
     answered.set()
@@ -96,7 +95,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     assert sorted(work.hooks.calls) == [("a", 0), ("b", 0)], "no immediate retry, and none that came behind"
     assert lane.lane.gates[COUNT].under_way == 0
     assert await counts(world) == {"a": 1}
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 5)
     await finish(world, work, lane, events)
 
@@ -116,14 +115,14 @@ async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: F
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: len(work.hooks.calls) == 2)
-    await world.post(*wished(world, Wish.PAUSE))
+    await world.post(*wished(world, HandlerCommand.PAUSE))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     handled = lane.handled
     answered.set()
     await world.until(lambda: lane.handled > handled)
     await settled(world, work, lane)
     assert (lane.handled, len(work.hooks.calls)) == (handled + 1, 2)
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 3)
     await finish(world, work, lane, events)
 
@@ -138,13 +137,13 @@ async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_tak
     work = asking(world.name, ask)
     await started(world, work, max_in_flight=2)
     events = some(world, work, range(1))
-    await world.post(*events, *wished(world, Wish.PAUSE))
+    await world.post(*events, *wished(world, HandlerCommand.PAUSE))
     lane = await world.open()
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     answered.set()
     await settled(world, work, lane)
     assert len(work.hooks.calls) <= 2
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == len(KEYS))
     await finish(world, work, lane, events)
 
@@ -168,14 +167,14 @@ async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -
     await world.post(events[1])
     await world.until(lambda: ("a", 1) in work.hooks.calls)
     await world.until(lambda: bool(lane.lane.gates[COUNT].running), timeout=10)
-    await world.post(*wished(world, Wish.PAUSE))
+    await world.post(*wished(world, HandlerCommand.PAUSE))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     answered.set()
     await settled(world, work, lane)
     await pass_time(world, 2.0)
     assert work.hooks.calls == [("a", 0), ("a", 1)]
     assert not lane.lane.gates[COUNT].running
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 3)
     await finish(world, work, lane, events)
 
@@ -195,18 +194,18 @@ async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeW
     events = some(world, work, range(2))
     await world.post(*events)
     lane = await world.open()
-    await world.until(lambda: lane.lane.gates[COUNT].breaker.state is State.OPEN)
+    await world.until(lambda: lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN)
     await settled(world, work, lane)
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     tried = len(work.hooks.calls)
     await pass_time(world, 60.0)
     assert len(work.hooks.calls) == tried, "no probe either"
-    assert lane.lane.gates[COUNT].breaker.state is State.OPEN
+    assert lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN
     down = False
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(set(work.hooks.calls)) == len(events))
     await world.until(lambda: not lane.lane.gates[COUNT].queues)
-    assert lane.lane.gates[COUNT].breaker.state is State.CLOSED
+    assert lane.lane.gates[COUNT].breaker.state is BreakerState.CLOSED
     await finish(world, work, lane, events)
     assert await dead_letters(world, work.source) == []
 
@@ -221,14 +220,14 @@ async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) 
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     broken.mend()
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     await world.post(*events[1:])
     await settled(world, work, lane)
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.REPLAY, ident))
+    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
     await pass_time(world, 2.0)
     assert len(work.hooks.calls) == 1
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 4)
     await finish(world, work, lane, events)
     assert await order_of(world, work, "a") == [0, 1, 2]
@@ -243,11 +242,11 @@ async def test_what_a_discarded_letter_releases_waits_for_the_resume(fake: FakeW
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
-    await asked(world, Wish.PAUSE)
+    await asked(world, HandlerCommand.PAUSE)
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, Kind.DISCARD, ident))
+    await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
     await pass_time(world, 2.0)
     assert len(work.hooks.calls) == 1
-    await asked(world, Wish.RESUME)
+    await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: len(work.hooks.calls) == 2)
     await finish(world, work, lane, events[1:])

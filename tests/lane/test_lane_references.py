@@ -12,16 +12,16 @@ from lane_parcels import BUCKET, THRESHOLD, Parcels
 from lane_workloads import carrying, messages_of
 from lane_worlds import FakeWorld, Running
 
-from streams.changes import CLAIMS
-from streams.choreography import choreography, on
-from streams.claim_check import claim_in
-from streams.claims import ClaimChecks
-from streams.claims_sweep import Verdict, sweep
-from streams.handlers import Service
-from streams.operations import Kind
-from streams.outcome import Outcome, Timer, outcome
-from streams.references import PAUSE
-from streams.retry import RetryPolicy
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import claim_in
+from streams.claims.sweep import Sweepable, sweep
+from streams.lane.housekeeping import PAUSE
+from streams.model.choreography import choreography, on
+from streams.model.handlers import Service
+from streams.model.layout import CLAIMS
+from streams.model.operations import LetterCommand
+from streams.model.outcome import Outcome, Timer, outcome
+from streams.policy.retry import RetryPolicy
 from streams.testing.blobs import MemoryBlobs
 
 DAY = 86400.0
@@ -77,7 +77,7 @@ async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: F
     assert stored(fake) == []
     fake.cluster.compact(fake.app.layout.changelog(CLAIMS))
     report = await swept(parcels)
-    assert report.found[Verdict.ORPHAN].objects == report.deleted.objects == 2
+    assert report.found[Sweepable.ORPHAN].objects == report.deleted.objects == 2
     assert parcels.blobs.names == []
 
 
@@ -172,7 +172,7 @@ async def test_what_a_dead_letter_refers_to_is_named_until_it_holds_no_others_an
         await passes(fake, 0.9 * DAY)
         assert len(await parcels.named()) == 1
         assert (await swept(parcels)).deleted.objects == 0
-    await operated(fake, lane, operation(fake, Kind.DISCARD, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.DISCARD, ident))
     for _ in range(4):
         await passes(fake, DAY)
     assert await letter_ids(fake) == []
@@ -194,7 +194,7 @@ async def test_what_a_worker_without_an_object_store_gave_up_is_named_by_one_tha
     assert len(await parcels.named()) == 1
     assert (await swept(parcels)).deleted.objects == 0
     (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await parcels.settled()
     await lane.stop()

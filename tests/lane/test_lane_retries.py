@@ -15,10 +15,10 @@ from lane_failing import Failing, all_counted, finish, nothing_waits, started
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
-from streams.breaker import BreakerPolicy
 from streams.errors import PermanentError, TransientError
-from streams.layout import retry_topic
-from streams.retry import RetryPolicy
+from streams.model.layout import retry_topic
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 

@@ -23,10 +23,10 @@ from lane_failing import (
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
-from streams.breaker import BreakerPolicy
 from streams.errors import PermanentError, TransientError
-from streams.layout import retry_topic
-from streams.retry import RetryPolicy
+from streams.model.layout import retry_topic
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 
 # -- order, while an async handler is under way -----------------------------------------------------------
 

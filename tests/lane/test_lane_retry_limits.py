@@ -24,8 +24,8 @@ from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
 from streams.errors import PermanentError, TransientError
-from streams.layout import retry_topic
-from streams.retry import RetryPolicy
+from streams.model.layout import retry_topic
+from streams.policy.retry import RetryPolicy
 
 # -- dead letters that hold later messages ----------------------------------------------------------------
 

@@ -12,12 +12,12 @@ from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, s
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Running
 
-from streams.breaker import BreakerPolicy
-from streams.changes import QUEUES_BY_DUE
-from streams.envelope import new_headers
 from streams.errors import TransientError
-from streams.lane import HOUSEKEEPING
-from streams.retry import RetryPolicy
+from streams.lane.lane import HOUSEKEEPING
+from streams.model.envelope import new_headers
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
+from streams.staging.changes import QUEUES_BY_DUE
 
 #: Opens soon, and tries again each second.
 QUICK_BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)

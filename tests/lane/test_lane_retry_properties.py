@@ -17,9 +17,9 @@ from lane_failing import expiring, waiting
 from lane_workloads import Workload, counting
 from test_lane_properties import KEYS, Lanes
 
-from streams.breaker import BreakerPolicy
 from streams.errors import PermanentError, TransientError
-from streams.retry import RetryPolicy
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 
 #: How a message fares: so many failures before it succeeds, or a permanent one at last; of use for so many
 #: seconds; and how long each attempt takes, where the handler is async.

@@ -11,14 +11,14 @@ from lane_checker import check_store, latest
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-from streams import turns
-from streams.choreography import choreography, on
-from streams.codecs import decode_row, json_without_schema
-from streams.envelope import new_headers
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, outcome
-from streams.table import Rows, Table, split_row_key
+from streams.lane.lane import turns
+from streams.model.choreography import choreography, on
+from streams.model.codecs import decode_row, json_without_schema
+from streams.model.envelope import new_headers
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, outcome
+from streams.model.table import Rows, Table, split_row_key
 
 
 class Line(Row, frozen=True, kw_only=True):

@@ -12,13 +12,13 @@ from lane_sagas import GiveMoneyBack, LeaveSeat, TakeMoney, TripWanted, trips
 from lane_visits import visits
 from lane_worlds import FakeWorld, Post, World
 
-from streams.breaker import BreakerPolicy
-from streams.envelope import new_headers
-from streams.message import Message
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
+from streams.model.envelope import new_headers
+from streams.model.message import Message
+from streams.model.operations import HandlerCommand
+from streams.model.table import split_row_key
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
 from streams.saga.state import SagaRow
-from streams.table import split_row_key
 
 
 def post(world: World, message: Message) -> Post:
@@ -93,13 +93,13 @@ async def test_what_was_not_begun_in_a_pause_is_cancelled_and_not_undone(world: 
     key = keys_of(world, 0, "visit", 1)[0]
     await world.open(0)
     other = await world.open(1)
-    await asked(world, Wish.PAUSE, "hotels.book")
+    await asked(world, HandlerCommand.PAUSE, "hotels.book")
     await world.post(post(world, work.wanted(k=key, hotel=hotel, kitchen=near)))
     row = (await all_ended(world, "visits", 1))[key]
     assert (row.status, row.reason) == ("compensated", "timed_out")
     assert row.step("room").error == "cancelled: it was not begun in time"
     assert await world.records(work.leave) == []
-    await asked(world, Wish.RESUME, "hotels.book")
+    await asked(world, HandlerCommand.RESUME, "hotels.book")
     await world.until(lambda: not other.lane.gates["hotels.book"].queues and not other.lane.backlog)
     await world.settled(*world.app.routes)
     assert await latest(world, "rooms") == {}

@@ -25,15 +25,14 @@ from lane_sagas import (
 )
 from lane_worlds import FakeWorld, Post, World
 
-from streams.envelope import new_headers
-from streams.layout import dead_letter_topic
-from streams.message import Message
-from streams.operations import Kind
-from streams.pausing import Wish
-from streams.retry import RetryPolicy
+from streams.model.envelope import new_headers
+from streams.model.layout import dead_letter_topic
+from streams.model.message import Message
+from streams.model.operations import HandlerCommand, LetterCommand
+from streams.model.table import split_row_key
+from streams.policy.retry import RetryPolicy
 from streams.saga.messages import Command
 from streams.saga.state import SagaRow
-from streams.table import split_row_key
 from streams.testing.broker import Fault
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -201,14 +200,14 @@ async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_let
     work = trips(fake.clock)
     await fake.start(work)
     lane = await fake.open()
-    await asked(fake, Wish.PAUSE, "money.take_money")
+    await asked(fake, HandlerCommand.PAUSE, "money.take_money")
     await fake.post(post(fake, TripWanted(k="a", to="home")))
     await fake.until(lambda: lane.lane.gates["money.take_money"].queues and not lane.lane.backlog)
     await lane.stop()
     fake.clock.set(fake.clock.now() + 60)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.counters.timers == 1 and not lane.lane.backlog)
-    await asked(fake, Wish.RESUME, "money.take_money")
+    await asked(fake, HandlerCommand.RESUME, "money.take_money")
     await fake.until(lambda: not lane.lane.gates["money.take_money"].queues)
     await ended(fake, lane, {"a": "compensated"})
     assert work.till.asked == 0
@@ -273,7 +272,7 @@ async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_n
     work = trips(fake.clock)
     await fake.start(work, max_waiting=1)
     lane = await fake.open()
-    await asked(fake, Wish.PAUSE, "money.give_money_back")
+    await asked(fake, HandlerCommand.PAUSE, "money.give_money_back")
     await fake.post(post(fake, TripWanted(k="a", to="nowhere")))
     await fake.until(lambda: lane.lane.gates["money.give_money_back"].queues)
     await fake.until(lambda: not lane.lane.backlog)
@@ -281,7 +280,7 @@ async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_n
     await fake.until(lambda: lane.lane.counters.timers == 2 and not lane.lane.backlog)
     await fake.settled(TripReply.TOPIC)
     await fake.settled(GiveMoneyBack.TOPIC)
-    await asked(fake, Wish.RESUME, "money.give_money_back")
+    await asked(fake, HandlerCommand.RESUME, "money.give_money_back")
     fake.clock.set(fake.clock.now() + 300)
     await ended(fake, lane, {"a": "compensated"})
     told = [json.loads(r.value or b"")["reason"] for r in await fake.records(TripReply.TOPIC)]
@@ -304,7 +303,7 @@ async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its
     await lane.stop()
     lane = await fake.open(app=fake.cut_into(work, lanes=1))
     (letter,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, letter))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, letter))
     await fake.until(lambda: work.till.asked == 2 and not lane.lane.backlog)
     assert await letter_ids(fake) == [letter]  # in vain, and told to nobody
     assert len(await fake.records(TripReply.TOPIC)) == 1
@@ -312,7 +311,7 @@ async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its
     fake.clock.set(fake.clock.now() + 31)
     await ended(fake, lane, {"a": "compensated"})
     lane = await fake.open(app=fake.cut_into(work, lanes=1))
-    await operated(fake, lane, operation(fake, Kind.REPLAY, letter, operation_id="again"))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, letter, operation_id="again"))
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await fake.settled(TripReply.TOPIC)
     await lane.stop()

@@ -12,8 +12,8 @@ from hypothesis.stateful import rule
 from test_lane_properties import KEYS
 from test_lane_retry_properties import AsyncRetryingLanes, FinerRetryingLanes, RetryingLanes
 
-from streams.codecs import JsonCodec
 from streams.errors import UnknownSchema
+from streams.model.codecs import JsonCodec
 
 SOONER_OR_LATER = [b"%016x" % number for number in (1, 2)]
 AT_THE_END = b"%016x" % 3

@@ -15,13 +15,12 @@ from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
-from streams.codecs import Schemas, fingerprint_of
 from streams.errors import TransientError
-from streams.operations import Kind
-from streams.pausing import Wish
+from streams.model.codecs import Schemas, fingerprint_of
+from streams.model.operations import HandlerCommand, LetterCommand
+from streams.policy.retry import RetryPolicy
 from streams.ports import TP, Write
-from streams.retry import RetryPolicy
-from streams.schema_waits import MOST_TOLD
+from streams.retry.schema_waits import MOST_TOLD
 
 
 def written_as(post: Post, fingerprint: str, value: bytes) -> Post:
@@ -152,10 +151,10 @@ async def test_a_letter_of_a_schema_that_is_announced_at_last_can_be_replayed(fa
     lane = await fake.open()
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     assert work.hooks.calls == [], "not yet"
     unannounced.announce()
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident, operation_id="again"))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident, operation_id="again"))
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await lane.stop()
     assert work.hooks.calls == [("a", 7)]
@@ -227,14 +226,14 @@ async def test_a_paused_handler_s_messages_are_read_after_the_resume(
     if not paused_first:
         await fake.post(post)
         await waits(fake, lane, 1)
-    await asked(fake, Wish.PAUSE)
+    await asked(fake, HandlerCommand.PAUSE)
     if paused_first:
         await fake.post(post)
         await fake.settled(work.source)
     unannounced.announce()
     await pass_time(fake, 5.0)
     assert work.hooks.calls == []
-    await asked(fake, Wish.RESUME)
+    await asked(fake, HandlerCommand.RESUME)
     await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
     await lane.stop()
     await nothing_waits(fake)
@@ -245,10 +244,10 @@ async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
     lane = await fake.open()
     await fake.post(newer(fake.event(work, "a", 0), "a", 0))
     await waits(fake, lane, 1)
-    await asked(fake, Wish.DRAIN)
+    await asked(fake, HandlerCommand.DRAIN)
     gate = lane.lane.gates["bench.count"]
     await fake.until(lambda: len(gate.held) == fake.app.layout.partitions)
-    await asked(fake, Wish.RESUME)
+    await asked(fake, HandlerCommand.RESUME)
     unannounced.announce()
     await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
     await lane.stop()
@@ -261,7 +260,7 @@ async def test_a_replay_passes_what_waits_for_a_schema_and_that_is_read_afterwar
     lane = await fake.open()
     await waits(fake, lane, 1)
     (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, Kind.REPLAY, ident))
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await fake.until(lambda: work.hooks.calls == [("a", 0)] * 2)
     unannounced.announce()
     await fake.until(lambda: work.hooks.calls[2:] == [("a", 1)] and not lane.lane.backlog)

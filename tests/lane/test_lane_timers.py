@@ -11,7 +11,7 @@ from lane_checker import check_positions, check_store, counts
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 
-from streams.envelope import new_headers
+from streams.model.envelope import new_headers
 from streams.testing.broker import Fault
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")

@@ -11,7 +11,7 @@ from lane_workloads import counting
 from lane_worlds import closing
 
 from streams.errors import TransientError
-from streams.retry import RetryPolicy
+from streams.policy.retry import RetryPolicy
 from streams.runtime.client import waiting
 
 

@@ -20,14 +20,15 @@ from agents.gateway.testing import FakeGateway
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
 from schemas import latest as schema
-from streams import pipeline, turns
-from streams.choreography import Choreography, choreography
-from streams.codecs import Schemas, avro, decode_row
-from streams.envelope import new_headers
+from streams.lane.lane import dispatch as pipeline
+from streams.lane.lane import turns
 from streams.local import Stack, local_stack
-from streams.message import Message
+from streams.model.choreography import Choreography, choreography
+from streams.model.codecs import Schemas, avro, decode_row
+from streams.model.envelope import new_headers
+from streams.model.message import Message
+from streams.model.table import split_row_key
 from streams.runtime.loop import GC_THRESHOLD
-from streams.table import split_row_key
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES, Tally
 from tables.stock import STOCK, StockLevel

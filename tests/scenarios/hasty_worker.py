@@ -10,7 +10,7 @@ from agents.commands import OrderSagaRepair, OrderSagaTransition
 from agents.order_saga import OrderSaga, order_saga
 from agents.orders import handlers as orders
 from agents.settings import OrderSettings
-from streams.choreography import choreography
+from streams.model.choreography import choreography
 from streams.runtime.app import settings_or_exit
 from streams.saga.engine import orchestrate
 from streams.testing.faults import faults_from_environment

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from streams.changes import store_key
-from streams.letter_rows import letter_id
+from streams.dead_letters.row import letter_id
+from streams.staging.changes import store_key
 from streams.testing.batches import CODECS, batch, record
 from tests.scenarios.hostile_orders import reads
 from tests.scenarios.hostile_records import (

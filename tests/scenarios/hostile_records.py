@@ -15,8 +15,8 @@ from agents.commands import OrderSubmitted
 from agents.gateway import cards
 from agents.messages import OrderPlaced, StockReceived
 from schemas import latest
-from streams.codecs import fingerprint_of
-from streams.layout import Layout
+from streams.model.codecs import fingerprint_of
+from streams.model.layout import Layout
 from streams.testing.batches import record
 from tests.scenarios.hostile_orders import Order, long, text
 from tests.scenarios.world import APP, LANES, PARTITIONS, SCARCE, SKUS

@@ -13,8 +13,8 @@ from typing import Self
 
 from agents.messages import OrderPlaced
 from schemas import latest
-from streams.changes import LANE
-from streams.codecs import avro
+from streams.model.codecs import avro
+from streams.model.layout import LANE
 from streams.runtime.client import Producer
 from tests.scenarios.world import APP, LANES, World, order
 

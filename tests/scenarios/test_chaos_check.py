@@ -32,8 +32,8 @@ from demo.load import place_orders, receive_stock
 from demo.purchases import orchestrated, purchases
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
-from streams.layout import dead_letter_topic
 from streams.local import declared, local_stack
+from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Write
 from streams.runtime.client import TopicReader
 from streams.runtime.cluster import KafkaCluster

@@ -21,9 +21,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from agents.choreographies import stock_first
 from agents.messages import OrderCancelled, OrderConfirmed, StockReceived
 from agents.order_saga import orchestrated
-from streams.layout import dead_letter_topic
 from streams.local import declared, declared_buckets, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
+from streams.model.layout import dead_letter_topic
 from streams.ports import TP
 from streams.runtime.client import TopicReader, waiting
 from streams.runtime.cluster import KafkaCluster

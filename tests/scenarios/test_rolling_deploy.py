@@ -7,9 +7,9 @@ import time
 from collections import Counter
 
 from chaos.notes import NOTES, NOTES_EACH, VERSION, Notes, note, note_id, schema, with_notes
-from streams.codecs import AvroCodec, Schemas, avro, decode_row
+from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
+from streams.model.table import split_row_key
 from streams.runtime.client import Producer
-from streams.table import split_row_key
 from tests.scenarios.steady import SteadyLoad, longest_stalls
 from tests.scenarios.world import APP, LANES, Worker, World, eventually
 

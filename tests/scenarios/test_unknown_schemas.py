@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 
 from agents.messages import OrderPlaced
 from schemas import latest
-from streams.codecs import fingerprint_of
-from streams.layout import Layout
+from streams.model.codecs import fingerprint_of
+from streams.model.layout import Layout
 from tests.scenarios.desk import steadfaust
 from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World, eventually
 

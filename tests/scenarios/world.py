@@ -24,10 +24,10 @@ from agents.commands import OrderSubmitted
 from agents.gateway import cards
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from schemas import latest
-from streams.codecs import AvroCodec, Schemas, decode_row
-from streams.envelope import FINGERPRINT, new_headers
-from streams.message import Message
-from streams.table import split_row_key
+from streams.model.codecs import AvroCodec, Schemas, decode_row
+from streams.model.envelope import FINGERPRINT, new_headers
+from streams.model.message import Message
+from streams.model.table import split_row_key
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed
 

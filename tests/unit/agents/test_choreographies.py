@@ -9,7 +9,7 @@ from agents.messages import (
     ReservationSettled,
     StockReceived,
 )
-from streams.choreography import Choreography
+from streams.model.choreography import Choreography
 
 both = pytest.mark.parametrize("wiring", [stock_first, payment_first], ids=["stock_first", "payment_first"])
 

@@ -26,7 +26,7 @@ from agents.messages import (
     PaymentRefunded,
     StockReceived,
 )
-from streams.choreography import Choreography
+from streams.model.choreography import Choreography
 from streams.testing.pump import World, run_choreography
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES

@@ -35,7 +35,7 @@ from agents.order_saga import OrderSaga, orchestrated, order_saga
 from agents.orders import handlers as orders
 from agents.payments import steps as payments
 from agents.shipping import steps as shipping
-from streams.choreography import choreography
+from streams.model.choreography import choreography
 from streams.saga.messages import Command
 from streams.saga.participation import Participation
 from streams.testing.clock import ManualClock

@@ -11,7 +11,7 @@ from agents.gateway.cards import DECLINED
 from agents.messages import Order, OrderPlaced, PaymentFailed, StockReceived, StockReleased, StockReserved
 from agents.order_views import PAYMENT_FIRST, STOCK_FIRST, orders_as_sagas
 from agents.orders.model import entry
-from streams.choreography import Choreography
+from streams.model.choreography import Choreography
 from streams.saga.views import Course, SagaView
 from streams.testing.pump import START, run_choreography
 from tables.orders import ORDERS, HistoryEntry, TrackedOrder

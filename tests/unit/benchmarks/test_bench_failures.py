@@ -11,9 +11,9 @@ from benchmarks.failures.ground import event, events
 from benchmarks.failures.letters import _letters
 from benchmarks.failures.workload import ALWAYS, FAILURES, Outside
 from benchmarks.growth.ground import Ground
-from streams.changes import store_key
+from streams.dead_letters.row import LetterState, decode_letter, local_key
 from streams.errors import TransientError
-from streams.letter_rows import State, decode_letter, local_key
+from streams.staging.changes import store_key
 
 PARTITIONS = 4
 
@@ -49,7 +49,7 @@ def test_preloaded_letters_are_rows_that_an_operator_can_replay(ground: Ground) 
     for partition, key, value, headers in _letters(ground, 40):
         letter = decode_letter(value)
         assert store_key(partition, key) == local_key(letter)
-        assert (letter.state, letter.handler, headers) == (State.DEAD, "counting.count", [])
+        assert (letter.state, letter.handler, headers) == (LetterState.DEAD, "counting.count", [])
         assert ground.app.routes[letter.topic].codec.decode(letter.value or b"", None).fails == 0
         errors[letter.error_type] += 1
     assert errors == {"TransientError": 4, "ValueError": 36}

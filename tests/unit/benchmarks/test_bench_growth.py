@@ -10,11 +10,11 @@ import pytest
 from benchmarks.growth.ground import Ground
 from benchmarks.growth.part import ratio, short
 from benchmarks.growth.workload import COUNTS, Count
-from streams.changes import INBOX, Writes, store_key
-from streams.codecs import decode_row
-from streams.inbox import Inbox, bucket_length
-from streams.layout import partition_of
-from streams.table import split_row_key
+from streams.model.codecs import decode_row
+from streams.model.layout import INBOX, partition_of
+from streams.model.table import split_row_key
+from streams.staging.changes import Writes, store_key
+from streams.staging.inbox import Inbox, bucket_length
 from streams.testing.store import MemoryStores
 
 PARTITIONS = 4

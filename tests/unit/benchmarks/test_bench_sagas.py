@@ -16,14 +16,14 @@ from benchmarks.sagas.timer_workload import TIMERS, rang_topic
 from benchmarks.sagas.timers import Rung, asked, waiting_timers
 from benchmarks.sagas.workload import FLIGHT
 from benchmarks.sections import NotMeasured
-from streams.changes import LANE, Writes
-from streams.envelope import ID
-from streams.layout import partition_of
+from streams.model.envelope import ID
+from streams.model.layout import LANE, partition_of
 from streams.saga.messages import Reply
 from streams.saga.transition import begin, receive
+from streams.staging.changes import Writes
+from streams.staging.timers import DueIndex
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
-from streams.timers import DueIndex
 
 PARTITIONS = 4
 NOW = 1_700_000_000.0

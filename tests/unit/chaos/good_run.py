@@ -56,13 +56,13 @@ from demo.purchases import (
     units_by_sku,
 )
 from demo.trouble import POISON_EVERY, Poison, poison
-from streams.changes import INBOX, Change, pack_ids
-from streams.claim_check import claim_of, with_claim
-from streams.dead_letters import dead_letter
-from streams.layout import partition_of
-from streams.letter_rows import encode_letter, key_of, new_letter
-from streams.message import Message
+from streams.claims.claim import claim_of, with_claim
+from streams.dead_letters.record import dead_letter
+from streams.dead_letters.row import encode_letter, key_of, new_letter
+from streams.model.layout import INBOX, partition_of
+from streams.model.message import Message
 from streams.ports import TP, Headers
+from streams.staging.changes import Change, pack_ids
 from tables.stock import StockLevel
 
 BOUGHT = purchases(200)

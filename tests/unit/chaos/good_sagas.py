@@ -20,10 +20,10 @@ from agents.messages import (
 from chaos.saga_records import STEPS, Asked, Replied, Said, Step, Told
 from chaos.sagas import LATE, UNCERTAIN
 from schemas import latest
-from streams.codecs import AvroCodec, Schemas, encode_row
+from streams.model.codecs import AvroCodec, Schemas, encode_row
+from streams.model.table import row_key
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow, StepState
-from streams.table import row_key
 
 if TYPE_CHECKING:
     from good_run import Post

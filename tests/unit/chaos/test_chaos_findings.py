@@ -35,9 +35,9 @@ from chaos.findings import findings
 from chaos.rebuilt import Compared, Place
 from chaos.records import Ended
 from demo.purchases import Outcome, order, outcome
-from streams.changes import WAITING
-from streams.message import Message
+from streams.model.message import Message
 from streams.ports import TP
+from streams.staging.changes import WAITING
 
 IDS = "every message there once"
 LED = "every message led to what it calls for, once"

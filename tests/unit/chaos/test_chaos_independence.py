@@ -50,9 +50,8 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     from chaos.noted import TABLE
     from chaos.notes import NOTES, NoteMade, whole, with_notes
     from chaos.saga_records import STEPS
-    from streams.changes import DEAD_LETTERS
-    from streams.changes import MESSAGES as MESSAGES_THAT_WAIT
-    from streams.layout import dead_letter_topic, retry_topic
+    from streams.model.layout import DEAD_LETTERS, dead_letter_topic, retry_topic
+    from streams.staging.changes import MESSAGES as MESSAGES_THAT_WAIT
 
     told_apart = {OrderSagaTransition.TOPIC}
     assert {kind.TOPIC for kind in MESSAGES} == set(whole.messages()) - told_apart

@@ -16,8 +16,8 @@ from chaos.payloads import ATTACHED, LARGEST
 from chaos.waiting import until
 from demo.purchases import attached_bytes, orchestrated, purchases
 from demo.trouble import poison
-from streams.claim_check import DATAREF, claim_in
-from streams.claims import ClaimChecks
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import DATAREF, claim_in
 from streams.testing.blobs import MemoryBlobs
 
 ORDERS = 400

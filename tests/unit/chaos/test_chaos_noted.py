@@ -7,10 +7,10 @@ import pytest
 from chaos.calls import NOTES_TOPIC
 from chaos.consequences import Sent
 from chaos.noted import counted, judge_notes
-from streams.changes import store_key
-from streams.codecs import AvroCodec, Schemas, encode_row
-from streams.message import Row
-from streams.table import row_key
+from streams.model.codecs import AvroCodec, Schemas, encode_row
+from streams.model.message import Row
+from streams.model.table import row_key
+from streams.staging.changes import store_key
 
 SCHEMA = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'
 

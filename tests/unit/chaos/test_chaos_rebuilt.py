@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from chaos.rebuilt import Place, Rebuilt, compare
 from chaos.stores import Copy
-from streams.changes import Change, Writes
-from streams.inbox import Inbox
-from streams.pausing import Pause, PauseState, set_pause
+from streams.model.operations import Pause, PauseState
+from streams.operator.pauses import set_pause
 from streams.ports import TP, Outgoing
-from streams.timers import remove_timer, set_timer
+from streams.staging.changes import Change, Writes
+from streams.staging.inbox import Inbox
+from streams.staging.timers import remove_timer, set_timer
 
 LANES = 2
 KEYS = st.sampled_from([b"a", b"b", b"\0\1"])
@@ -44,7 +45,7 @@ histories = st.lists(st.tuples(st.integers(0, 3), changes), max_size=4)
 
 
 class Disk:
-    """A lane's store in memory, written as `streams.changes` says."""
+    """A lane's store in memory, written as `streams.staging.changes` says."""
 
     def __init__(self, lane: int) -> None:
         self.copy = Copy("slot-0", lane)

@@ -37,7 +37,7 @@ from chaos.lateness import OF_PARTICIPANTS, explained
 from chaos.saga_records import STEPS, SagaRecords, Said
 from demo.evidence import make_codec
 from demo.purchases import Outcome, orchestrated, outcome
-from streams.message import Message
+from streams.model.message import Message
 
 LED = "every message led to what it calls for, once"
 ONCE = "every message there once"

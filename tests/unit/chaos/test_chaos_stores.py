@@ -15,13 +15,13 @@ from good_run import Written, logged
 
 from chaos.rebuilt import Compared, Place, Rebuilt, compare
 from chaos.stores import copies_in, read_copy
-from streams.changes import Change, Writes
 from streams.errors import StoreBroken, StoreBusy
-from streams.inbox import DAY, Inbox
+from streams.model.table import row_key
 from streams.ports import TP, Outgoing, Store, Write
 from streams.runtime.store import RocksStores
-from streams.table import row_key
-from streams.timers import remove_timer, set_timer
+from streams.staging.changes import Change, Writes
+from streams.staging.inbox import DAY, Inbox
+from streams.staging.timers import remove_timer, set_timer
 
 LANES = 2
 LANE, PARTITION = 1, 3

@@ -8,10 +8,10 @@ import pytest
 
 from agents.choreographies import stock_first
 from chaos.failing import FAILING, Failing, HandlerFault, failing_file, with_failures, wrapped
-from streams.choreography import choreography, on
-from streams.handlers import Service
-from streams.message import Message
-from streams.outcome import Outcome, nothing
+from streams.model.choreography import choreography, on
+from streams.model.handlers import Service
+from streams.model.message import Message
+from streams.model.outcome import Outcome, nothing
 
 service = Service("svc")
 done: list[str] = []

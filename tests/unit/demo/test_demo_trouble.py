@@ -13,15 +13,15 @@ from agents.messages import OrderPlaced
 from demo.purchases import ROWS, Outcome, order, outcome, purchases
 from demo.trouble import Kind, outages, poison, spoiled, tiers, troubled_order
 from schemas import latest
-from streams.application import Application
-from streams.choreography import Choreography
-from streams.codecs import Schemas, avro
 from streams.errors import PermanentError
-from streams.layout import Layout
+from streams.model.application import Application
+from streams.model.choreography import Choreography
+from streams.model.codecs import Schemas, avro
+from streams.model.layout import Layout
+from streams.policy.retry import FailureKind as ErrorKind
+from streams.policy.retry import GiveUp, Later, RetryPolicy, decide
 from streams.ports import Headers
-from streams.retry import GiveUp, Later, RetryPolicy, decide
-from streams.retry import Kind as ErrorKind
-from streams.unpacking import checked, decoded
+from streams.staging.unpacking import checked, decoded
 
 ALL = purchases()
 FEW = ALL[:300]

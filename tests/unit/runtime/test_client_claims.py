@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streams.claim_check import DATAREF
-from streams.claims import ClaimChecks
-from streams.codecs import json_without_schema
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import DATAREF
 from streams.errors import BlobsUnavailable
-from streams.message import Message
+from streams.model.codecs import json_without_schema
+from streams.model.message import Message
 from streams.runtime import client
 from streams.testing.blobs import MemoryBlobs
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from streams.assignment import Assignment
-from streams.layout import Layout
+from streams.model.layout import Layout
+from streams.policy.assignment import Assignment
 from streams.runtime.assignor import LaneAssignor
 from streams.runtime.membership import static_member_id
 

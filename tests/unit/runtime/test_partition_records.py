@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ports import TP, Damaged
-from streams.record_batches import MAX_HEADERS, read_batch
+from streams.records.batches import MAX_HEADERS, read_batch
 from streams.runtime.partition_records import Answer, IsolatingRecords, Isolation
 from streams.testing.batches import CODECS, batch, checked, record
 

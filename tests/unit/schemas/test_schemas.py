@@ -19,7 +19,7 @@ from values_of import values_of
 import schemas
 from agents.choreographies import payment_first, stock_first
 from agents.order_saga import orchestrated
-from streams.choreography import choreography
+from streams.model.choreography import choreography
 
 FOLDER = Path(schemas.__file__).parent
 FILES = sorted(FOLDER.glob("*/*/*.avsc"))

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.codecs import AvroCodec, Schemas
 from streams.errors import PermanentError, Undecodable, Unencodable
+from streams.model.codecs import AvroCodec, Schemas
 
 LONG = 1 << 63
 INT = 1 << 31

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.application import Delivery
-from streams.backlog import BacklogLimit
-from streams.layout import Layout
-from streams.staging import Entry, Sequences
+from streams.lane.backlog import BacklogLimit
+from streams.model.application import LaneOptions
+from streams.model.layout import Layout
+from streams.staging.sequences import Entry, Sequences
 
-DELIVERY = Delivery(
+DELIVERY = LaneOptions(
     max_backlog=100, max_worker_backlog=300, max_backlog_bytes=1000, max_worker_backlog_bytes=3000
 )
 

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.breaker import BUCKETS, Breaker, BreakerPolicy, Permit, State, Transition
 from streams.errors import SettingsError
+from streams.policy.breaker import BUCKETS, Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
 
 NOW = 1_700_000_010.0  # where a bucket begins
 POLICY = BreakerPolicy(
@@ -25,7 +25,7 @@ def allowed(breaker: Breaker, now: float) -> Permit:
     return permit
 
 
-def call(breaker: Breaker, now: float, *, ok: bool) -> State:
+def call(breaker: Breaker, now: float, *, ok: bool) -> BreakerState:
     """One call that takes no time."""
     breaker.record(allowed(breaker, now), ok=ok, now=now)
     return breaker.state
@@ -36,35 +36,35 @@ def opened(policy: BreakerPolicy = POLICY) -> Breaker:
     breaker = Breaker(policy)
     for _ in range(policy.minimum):
         call(breaker, NOW, ok=False)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
     return breaker
 
 
 def test_it_opens_at_the_failure_rate_and_not_below() -> None:
     breaker = Breaker(POLICY)
-    assert [call(breaker, NOW, ok=ok) for ok in (True, True, True, False, False)] == [State.CLOSED] * 5
-    assert call(breaker, NOW, ok=False) is State.OPEN
+    assert [call(breaker, NOW, ok=ok) for ok in (True, True, True, False, False)] == [BreakerState.CLOSED] * 5
+    assert call(breaker, NOW, ok=False) is BreakerState.OPEN
 
 
 def test_fewer_calls_than_the_minimum_say_nothing() -> None:
     breaker = Breaker(POLICY)
-    assert [call(breaker, NOW, ok=False) for _ in range(3)] == [State.CLOSED] * 3
-    assert call(breaker, NOW, ok=True) is State.OPEN  # the fourth call, and three of them have failed
+    assert [call(breaker, NOW, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
+    assert call(breaker, NOW, ok=True) is BreakerState.OPEN  # the fourth call, and three of them have failed
 
 
 def test_failures_that_have_left_the_window_no_longer_count() -> None:
     breaker = Breaker(POLICY)
     for _ in range(3):
         call(breaker, NOW, ok=False)
-    assert call(breaker, NOW + 30, ok=False) is State.CLOSED
-    assert call(breaker, NOW + 1000, ok=False) is State.CLOSED
+    assert call(breaker, NOW + 30, ok=False) is BreakerState.CLOSED
+    assert call(breaker, NOW + 1000, ok=False) is BreakerState.CLOSED
 
 
 def test_failures_count_until_they_have_left_the_window() -> None:
     breaker = Breaker(POLICY)
     for _ in range(3):
         call(breaker, NOW, ok=False)
-    assert call(breaker, NOW + 26.9, ok=False) is State.OPEN
+    assert call(breaker, NOW + 26.9, ok=False) is BreakerState.OPEN
 
 
 def test_open_it_allows_nothing_until_its_time_is_over() -> None:
@@ -72,7 +72,7 @@ def test_open_it_allows_nothing_until_its_time_is_over() -> None:
     assert breaker.allowed_from == NOW + 10
     assert breaker.acquire(NOW + 9.999) is None
     assert breaker.acquire(NOW + 10) is not None
-    assert breaker.state is State.HALF_OPEN
+    assert breaker.state is BreakerState.HALF_OPEN
 
 
 def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
@@ -88,11 +88,11 @@ def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
 def test_it_closes_after_so_many_probes_have_succeeded_and_forgets_what_failed_before() -> None:
     breaker = opened()
     assert [call(breaker, NOW + 10, ok=True) for _ in range(3)] == [
-        State.HALF_OPEN,
-        State.HALF_OPEN,
-        State.CLOSED,
+        BreakerState.HALF_OPEN,
+        BreakerState.HALF_OPEN,
+        BreakerState.CLOSED,
     ]
-    assert [call(breaker, NOW + 10, ok=False) for _ in range(3)] == [State.CLOSED] * 3
+    assert [call(breaker, NOW + 10, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
 
 
 def test_each_failed_probe_doubles_its_time_open_up_to_the_bound() -> None:
@@ -100,7 +100,7 @@ def test_each_failed_probe_doubles_its_time_open_up_to_the_bound() -> None:
     waits = []
     for _ in range(5):
         now = breaker.allowed_from
-        assert call(breaker, now, ok=False) is State.OPEN
+        assert call(breaker, now, ok=False) is BreakerState.OPEN
         waits.append(breaker.allowed_from - now)
     assert waits == [20, 40, 60, 60, 60]
 
@@ -110,7 +110,7 @@ def test_a_probe_that_succeeds_makes_its_time_open_short_again() -> None:
     call(breaker, breaker.allowed_from, ok=False)
     now = breaker.allowed_from
     call(breaker, now, ok=True)
-    assert call(breaker, now, ok=False) is State.OPEN
+    assert call(breaker, now, ok=False) is BreakerState.OPEN
     assert breaker.allowed_from == now + 10
 
 
@@ -132,9 +132,9 @@ def test_a_probe_that_is_given_back_says_nothing_and_makes_room_for_another() ->
     probes[0] = allowed(breaker, NOW + 10)
     assert breaker.acquire(NOW + 10) is None
     for probe in probes:
-        assert breaker.state is State.HALF_OPEN
+        assert breaker.state is BreakerState.HALF_OPEN
         breaker.record(probe, ok=True, now=NOW + 11)
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
 
 
 def test_a_probe_that_was_taken_for_lost_may_still_report() -> None:
@@ -142,7 +142,7 @@ def test_a_probe_that_was_taken_for_lost_may_still_report() -> None:
     late = allowed(breaker, NOW + 10)
     allowed(breaker, NOW + 100)
     breaker.record(late, ok=False, now=NOW + 101)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
 
 
 def test_calls_of_an_earlier_state_say_nothing_of_the_present_one() -> None:
@@ -154,10 +154,10 @@ def test_calls_of_an_earlier_state_say_nothing_of_the_present_one() -> None:
     assert breaker.allowed_from == NOW + 10
     call(breaker, NOW + 10, ok=True)
     breaker.record(before[5], ok=False, now=NOW + 11)
-    assert breaker.state is State.HALF_OPEN
+    assert breaker.state is BreakerState.HALF_OPEN
     for permit in before[6:]:
         breaker.record(permit, ok=True, now=NOW + 11)
-    assert breaker.state is State.HALF_OPEN
+    assert breaker.state is BreakerState.HALF_OPEN
 
 
 def test_a_lane_that_opens_with_messages_waiting_begins_with_probes() -> None:
@@ -167,7 +167,7 @@ def test_a_lane_that_opens_with_messages_waiting_begins_with_probes() -> None:
         last = allowed(breaker, NOW)
     assert breaker.acquire(NOW) is None
     breaker.record(last, ok=False, now=NOW)
-    assert (breaker.state, breaker.allowed_from) == (State.OPEN, NOW + 10)
+    assert (breaker.state, breaker.allowed_from) == (BreakerState.OPEN, NOW + 10)
 
 
 def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() -> None:
@@ -176,11 +176,11 @@ def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() 
     breaker.start_half_open(NOW + 11)
     assert breaker.acquire(NOW + 11) is not None
     breaker.record(dropped[0], ok=False, now=NOW + 12)
-    assert breaker.state is State.HALF_OPEN
+    assert breaker.state is BreakerState.HALF_OPEN
 
 
 def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
-    told: list[Transition] = []
+    told: list[BreakerTransition] = []
     breaker = Breaker(POLICY, told.append)
     for ok in (True, False, True, False):
         call(breaker, NOW, ok=ok)
@@ -191,12 +191,12 @@ def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
     breaker.start_half_open(NOW + 22)
     breaker.start_half_open(NOW + 23)
     assert told == [
-        Transition(State.CLOSED, State.OPEN, NOW, calls=4, failures=2),
-        Transition(State.OPEN, State.HALF_OPEN, NOW + 10),
-        Transition(State.HALF_OPEN, State.OPEN, NOW + 11, calls=2, failures=1),
-        Transition(State.OPEN, State.HALF_OPEN, NOW + 21),
-        Transition(State.HALF_OPEN, State.CLOSED, NOW + 21, calls=3, failures=0),
-        Transition(State.CLOSED, State.HALF_OPEN, NOW + 22),
+        BreakerTransition(BreakerState.CLOSED, BreakerState.OPEN, NOW, calls=4, failures=2),
+        BreakerTransition(BreakerState.OPEN, BreakerState.HALF_OPEN, NOW + 10),
+        BreakerTransition(BreakerState.HALF_OPEN, BreakerState.OPEN, NOW + 11, calls=2, failures=1),
+        BreakerTransition(BreakerState.OPEN, BreakerState.HALF_OPEN, NOW + 21),
+        BreakerTransition(BreakerState.HALF_OPEN, BreakerState.CLOSED, NOW + 21, calls=3, failures=0),
+        BreakerTransition(BreakerState.CLOSED, BreakerState.HALF_OPEN, NOW + 22),
     ]
 
 
@@ -217,13 +217,13 @@ def test_a_clock_that_is_set_back_leaves_it_measuring() -> None:
     for _ in range(3):
         call(breaker, NOW, ok=False)
     earlier = NOW - 86400
-    assert [call(breaker, earlier, ok=False) for _ in range(3)] == [State.CLOSED] * 3
-    assert call(breaker, earlier + 40, ok=False) is State.CLOSED
+    assert [call(breaker, earlier, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
+    assert call(breaker, earlier + 40, ok=False) is BreakerState.CLOSED
 
 
 def test_callers_that_read_the_clock_a_little_earlier_count_as_well() -> None:
     breaker = Breaker(POLICY)
-    assert [call(breaker, NOW - second, ok=False) for second in range(4)][-1] is State.OPEN
+    assert [call(breaker, NOW - second, ok=False) for second in range(4)][-1] is BreakerState.OPEN
     assert breaker.allowed_from == NOW + 10
 
 
@@ -277,10 +277,10 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
         self.breaker = Breaker(self.policy)
         self.now = 1000
         self.calls: list[Call] = []
-        self.state, self.epoch = State.CLOSED, 0
+        self.state, self.epoch = BreakerState.CLOSED, 0
         self.opened_at, self.openings = 0, 0  # openings: since a probe has last succeeded
 
-    def become(self, state: State) -> None:
+    def become(self, state: BreakerState) -> None:
         self.state, self.epoch = state, self.epoch + 1
 
     def of_this_state(self) -> list[Call]:
@@ -305,10 +305,10 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
     @rule()
     def ask(self) -> None:
         permit = self.breaker.acquire(self.now)
-        if self.state is State.OPEN and self.now >= self.opened_at + self.time_open():
-            self.become(State.HALF_OPEN)
-        full = self.state is State.HALF_OPEN and len(self.under_way()) >= self.policy.probes
-        assert (permit is not None) is (self.state is not State.OPEN and not full)
+        if self.state is BreakerState.OPEN and self.now >= self.opened_at + self.time_open():
+            self.become(BreakerState.HALF_OPEN)
+        full = self.state is BreakerState.HALF_OPEN and len(self.under_way()) >= self.policy.probes
+        assert (permit is not None) is (self.state is not BreakerState.OPEN and not full)
         if permit is not None:
             self.calls.append(Call(permit, self.epoch, self.now))
 
@@ -321,7 +321,7 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
         self.breaker.record(ending.permit, ok=ok, now=self.now)
         if ending.epoch != self.epoch:
             return
-        if self.state is State.CLOSED:
+        if self.state is BreakerState.CLOSED:
             self.ended_closed()
         else:
             self.ended_half_open(ok=ok)
@@ -346,10 +346,10 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
             return
         self.openings = 0
         if len(self.ended()) == self.policy.probes:
-            self.become(State.CLOSED)
+            self.become(BreakerState.CLOSED)
 
     def open(self) -> None:
-        self.become(State.OPEN)
+        self.become(BreakerState.OPEN)
         self.opened_at = self.now
         self.openings += 1
 
@@ -359,7 +359,7 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
         self.breaker = Breaker(self.policy)
         self.breaker.start_half_open(self.now)
         self.calls.clear()
-        self.become(State.HALF_OPEN)
+        self.become(BreakerState.HALF_OPEN)
         self.openings = 0
 
     @invariant()
@@ -369,9 +369,9 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
     @invariant()
     def says_when_to_ask_again(self) -> None:
         """Never so late that a message waits for nothing; never a time at which the answer is still no."""
-        if self.state is State.OPEN:
+        if self.state is BreakerState.OPEN:
             assert self.breaker.allowed_from == self.opened_at + self.time_open()
-        elif self.state is State.HALF_OPEN and len(self.under_way()) == self.policy.probes:
+        elif self.state is BreakerState.HALF_OPEN and len(self.under_way()) == self.policy.probes:
             first = min(each.began for each in self.under_way())
             assert self.breaker.allowed_from == first + self.policy.probe_timeout
         else:

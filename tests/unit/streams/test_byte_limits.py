@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.byte_limits import OVERHEAD, BytesCache, BytesInFlight
+from streams.claims.limits import OVERHEAD, BytesCache, BytesInFlight
 
 LIMIT = 10
 #: Of a cache: two that are not empty fit, or three empty ones.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streams.claim_check import (
+from streams.claims.claim import (
     DATAREF,
     DEFAULT_THRESHOLD,
     SHA256,
@@ -23,8 +23,8 @@ from streams.claim_check import (
     with_claim,
     without_claim,
 )
-from streams.envelope import ID
 from streams.errors import BlobAltered, PermanentError
+from streams.model.envelope import ID
 
 DIGEST = sha256(b"a gift").hexdigest()
 CLAIM = claim_of("event-payloads", "orders.order.placed.v1", "o-1", b"a gift")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streams.claim_check import object_name
+from streams.claims.claim import object_name
 from streams.cli import claims
 from streams.cli.main import app
 from streams.errors import ClusterUnavailable, SettingsError

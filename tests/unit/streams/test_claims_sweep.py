@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.blobs import Blob
-from streams.claim_check import object_name
-from streams.claims_sweep import NameFilter, SweepReport, Tally, Verdict, judge, sweep
+from streams.claims.claim import object_name
+from streams.claims.sweep import NameFilter, Sweepable, SweepReport, Tally, judge, sweep
 from streams.errors import BlobsUnavailable
+from streams.ports import Blob
 from streams.testing.blobs import MemoryBlobs
 
 NOW, GRACE = 1_000_000.0, 3600.0
@@ -39,16 +39,16 @@ async def bucket(objects: Iterable[tuple[str, float]], data: bytes = b"x" * 10) 
 @pytest.mark.parametrize(
     ("blob", "verdict"),
     [
-        (Blob(name(1), 1, OLD), Verdict.REFERENCED),
-        (Blob(name(1), 1, YOUNG), Verdict.YOUNG),
-        (Blob(name(2), 1, OLD), Verdict.ORPHAN),
-        (Blob(name(2), 1, YOUNG), Verdict.YOUNG),
-        (Blob("events/t/notes.txt", 1, OLD), Verdict.FOREIGN),
-        (Blob(f"backups/{name(2)}", 1, OLD), Verdict.FOREIGN),
-        (Blob(f"{name(2)}.bak", 1, OLD), Verdict.FOREIGN),
+        (Blob(name(1), 1, OLD), Sweepable.REFERENCED),
+        (Blob(name(1), 1, YOUNG), Sweepable.YOUNG),
+        (Blob(name(2), 1, OLD), Sweepable.ORPHAN),
+        (Blob(name(2), 1, YOUNG), Sweepable.YOUNG),
+        (Blob("events/t/notes.txt", 1, OLD), Sweepable.FOREIGN),
+        (Blob(f"backups/{name(2)}", 1, OLD), Sweepable.FOREIGN),
+        (Blob(f"{name(2)}.bak", 1, OLD), Sweepable.FOREIGN),
     ],
 )
-def test_only_old_objects_of_ours_that_no_row_names_are_orphans(blob: Blob, verdict: Verdict) -> None:
+def test_only_old_objects_of_ours_that_no_row_names_are_orphans(blob: Blob, verdict: Sweepable) -> None:
     assert judge(blob, {name(1)}, NOW - GRACE) is verdict
 
 
@@ -57,10 +57,10 @@ async def test_a_sweep_without_being_told_to_delete_only_counts() -> None:
     report = await sweep(blobs, of([name(1), name(1)]), now=lambda: NOW, grace=GRACE)
     assert report.names == 2
     assert report.found == {
-        Verdict.REFERENCED: Tally(1, 10),
-        Verdict.ORPHAN: Tally(1, 10),
-        Verdict.YOUNG: Tally(1, 10),
-        Verdict.FOREIGN: Tally(1, 10),
+        Sweepable.REFERENCED: Tally(1, 10),
+        Sweepable.ORPHAN: Tally(1, 10),
+        Sweepable.YOUNG: Tally(1, 10),
+        Sweepable.FOREIGN: Tally(1, 10),
     }
     assert (report.deleted, len(blobs.names)) == (Tally(0, 0), 4)
     assert not blobs.requests["delete"]
@@ -81,7 +81,7 @@ async def test_a_sweep_deletes_the_orphans_and_nothing_else(
     kept = {n for n, modified in objects.items() if modified == YOUNG or n in referenced}
     assert blobs.names == sorted(map(name, kept))
     orphans = len(objects) - len(kept)
-    assert report.deleted == report.found[Verdict.ORPHAN] == Tally(orphans, orphans * 10)
+    assert report.deleted == report.found[Sweepable.ORPHAN] == Tally(orphans, orphans * 10)
 
 
 async def test_an_orphan_that_is_checked_in_again_while_names_are_read_is_spared() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.codecs import (
+from streams.errors import Undecodable, Unencodable, UnknownSchema
+from streams.model.codecs import (
     AvroCodec,
     JsonCodec,
     Schemas,
@@ -23,7 +24,6 @@ from streams.codecs import (
     fingerprint_of,
     json_without_schema,
 )
-from streams.errors import Undecodable, Unencodable, UnknownSchema
 
 
 class Line(msgspec.Struct, frozen=True):

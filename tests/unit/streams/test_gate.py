@@ -8,37 +8,37 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from streams.breaker import BreakerPolicy, Permit, State
-from streams.gate import UNASKED, Gate
-from streams.pausing import Pause, PauseState
+from streams.model.operations import Pause, PauseState
+from streams.policy.breaker import BreakerPolicy, BreakerState, Permit
+from streams.retry.gate import UNASKED, HandlerGate
 
 POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate("bench.count", POLICY)
+def gate() -> HandlerGate:
+    return HandlerGate("bench.count", POLICY)
 
 
-def opened(gate: Gate, now: float = 0.0) -> Gate:
+def opened(gate: HandlerGate, now: float = 0.0) -> HandlerGate:
     for _ in range(POLICY.minimum):
         gate.record(UNASKED, ok=False, now=now)
-    assert gate.breaker.state is State.OPEN
+    assert gate.breaker.state is BreakerState.OPEN
     return gate
 
 
-def probe(gate: Gate, now: float) -> Permit:
+def probe(gate: HandlerGate, now: float) -> Permit:
     permit = gate.breaker.acquire(now)
     assert permit is not None
     return permit
 
 
-def test_a_new_gate_is_clear(gate: Gate) -> None:
+def test_a_new_gate_is_clear(gate: HandlerGate) -> None:
     assert gate.clear
     assert not gate.away
 
 
-def test_it_is_clear_again_when_the_last_queue_has_ended(gate: Gate) -> None:
+def test_it_is_clear_again_when_the_last_queue_has_ended(gate: HandlerGate) -> None:
     gate.add(b"one")
     gate.add(b"two")
     gate.remove(b"one")
@@ -47,53 +47,53 @@ def test_it_is_clear_again_when_the_last_queue_has_ended(gate: Gate) -> None:
     assert gate.clear
 
 
-def test_messages_that_went_straight_through_count_as_calls_that_succeeded(gate: Gate) -> None:
+def test_messages_that_went_straight_through_count_as_calls_that_succeeded(gate: HandlerGate) -> None:
     gate.succeeded = 5
     for _ in range(4):
         gate.record(UNASKED, ok=False, now=1.0)
-    assert gate.breaker.state is State.CLOSED, "4 of 9"
+    assert gate.breaker.state is BreakerState.CLOSED, "4 of 9"
     assert gate.succeeded == 0
     gate.record(UNASKED, ok=False, now=1.0)
-    assert gate.breaker.state is State.OPEN, "5 of 10"
+    assert gate.breaker.state is BreakerState.OPEN, "5 of 10"
 
 
-def test_those_of_before_the_window_do_not_count(gate: Gate) -> None:
+def test_those_of_before_the_window_do_not_count(gate: HandlerGate) -> None:
     gate.succeeded = 5
     gate.tell(0.0)
     for _ in range(4):
         gate.record(UNASKED, ok=False, now=20.0)
-    assert gate.breaker.state is State.OPEN
+    assert gate.breaker.state is BreakerState.OPEN
 
 
-def test_when_the_breaker_opens_it_is_not_clear_and_the_outside_is_to_blame(gate: Gate) -> None:
+def test_when_the_breaker_opens_it_is_not_clear_and_the_outside_is_to_blame(gate: HandlerGate) -> None:
     opened(gate)
     assert not gate.clear
     assert gate.away
 
 
-def test_the_outside_is_to_blame_until_an_attempt_has_succeeded(gate: Gate) -> None:
+def test_the_outside_is_to_blame_until_an_attempt_has_succeeded(gate: HandlerGate) -> None:
     opened(gate)
     gate.record(probe(gate, 5.0), ok=False, now=5.0)
     assert gate.away
     gate.record(probe(gate, 10.0), ok=True, now=10.0)
     assert not gate.away
     gate.record(probe(gate, 10.0), ok=False, now=10.0)
-    assert gate.breaker.state is State.OPEN
+    assert gate.breaker.state is BreakerState.OPEN
     assert not gate.away, "something answered meanwhile"
 
 
-def test_it_is_clear_again_once_the_breaker_is_closed_and_nothing_waits(gate: Gate) -> None:
+def test_it_is_clear_again_once_the_breaker_is_closed_and_nothing_waits(gate: HandlerGate) -> None:
     opened(gate)
     gate.add(b"queue")
     for _ in range(POLICY.probes):
         gate.record(probe(gate, 5.0), ok=True, now=5.0)
-    assert gate.breaker.state is State.CLOSED
+    assert gate.breaker.state is BreakerState.CLOSED
     assert not gate.clear
     gate.remove(b"queue")
     assert gate.clear
 
 
-def test_the_end_of_the_last_queue_does_not_clear_it_while_the_breaker_is_open(gate: Gate) -> None:
+def test_the_end_of_the_last_queue_does_not_clear_it_while_the_breaker_is_open(gate: HandlerGate) -> None:
     opened(gate)
     gate.add(b"queue")
     gate.remove(b"queue")
@@ -102,15 +102,15 @@ def test_the_end_of_the_last_queue_does_not_clear_it_while_the_breaker_is_open(g
 
 @pytest.mark.parametrize("ok", [True, False])
 def test_a_message_that_went_through_before_the_breaker_opened_says_nothing_of_it(
-    gate: Gate, *, ok: bool
+    gate: HandlerGate, *, ok: bool
 ) -> None:
     opened(gate)
     probe(gate, 5.0)
     gate.record(UNASKED, ok=ok, now=5.0)
-    assert gate.breaker.state is State.HALF_OPEN
+    assert gate.breaker.state is BreakerState.HALF_OPEN
 
 
-def test_a_lane_that_opens_behind_a_breaker_has_the_outside_to_blame(gate: Gate) -> None:
+def test_a_lane_that_opens_behind_a_breaker_has_the_outside_to_blame(gate: HandlerGate) -> None:
     gate.breaker.start_half_open(0.0)
     assert not gate.clear
     assert gate.away
@@ -123,7 +123,7 @@ class AnyGate(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Gate("bench.count", POLICY)
+        self.gate = HandlerGate("bench.count", POLICY)
         self.now = 0.0
         self.permits: list[Permit] = []
 
@@ -155,7 +155,7 @@ class AnyGate(RuleBasedStateMachine):
     def tell(self, *, ok: bool) -> None:
         before, blamed = self.gate.breaker.state, self.gate.away
         self.gate.record(self.permits.pop(0) if self.permits else UNASKED, ok=ok, now=self.now)
-        if before is not State.CLOSED:
+        if before is not BreakerState.CLOSED:
             assert self.gate.away is (blamed and not ok)
 
     @rule()
@@ -165,7 +165,7 @@ class AnyGate(RuleBasedStateMachine):
 
     @invariant()
     def it_is_clear_when_it_should_be(self) -> None:
-        closed = self.gate.breaker.state is State.CLOSED
+        closed = self.gate.breaker.state is BreakerState.CLOSED
         assert self.gate.clear is (closed and not self.gate.queues and not self.gate.pauses)
         assert not (closed and self.gate.away)
 
@@ -173,12 +173,12 @@ class AnyGate(RuleBasedStateMachine):
 TestAnyGate = AnyGate.TestCase
 
 
-def test_attempts_that_say_nothing_of_the_outside_neither_open_nor_close(gate: Gate) -> None:
+def test_attempts_that_say_nothing_of_the_outside_neither_open_nor_close(gate: HandlerGate) -> None:
     for _ in range(3 * POLICY.minimum):
         gate.give_back(UNASKED, now=0.0)
-    assert gate.breaker.state is State.CLOSED
+    assert gate.breaker.state is BreakerState.CLOSED
     opened(gate)
     for _ in range(3 * POLICY.probes):
         gate.give_back(probe(gate, 6.0), now=6.0)
-    assert gate.breaker.state is State.HALF_OPEN
+    assert gate.breaker.state is BreakerState.HALF_OPEN
     assert gate.away

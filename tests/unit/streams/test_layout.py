@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import SettingsError
-from streams.layout import Layout, dead_letter_topic, murmur2, partition_of
+from streams.model.layout import Layout, dead_letter_topic, murmur2, partition_of
 
 
 @given(st.binary(max_size=200))

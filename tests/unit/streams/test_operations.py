@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from streams.claim_check import claim_in, claim_of, with_claim
-from streams.errors import PermanentError
-from streams.letter_rows import (
+from streams.claims.claim import claim_in, claim_of, with_claim
+from streams.dead_letters.row import (
     MAX_HISTORY,
     Letter,
-    State,
+    LetterState,
     decode_letter,
     decode_summary,
     encode_letter,
@@ -29,7 +28,9 @@ from streams.letter_rows import (
     place_of,
     topic_of,
 )
-from streams.operations import Do, Kind, Limits, Operation, decide, decode_operation, encode_operation
+from streams.errors import PermanentError
+from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
+from streams.operator.decisions import Do, Limits, decide_letter
 from streams.testing.log import FakeRecord
 
 LIMITS = Limits(max_replays=3, edit=True)
@@ -55,42 +56,52 @@ def a_letter(**more: Any) -> Letter:
     return replace(raw, **more)
 
 
-def wish(kind: Kind, **more: Any) -> Operation:
+def wish(kind: LetterCommand, **more: Any) -> Operation:
     return Operation(kind=kind, letter="x", **{"who": "ann", "why": "because", "at_ms": 1, **more})
 
 
 def decided(letter: Letter | None, operation: Operation, limits: Limits = LIMITS) -> Any:
-    return decide(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=limits)
+    return decide_letter(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=limits)
 
 
-PARKED, GONE, HOLDS = State.PARKED, State.DISCARDED, {"queue": b"q"}
+PARKED, GONE, HOLDS = LetterState.PARKED, LetterState.DISCARDED, {"queue": b"q"}
 
 
 @pytest.mark.parametrize(
     ("before", "operation", "state", "do"),
     [
-        ({}, wish(Kind.REPLAY), State.REPLAYING, Do.REPLAY),
-        ({"state": PARKED}, wish(Kind.REPLAY), PARKED, Do.NOTHING),
-        ({"state": PARKED}, wish(Kind.REPLAY, force=True), State.REPLAYING, Do.REPLAY),
-        ({"state": GONE}, wish(Kind.REPLAY, force=True), GONE, Do.NOTHING),
-        ({"state": State.REPLAYING}, wish(Kind.REPLAY, force=True), State.REPLAYING, Do.NOTHING),
-        ({"omitted": 9}, wish(Kind.REPLAY), State.DEAD, Do.NOTHING),
-        ({}, wish(Kind.DISCARD), GONE, Do.NOTHING),
-        (HOLDS, wish(Kind.DISCARD), GONE, Do.RELEASE),
-        ({"state": PARKED}, wish(Kind.DISCARD), GONE, Do.NOTHING),
-        ({}, wish(Kind.DISCARD, why=""), State.DEAD, Do.NOTHING),
-        ({"state": State.REPLAYING}, wish(Kind.DISCARD), State.REPLAYING, Do.NOTHING),
-        ({"state": GONE}, wish(Kind.RESTORE), State.DEAD, Do.NOTHING),
-        ({"state": GONE, "replays": 3}, wish(Kind.RESTORE), PARKED, Do.NOTHING),
-        ({}, wish(Kind.RESTORE), State.DEAD, Do.NOTHING),
-        ({}, wish(Kind.EDIT, value=b"new"), State.REPLAYING, Do.REPLAY),
-        ({}, wish(Kind.EDIT), State.DEAD, Do.NOTHING),
-        ({"omitted": 9}, wish(Kind.EDIT, value=b"new"), State.DEAD, Do.NOTHING),
-        ({"omitted": 9}, wish(Kind.EDIT, value=b"new", headers=[]), State.REPLAYING, Do.REPLAY),
-        ({"state": PARKED}, wish(Kind.EDIT, value=b"new"), PARKED, Do.NOTHING),
+        ({}, wish(LetterCommand.REPLAY), LetterState.REPLAYING, Do.REPLAY),
+        ({"state": PARKED}, wish(LetterCommand.REPLAY), PARKED, Do.NOTHING),
+        ({"state": PARKED}, wish(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.REPLAY),
+        ({"state": GONE}, wish(LetterCommand.REPLAY, force=True), GONE, Do.NOTHING),
+        (
+            {"state": LetterState.REPLAYING},
+            wish(LetterCommand.REPLAY, force=True),
+            LetterState.REPLAYING,
+            Do.NOTHING,
+        ),
+        ({"omitted": 9}, wish(LetterCommand.REPLAY), LetterState.DEAD, Do.NOTHING),
+        ({}, wish(LetterCommand.DISCARD), GONE, Do.NOTHING),
+        (HOLDS, wish(LetterCommand.DISCARD), GONE, Do.RELEASE),
+        ({"state": PARKED}, wish(LetterCommand.DISCARD), GONE, Do.NOTHING),
+        ({}, wish(LetterCommand.DISCARD, why=""), LetterState.DEAD, Do.NOTHING),
+        ({"state": LetterState.REPLAYING}, wish(LetterCommand.DISCARD), LetterState.REPLAYING, Do.NOTHING),
+        ({"state": GONE}, wish(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
+        ({"state": GONE, "replays": 3}, wish(LetterCommand.RESTORE), PARKED, Do.NOTHING),
+        ({}, wish(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
+        ({}, wish(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.REPLAY),
+        ({}, wish(LetterCommand.EDIT), LetterState.DEAD, Do.NOTHING),
+        ({"omitted": 9}, wish(LetterCommand.EDIT, value=b"new"), LetterState.DEAD, Do.NOTHING),
+        (
+            {"omitted": 9},
+            wish(LetterCommand.EDIT, value=b"new", headers=[]),
+            LetterState.REPLAYING,
+            Do.REPLAY,
+        ),
+        ({"state": PARKED}, wish(LetterCommand.EDIT, value=b"new"), PARKED, Do.NOTHING),
     ],
 )
-def test_what_follows(before: dict[str, Any], operation: Operation, state: State, do: Do) -> None:
+def test_what_follows(before: dict[str, Any], operation: Operation, state: LetterState, do: Do) -> None:
     verdict = decided(a_letter(**before), operation)
     assert (verdict.letter.state, verdict.do) == (state, do)
     assert verdict.letter.history[-1].who == "ann"
@@ -100,47 +111,47 @@ def test_what_follows(before: dict[str, Any], operation: Operation, state: State
 @pytest.mark.parametrize(
     ("operation", "state", "do"),
     [
-        (wish(Kind.DISCARD), GONE, Do.RELEASE),
-        (wish(Kind.DISCARD, why=""), State.REPLAYING, Do.NOTHING),
-        (wish(Kind.REPLAY, force=True), State.REPLAYING, Do.NOTHING),
-        (wish(Kind.RESTORE), State.REPLAYING, Do.NOTHING),
-        (wish(Kind.EDIT, value=b"new"), State.REPLAYING, Do.NOTHING),
+        (wish(LetterCommand.DISCARD), GONE, Do.RELEASE),
+        (wish(LetterCommand.DISCARD, why=""), LetterState.REPLAYING, Do.NOTHING),
+        (wish(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.NOTHING),
+        (wish(LetterCommand.RESTORE), LetterState.REPLAYING, Do.NOTHING),
+        (wish(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.NOTHING),
     ],
 )
 def test_a_replay_that_waits_for_a_handler_that_is_gone_can_be_discarded_and_nothing_else(
-    operation: Operation, state: State, do: Do
+    operation: Operation, state: LetterState, do: Do
 ) -> None:
-    letter = a_letter(state=State.REPLAYING)
-    verdict = decide(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=LIMITS, gone=True)
+    letter = a_letter(state=LetterState.REPLAYING)
+    verdict = decide_letter(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=LIMITS, gone=True)
     assert verdict.letter is not None
     assert (verdict.letter.state, verdict.do) == (state, do)
 
 
 def test_about_a_letter_that_is_not_there_nothing_is_done() -> None:
-    assert decided(None, wish(Kind.REPLAY)).do is Do.NOTHING
+    assert decided(None, wish(LetterCommand.REPLAY)).do is Do.NOTHING
 
 
 def test_an_edited_value_goes_with_the_schema_it_was_written_with() -> None:
     letter = a_letter(headers=[("ce_id", b"1"), ("schema-fingerprint", b"old")])
-    after = decided(letter, wish(Kind.EDIT, value=b"new", fingerprint=b"new")).letter
+    after = decided(letter, wish(LetterCommand.EDIT, value=b"new", fingerprint=b"new")).letter
     assert [value for name, value in after.headers if name == "schema-fingerprint"] == [b"new"]
 
 
 def test_editing_has_to_be_enabled() -> None:
-    verdict = decided(a_letter(), wish(Kind.EDIT, value=b"new"), Limits())
+    verdict = decided(a_letter(), wish(LetterCommand.EDIT, value=b"new"), Limits())
     assert (verdict.do, verdict.letter.value) == (Do.NOTHING, b"{}")
 
 
 def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old_one() -> None:
-    first = decided(a_letter(), wish(Kind.EDIT, value=b"new")).letter
+    first = decided(a_letter(), wish(LetterCommand.EDIT, value=b"new")).letter
     headers = dict(first.headers)
     assert first.value == b"new"
     assert headers["colour"] == b"red"
     assert headers["ce_causationid"] == headers["ce_correlationid"] == b"id-1"
     assert headers["ce_id"] not in (b"id-1", b"")
-    assert decided(a_letter(), wish(Kind.EDIT, value=b"new")).letter.headers == first.headers
-    other = decide(
-        a_letter(), wish(Kind.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
+    assert decided(a_letter(), wish(LetterCommand.EDIT, value=b"new")).letter.headers == first.headers
+    other = decide_letter(
+        a_letter(), wish(LetterCommand.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
     ).letter
     assert other is not None
     assert dict(other.headers)["ce_id"] != headers["ce_id"]
@@ -149,11 +160,11 @@ def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old
 def test_an_edited_message_that_has_its_payload_with_it_refers_to_none() -> None:
     own = [("ce_id", b"1"), ("colour", b"red")]
     letter = a_letter(value=b"", headers=with_claim(own, claim_of("ours", "parcel", "1", b"large")))
-    headers = dict(decided(letter, wish(Kind.EDIT, value=b"new")).letter.headers)
+    headers = dict(decided(letter, wish(LetterCommand.EDIT, value=b"new")).letter.headers)
     assert claim_in(headers) is None
     assert headers["colour"] == b"red"
     other = claim_of("ours", "parcel", "1", b"another")
-    moved = decided(letter, wish(Kind.EDIT, headers=with_claim(own, other))).letter
+    moved = decided(letter, wish(LetterCommand.EDIT, headers=with_claim(own, other))).letter
     assert (moved.value, claim_in(dict(moved.headers))) == (b"", other)
 
 
@@ -170,23 +181,25 @@ class OneLetter(RuleBasedStateMachine):
         self.n = 0
 
     @rule(
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(LetterCommand),
         force=st.booleans(),
         why=st.sampled_from(["", "so"]),
         edits=st.booleans(),
         gone=st.booleans(),
     )
-    def operate(self, kind: Kind, *, force: bool, why: str, edits: bool, gone: bool) -> None:
+    def operate(self, kind: LetterCommand, *, force: bool, why: str, edits: bool, gone: bool) -> None:
         self.n += 1
         before = self.letter
         operation = wish(kind, force=force, why=why, value=b"new" if edits else None)
-        verdict = decide(before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS, gone=gone)
+        verdict = decide_letter(
+            before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS, gone=gone
+        )
         self.letter = verdict.letter
         self.running += verdict.do is Do.REPLAY
         if verdict.do is Do.RELEASE:
             assert before is not None
             self.released += bool(before.queue)
-            if before.state is State.REPLAYING:
+            if before.state is LetterState.REPLAYING:
                 assert gone
                 self.running -= 1
         if before is not None and verdict.result.startswith("refused"):
@@ -194,7 +207,7 @@ class OneLetter(RuleBasedStateMachine):
             assert verdict.do is Do.NOTHING
         if verdict.do is Do.REPLAY:
             assert before is not None
-            assert before.state is State.DEAD or (force and before.state is State.PARKED)
+            assert before.state is LetterState.DEAD or (force and before.state is LetterState.PARKED)
 
     @precondition(lambda self: self.running)
     @rule(ok=st.booleans())
@@ -219,14 +232,14 @@ class OneLetter(RuleBasedStateMachine):
         if letter is None:
             assert not self.running
             return
-        assert (letter.state is State.REPLAYING) == bool(self.running)
+        assert (letter.state is LetterState.REPLAYING) == bool(self.running)
         assert letter.replays == self.in_vain
         assert letter.failed_at_ms == 1000
         assert len(letter.history) <= MAX_HISTORY
         assert bool(letter.queue) == (not self.released)
         if letter.replays >= LIMITS.max_replays:
-            assert letter.state is not State.DEAD
-        if letter.state is State.DISCARDED:
+            assert letter.state is not LetterState.DEAD
+        if letter.state is LetterState.DISCARDED:
             assert not letter.queue
         assert decode_letter(encode_letter(letter, 50_000)) == letter
 
@@ -276,7 +289,7 @@ def test_a_row_gives_back_the_record_as_it_came(value: bytes, headers: Any, mess
 def test_too_large_a_row_gives_way_from_what_operators_said_to_the_value() -> None:
     letter = a_letter(value=b"v" * 900, trace="t" * 900)
     for n in range(20):
-        letter = decided(letter, wish(Kind.RESTORE, why=f"{n}" * 50)).letter
+        letter = decided(letter, wish(LetterCommand.RESTORE, why=f"{n}" * 50)).letter
     whole = len(encode_letter(letter, 1 << 20))
     sizes = {}
     for limit in range(whole, 300, -10):
@@ -307,5 +320,5 @@ def test_its_place_is_where_the_applications_own_code_was() -> None:
 
 
 def test_an_operation_survives_its_message() -> None:
-    operation = wish(Kind.EDIT, value=b"\xff", headers=[("a", b"\x00")], force=True, job="j")
+    operation = wish(LetterCommand.EDIT, value=b"\xff", headers=[("a", b"\x00")], force=True, job="j")
     assert decode_operation(encode_operation(operation)) == operation

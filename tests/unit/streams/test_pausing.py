@@ -9,24 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.pausing import (
+from streams.model.operations import (
+    HandlerCommand,
     HandlerOperation,
     Pause,
     PauseState,
-    Wish,
-    decide,
     decode_handler_operation,
-    drained,
     encode_handler_operation,
-    read_pause,
-    set_pause,
 )
+from streams.operator.decisions import decide_pause, drained
+from streams.operator.pauses import read_pause, set_pause
 
 BEFORE = 1_000
 NOW = 2_000
 
 
-def asks(kind: Wish) -> HandlerOperation:
+def asks(kind: HandlerCommand) -> HandlerOperation:
     return HandlerOperation(kind=kind, handler="pay.take", who="ann", why="the bank is down", at_ms=5)
 
 
@@ -37,38 +35,38 @@ def row(state: PauseState) -> Pause:
 @dataclass(frozen=True)
 class Case:
     before: PauseState | None
-    kind: Wish
+    kind: HandlerCommand
     after: PauseState | None
     result: str
 
 
 PAUSED, DRAINING, DRAINED = PauseState
 CASES = [
-    Case(None, Wish.PAUSE, PAUSED, "paused"),
-    Case(None, Wish.DRAIN, DRAINING, "draining"),
-    Case(None, Wish.RESUME, None, "already running"),
-    Case(PAUSED, Wish.PAUSE, PAUSED, "already paused"),
-    Case(PAUSED, Wish.DRAIN, DRAINING, "draining, it was paused"),
-    Case(PAUSED, Wish.RESUME, None, "running, it was paused"),
-    Case(DRAINING, Wish.PAUSE, PAUSED, "paused, it was draining"),
-    Case(DRAINING, Wish.DRAIN, DRAINING, "already draining"),
-    Case(DRAINING, Wish.RESUME, None, "running, it was draining"),
-    Case(DRAINED, Wish.PAUSE, DRAINED, "already drained"),
-    Case(DRAINED, Wish.DRAIN, DRAINED, "already drained"),
-    Case(DRAINED, Wish.RESUME, None, "running, it was drained"),
+    Case(None, HandlerCommand.PAUSE, PAUSED, "paused"),
+    Case(None, HandlerCommand.DRAIN, DRAINING, "draining"),
+    Case(None, HandlerCommand.RESUME, None, "already running"),
+    Case(PAUSED, HandlerCommand.PAUSE, PAUSED, "already paused"),
+    Case(PAUSED, HandlerCommand.DRAIN, DRAINING, "draining, it was paused"),
+    Case(PAUSED, HandlerCommand.RESUME, None, "running, it was paused"),
+    Case(DRAINING, HandlerCommand.PAUSE, PAUSED, "paused, it was draining"),
+    Case(DRAINING, HandlerCommand.DRAIN, DRAINING, "already draining"),
+    Case(DRAINING, HandlerCommand.RESUME, None, "running, it was draining"),
+    Case(DRAINED, HandlerCommand.PAUSE, DRAINED, "already drained"),
+    Case(DRAINED, HandlerCommand.DRAIN, DRAINED, "already drained"),
+    Case(DRAINED, HandlerCommand.RESUME, None, "running, it was drained"),
 ]
 
 
 def test_the_table_has_every_case() -> None:
     assert {(case.before, case.kind) for case in CASES} == {
-        (before, kind) for before in (None, *PauseState) for kind in Wish
+        (before, kind) for before in (None, *PauseState) for kind in HandlerCommand
     }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} when {case.before or 'running'}")
 def test_a_wish_leads_to_a_state_or_changes_nothing(case: Case) -> None:
     before = None if case.before is None else row(case.before)
-    settled = decide(before, asks(case.kind), now_ms=NOW)
+    settled = decide_pause(before, asks(case.kind), now_ms=NOW)
     assert settled.result == case.result
     assert settled.changed is (case.before is not case.after)
     if case.after is None:
@@ -79,12 +77,12 @@ def test_a_wish_leads_to_a_state_or_changes_nothing(case: Case) -> None:
         assert settled.pause == before, "who asked first, and when, stays"
 
 
-@given(st.lists(st.sampled_from(list(Wish)), max_size=8), st.sampled_from(list(Wish)))
-def test_a_wish_that_is_repeated_changes_nothing(wishes: list[Wish], last: Wish) -> None:
+@given(st.lists(st.sampled_from(list(HandlerCommand)), max_size=8), st.sampled_from(list(HandlerCommand)))
+def test_a_wish_that_is_repeated_changes_nothing(wishes: list[HandlerCommand], last: HandlerCommand) -> None:
     pause: Pause | None = None
     for number, kind in enumerate([*wishes, last]):
-        pause = decide(pause, asks(kind), now_ms=number).pause
-    again = decide(pause, asks(last), now_ms=NOW)
+        pause = decide_pause(pause, asks(kind), now_ms=number).pause
+    again = decide_pause(pause, asks(last), now_ms=NOW)
     assert (again.pause, again.changed) == (pause, False)
 
 
@@ -94,7 +92,7 @@ def test_a_drained_handler_holds_and_remembers_who_asked() -> None:
     assert [row(state).holds for state in PauseState] == [True, False, True]
 
 
-@given(st.builds(HandlerOperation, kind=st.sampled_from(Wish), handler=st.text(), who=st.text(),
+@given(st.builds(HandlerOperation, kind=st.sampled_from(HandlerCommand), handler=st.text(), who=st.text(),
                  why=st.text(), at_ms=st.integers(0, 253_402_300_799_999)))  # fmt: skip
 def test_an_operation_comes_back_from_its_message(operation: HandlerOperation) -> None:
     assert decode_handler_operation(encode_handler_operation(operation)) == operation

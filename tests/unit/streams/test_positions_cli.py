@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from streams.changes import IDENTITY, POSITION
 from streams.cli.positions import app
 from streams.errors import LayoutMismatch, PositionLost
-from streams.identity import Recorded, decode, encode
 from streams.ports import TP
+from streams.positions.identity import Recorded, decode, encode
+from streams.staging.changes import IDENTITY, POSITION
 from streams.testing.broker import FakeCluster
 
 ORDERS = TP("orders", 0)

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from streams.choreography import choreography, on
-from streams.envelope import Envelope
 from streams.errors import WiringError
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, Timer, nothing, outcome
-from streams.table import Table
+from streams.model.choreography import choreography, on
+from streams.model.envelope import Envelope
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.table import Table
 from streams.testing.pump import run_choreography
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streams import queues as queues_module
-from streams.changes import QUEUES_BY_DUE, Writes, store_key
+from streams.policy.retry import queues as queues_module
 from streams.ports import Store
-from streams.queues import Queues
-from streams.staging import Overlay
+from streams.retry.queue import Queue, Reason, begin, index_prefix, queue_name, set_queue
+from streams.retry.queues import Queues
+from streams.staging.changes import QUEUES_BY_DUE, Writes, store_key
+from streams.staging.sequences import Overlay
 from streams.testing.store import MemoryStores
-from streams.waiting import Queue, Reason, begin, index_prefix, queue_name, set_queue
 
 HANDLER = b"pay.take"
 WAITS, PAUSED = index_prefix(HANDLER), index_prefix(HANDLER, Reason.PAUSED)

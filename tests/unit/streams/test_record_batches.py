@@ -10,9 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decompression import CannotOpen, decompressed
 from streams.ports import TP, Damaged, Record
-from streams.record_batches import BATCH, RECORD, REST, end_of, head_of, read_batch, split
+from streams.records.batches import BATCH, RECORD, REST, end_of, head_of, read_batch, split
+from streams.records.decompression import CannotOpen, decompressed
 from streams.testing.batches import CODECS, batch, checked, record
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 

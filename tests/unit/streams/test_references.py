@@ -5,13 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from streams.changes import CLAIMS, Change, Writes, store_key
-from streams.claim_check import claim_of, with_claim
+from streams.claims.claim import claim_of, with_claim
+from streams.dead_letters.row import Letter, new_letter
+from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
-from streams.letter_rows import Letter, new_letter
-from streams.letters import Letters
-from streams.references import LETTERS_BYTES, PAUSE, STEP, References
-from streams.staging import Overlay
+from streams.lane.housekeeping import LETTERS_BYTES, PAUSE, STEP, References
+from streams.model.layout import CLAIMS
+from streams.staging.arrival import Counters
+from streams.staging.changes import Change, Writes, store_key
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.sequences import Overlay
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 
@@ -33,7 +36,7 @@ class House:
         delivery = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
         app: Any = SimpleNamespace(delivery=delivery, layout=SimpleNamespace(operations_log="log"))
         overlay = Overlay()
-        self.letters = Letters(app, self.store, overlay)
+        self.letters = DeadLetters(app, self.store, overlay, OutcomeWriter(app, overlay, Counters()))
         self.references = References(self.store, overlay, self.letters, "ours", DAY)
         self.steps: list[int] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused
-from streams.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
+from streams.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
 
 HERE, THERE = {b"p": b"1"}, {b"p": b"2"}
 

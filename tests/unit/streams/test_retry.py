@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import PermanentError, SettingsError, TooLarge, TransientError, Undecodable
-from streams.retry import (
+from streams.policy.retry import (
     MAX_TIERS,
     Decision,
     Expired,
+    FailureKind,
     GiveUp,
-    Kind,
     Later,
     PutOff,
     RetryPolicy,
@@ -43,46 +43,46 @@ class Torn(TransientError, PermanentError):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (TransientError(), Kind.TRANSIENT),
-        (Busy(), Kind.TRANSIENT),
-        (ConnectionResetError(), Kind.TRANSIENT),
-        (TimeoutError(), Kind.TRANSIENT),
-        (OSError("no route to host"), Kind.TRANSIENT),
-        (PermanentError(), Kind.PERMANENT),
-        (Undecodable(), Kind.PERMANENT),
-        (KeyError("a mistake"), Kind.UNKNOWN),
-        (ExceptionGroup("two", [TimeoutError(), KeyError()]), Kind.UNKNOWN),
+        (TransientError(), FailureKind.TRANSIENT),
+        (Busy(), FailureKind.TRANSIENT),
+        (ConnectionResetError(), FailureKind.TRANSIENT),
+        (TimeoutError(), FailureKind.TRANSIENT),
+        (OSError("no route to host"), FailureKind.TRANSIENT),
+        (PermanentError(), FailureKind.PERMANENT),
+        (Undecodable(), FailureKind.PERMANENT),
+        (KeyError("a mistake"), FailureKind.UNKNOWN),
+        (ExceptionGroup("two", [TimeoutError(), KeyError()]), FailureKind.UNKNOWN),
     ],
 )
-def test_what_an_error_says_of_the_next_attempt(error: Exception, kind: Kind) -> None:
+def test_what_an_error_says_of_the_next_attempt(error: Exception, kind: FailureKind) -> None:
     assert classify(error, DEFAULT) is kind
 
 
 def test_the_policys_own_classes_come_before_the_defaults() -> None:
     own = RetryPolicy(transient=(Undecodable,), permanent=(OSError, KeyError))
-    assert classify(Undecodable(), own) is Kind.TRANSIENT
-    assert classify(TooLarge(), own) is Kind.PERMANENT
-    assert classify(ConnectionError(), own) is Kind.PERMANENT
-    assert classify(KeyError(), own) is Kind.PERMANENT
-    assert classify(Busy(), own) is Kind.TRANSIENT
+    assert classify(Undecodable(), own) is FailureKind.TRANSIENT
+    assert classify(TooLarge(), own) is FailureKind.PERMANENT
+    assert classify(ConnectionError(), own) is FailureKind.PERMANENT
+    assert classify(KeyError(), own) is FailureKind.PERMANENT
+    assert classify(Busy(), own) is FailureKind.TRANSIENT
 
 
 def test_even_a_general_class_of_the_policy_comes_before_a_specific_default() -> None:
-    assert classify(Undecodable(), RetryPolicy(transient=(Exception,))) is Kind.TRANSIENT
+    assert classify(Undecodable(), RetryPolicy(transient=(Exception,))) is FailureKind.TRANSIENT
 
 
 def test_the_more_specific_class_decides_whichever_list_it_is_in() -> None:
     but_gone = RetryPolicy(transient=(Busy,), permanent=(Gone,))
-    assert classify(Busy(), but_gone) is Kind.TRANSIENT
-    assert classify(Gone(), but_gone) is Kind.PERMANENT
+    assert classify(Busy(), but_gone) is FailureKind.TRANSIENT
+    assert classify(Gone(), but_gone) is FailureKind.PERMANENT
     only_gone = RetryPolicy(transient=(Gone,), permanent=(Busy,))
-    assert classify(Busy(), only_gone) is Kind.PERMANENT
-    assert classify(Gone(), only_gone) is Kind.TRANSIENT
+    assert classify(Busy(), only_gone) is FailureKind.PERMANENT
+    assert classify(Gone(), only_gone) is FailureKind.TRANSIENT
 
 
 def test_an_error_of_two_kinds_is_of_the_one_it_names_first() -> None:
-    assert classify(Torn(), DEFAULT) is Kind.TRANSIENT
-    assert classify(Torn(), RetryPolicy(permanent=(PermanentError,))) is Kind.PERMANENT
+    assert classify(Torn(), DEFAULT) is FailureKind.TRANSIENT
+    assert classify(Torn(), RetryPolicy(permanent=(PermanentError,))) is FailureKind.PERMANENT
 
 
 @pytest.mark.parametrize(
@@ -97,23 +97,25 @@ def test_an_error_of_two_kinds_is_of_the_one_it_names_first() -> None:
         (7, GiveUp("exhausted")),
     ],
 )
-@pytest.mark.parametrize("kind", [Kind.TRANSIENT, Kind.UNKNOWN])
+@pytest.mark.parametrize("kind", [FailureKind.TRANSIENT, FailureKind.UNKNOWN])
 def test_two_immediate_retries_then_each_tier_then_the_dead_letters(
-    kind: Kind, attempt: int, decision: Decision
+    kind: FailureKind, attempt: int, decision: Decision
 ) -> None:
     assert decide(kind, attempt, policy=DEFAULT, now=NOW) == decision
 
 
 @pytest.mark.parametrize("attempt", [1, 3, 6])
 def test_a_permanent_error_is_never_tried_again(attempt: int) -> None:
-    assert decide(Kind.PERMANENT, attempt, policy=DEFAULT, now=NOW) == GiveUp("permanent")
-    assert decide(Kind.PERMANENT, attempt, policy=DEFAULT, now=NOW, deadline=NOW - 1) == GiveUp("permanent")
+    assert decide(FailureKind.PERMANENT, attempt, policy=DEFAULT, now=NOW) == GiveUp("permanent")
+    assert decide(FailureKind.PERMANENT, attempt, policy=DEFAULT, now=NOW, deadline=NOW - 1) == GiveUp(
+        "permanent"
+    )
 
 
 def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
     strict = RetryPolicy(unknown_is_permanent=True)
-    assert decide(Kind.UNKNOWN, 1, policy=strict, now=NOW) == GiveUp("unknown")
-    assert decide(Kind.TRANSIENT, 1, policy=strict, now=NOW) == TryAgain()
+    assert decide(FailureKind.UNKNOWN, 1, policy=strict, now=NOW) == GiveUp("unknown")
+    assert decide(FailureKind.TRANSIENT, 1, policy=strict, now=NOW) == TryAgain()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
 def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
     attempt: int, deadline: float, decision: Decision
 ) -> None:
-    assert decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, deadline=deadline) == decision
+    assert decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, deadline=deadline) == decision
 
 
 @pytest.mark.parametrize(
@@ -145,24 +147,24 @@ def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
     ],
 )
 def test_while_the_outside_is_away_no_late_try_is_spent(attempt: int, decision: Decision) -> None:
-    assert decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, away=60.0) == decision
+    assert decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, away=60.0) == decision
 
 
 def test_what_is_put_off_waits_no_longer_than_the_longest_late_try() -> None:
     quick = RetryPolicy(delays=(1.0, 5.0, 2.0))
-    assert decide(Kind.TRANSIENT, 4, policy=quick, now=NOW, away=60.0) == PutOff(5.0, NOW + 5)
+    assert decide(FailureKind.TRANSIENT, 4, policy=quick, now=NOW, away=60.0) == PutOff(5.0, NOW + 5)
 
 
-@pytest.mark.parametrize("kind", [Kind.PERMANENT, Kind.UNKNOWN])
+@pytest.mark.parametrize("kind", [FailureKind.PERMANENT, FailureKind.UNKNOWN])
 @pytest.mark.parametrize("attempt", [1, 3, 4, 6])
-def test_only_transient_errors_are_put_off(kind: Kind, attempt: int) -> None:
+def test_only_transient_errors_are_put_off(kind: FailureKind, attempt: int) -> None:
     away = decide(kind, attempt, policy=DEFAULT, now=NOW, away=60.0)
     assert away == decide(kind, attempt, policy=DEFAULT, now=NOW)
 
 
 def test_a_message_that_would_be_of_no_use_by_then_is_not_put_off() -> None:
     def after(deadline: float) -> Decision:
-        return decide(Kind.TRANSIENT, 4, policy=DEFAULT, now=NOW, deadline=deadline, away=60.0)
+        return decide(FailureKind.TRANSIENT, 4, policy=DEFAULT, now=NOW, deadline=deadline, away=60.0)
 
     assert after(NOW + 60) == PutOff(60.0, NOW + 60)
     assert after(NOW + 59.9) == Expired()
@@ -170,14 +172,14 @@ def test_a_message_that_would_be_of_no_use_by_then_is_not_put_off() -> None:
 
 def test_without_late_tries_there_is_nothing_to_spare() -> None:
     at_once = RetryPolicy(immediate=0, delays=())
-    assert decide(Kind.TRANSIENT, 1, policy=at_once, now=NOW, away=60.0) == GiveUp("exhausted")
+    assert decide(FailureKind.TRANSIENT, 1, policy=at_once, now=NOW, away=60.0) == GiveUp("exhausted")
 
 
 def test_a_policy_may_have_no_retries_of_either_sort() -> None:
-    assert decide(Kind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=()), now=NOW) == GiveUp(
+    assert decide(FailureKind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=()), now=NOW) == GiveUp(
         "exhausted"
     )
-    assert decide(Kind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=(5.0,)), now=NOW) == Later(
+    assert decide(FailureKind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=(5.0,)), now=NOW) == Later(
         1, 5.0, NOW + 5
     )
 
@@ -205,7 +207,7 @@ def test_a_policy_that_cannot_work_is_refused_when_made(wrong: dict[str, object]
 @pytest.mark.parametrize("attempt", [0, -1])
 def test_an_attempt_that_was_not_made_cannot_have_failed(attempt: int) -> None:
     with pytest.raises(ValueError, match="give 1 or more"):
-        decide(Kind.TRANSIENT, attempt, policy=DEFAULT, now=NOW)
+        decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW)
 
 
 POLICIES = st.builds(
@@ -214,8 +216,8 @@ POLICIES = st.builds(
     delays=st.lists(st.floats(0.001, 1e6), max_size=MAX_TIERS).map(tuple),
     unknown_is_permanent=st.booleans(),
 )
-KINDS = st.sampled_from(Kind)
-RETRIED = st.sampled_from((Kind.TRANSIENT, Kind.UNKNOWN))
+KINDS = st.sampled_from(FailureKind)
+RETRIED = st.sampled_from((FailureKind.TRANSIENT, FailureKind.UNKNOWN))
 
 
 @given(POLICIES, st.data())
@@ -223,7 +225,7 @@ def test_every_way_through_the_retries_has_the_same_bounded_number_of_attempts(
     policy: RetryPolicy, data: st.DataObject
 ) -> None:
     """Whatever fails each time, whenever: a message is tried to the end, in tiers that follow each other."""
-    kinds = RETRIED if not policy.unknown_is_permanent else st.just(Kind.TRANSIENT)
+    kinds = RETRIED if not policy.unknown_is_permanent else st.just(FailureKind.TRANSIENT)
     now, tried_again = NOW, 0
     tiers: list[int] = []
     for attempt in range(1, policy.max_attempts):
@@ -244,7 +246,7 @@ def test_every_way_through_the_retries_has_the_same_bounded_number_of_attempts(
 
 @given(POLICIES, KINDS, st.integers(1, 20), st.floats(0, 4e9), st.none() | st.floats(0, 4e9))
 def test_nothing_is_tried_early_or_after_its_deadline(
-    policy: RetryPolicy, kind: Kind, attempt: int, now: float, deadline: float | None
+    policy: RetryPolicy, kind: FailureKind, attempt: int, now: float, deadline: float | None
 ) -> None:
     decision = decide(kind, attempt, policy=policy, now=now, deadline=deadline)
     if isinstance(decision, Later):
@@ -257,7 +259,7 @@ def test_nothing_is_tried_early_or_after_its_deadline(
 
 @given(POLICIES, KINDS, st.integers(1, 20), st.floats(0, 4e9), st.floats(0, 4e9))
 def test_a_deadline_only_ever_ends_retries(
-    policy: RetryPolicy, kind: Kind, attempt: int, now: float, deadline: float
+    policy: RetryPolicy, kind: FailureKind, attempt: int, now: float, deadline: float
 ) -> None:
     """It neither changes a decision that it allows, nor keeps a message from the dead letters."""
     without = decide(kind, attempt, policy=policy, now=now)
@@ -270,6 +272,6 @@ def test_a_deadline_only_ever_ends_retries(
 def test_the_longest_path_is_what_a_message_waits_that_fails_every_time(policy: RetryPolicy) -> None:
     now = 0.0
     for attempt in range(1, policy.max_attempts + 1):
-        decision = decide(Kind.TRANSIENT, attempt, policy=policy, now=now)
+        decision = decide(FailureKind.TRANSIENT, attempt, policy=policy, now=now)
         now = decision.due if isinstance(decision, Later) else now
     assert longest_path(policy) == pytest.approx(now)

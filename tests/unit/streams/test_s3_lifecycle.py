@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from streams.claim_check import PREFIX
+from streams.claims.claim import PREFIX
 from streams.s3 import S3Options
 from streams.settings import Settings
 

@@ -16,26 +16,26 @@ from typing import ClassVar
 import pytest
 from pydantic import ValidationError
 
-from streams import slots
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.claims import ClaimChecks
-from streams.codecs import json_without_schema
+from streams.claims.checks import ClaimChecks
 from streams.errors import SettingsError, SteadfaustError
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.message import Message, Row
-from streams.outcome import Outcome, nothing
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, nothing
+from streams.model.table import Table
+from streams.runtime import slots
+from streams.runtime.declared import TopicSpec, declare, differences
+from streams.runtime.slots import addresses, take_slot
 from streams.settings import Settings
-from streams.slots import addresses, take_slot
-from streams.table import Table
 from streams.testing.blobs import MemoryBlobs
-from streams.topics import TopicSpec, declare, differences
 
 TAKE_AND_WAIT = """
 import sys
 from pathlib import Path
-from streams.slots import take_slot
+from streams.runtime.slots import take_slot
 slot = take_slot(Path(sys.argv[1]))
 print(slot.number, slot.directory, flush=True)
 sys.stdin.read()

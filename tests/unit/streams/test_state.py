@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.changes import (
+from streams.errors import SettingsError
+from streams.model.layout import INBOX, LANE, Layout
+from streams.model.table import MAX_KEY_BYTES, row_key, split_row_key
+from streams.ports import TP, Outgoing
+from streams.staging.changes import (
     HANDLER,
     IDS_BYTES,
-    INBOX,
-    LANE,
     POSITION,
     POSITIONS,
     TIMER,
@@ -22,12 +24,8 @@ from streams.changes import (
     split_store_key,
     store_key,
 )
-from streams.errors import SettingsError
-from streams.inbox import DAY, Inbox, bucket_length, check_retention
-from streams.layout import Layout
-from streams.ports import TP, Outgoing
-from streams.staging import Entry, Overlay, Sequences, writes_of
-from streams.table import MAX_KEY_BYTES, row_key, split_row_key
+from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention
+from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
 from streams.testing.store import MemoryStore, MemoryStores
 
 NAMES = st.binary(max_size=6)

@@ -9,10 +9,10 @@ from itertools import islice
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.changes import LANE, TIMERS_BY_DUE, Change, Writes, store_key
+from streams.model.layout import LANE
 from streams.ports import Outgoing, Write
-from streams.testing.store import MemoryStore, MemoryStores
-from streams.timers import (
+from streams.staging.changes import TIMERS_BY_DUE, Change, Writes, store_key
+from streams.staging.timers import (
     Due,
     DueIndex,
     next_due,
@@ -21,6 +21,7 @@ from streams.timers import (
     timer_key,
     timer_name,
 )
+from streams.testing.store import MemoryStore, MemoryStores
 
 WRITES = Writes(100.0)
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-import streams.turns
-from streams.arrival import Counters
-from streams.turns import Turns
+import streams.lane.turns
+from streams.lane.turns import Turns
+from streams.staging.arrival import Counters
 
 
 class Taken(NamedTuple):
@@ -24,7 +24,7 @@ def test_turns_of_over_half_a_second_are_counted_and_told_of_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(streams.turns, "perf_counter", lambda: now)
+    monkeypatch.setattr(streams.lane.turns, "perf_counter", lambda: now)
     counters = Counters()
     turns = Turns(counters)
     taken: Any = SimpleNamespace(record=Taken())

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.changes import LANE, MESSAGES, QUEUES, QUEUES_BY_DUE, Writes, store_key
-from streams.testing.log import FakeRecord
-from streams.testing.store import MemoryStore, MemoryStores
-from streams.waiting import (
+from streams.model.layout import LANE
+from streams.retry.queue import (
     Queue,
     Reason,
     Waiting,
@@ -31,6 +29,9 @@ from streams.waiting import (
     set_message,
     set_queue,
 )
+from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Writes, store_key
+from streams.testing.log import FakeRecord
+from streams.testing.store import MemoryStore, MemoryStores
 
 WRITES = Writes(100.0)
 HANDLERS = st.sampled_from([b"bench.count", b"bench.counts", b"b"])

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams import waiting
-from streams.waiting import REPLAYED, Queue, Reason
+from streams.policy.retry import queue as waiting
+from streams.retry.queue import REPLAYED, Queue, Reason
 
 SIZES = st.integers(1, 9)
 

@@ -4,15 +4,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.codecs import json_without_schema
 from streams.errors import WiringError
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.message import Message, Row
-from streams.outcome import Outcome, nothing, outcome
-from streams.table import RowOf, Table
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.table import RowOf, Table
 
 service = Service("svc")
 

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 from web_workers import NOW, Browser, FakeWorker
 
-from streams.breaker import BreakerPolicy
-from streams.envelope import TYPE, rfc3339
-from streams.gate import Gate
-from streams.pausing import HANDLER_OPERATION, Pause, PauseState, Wish, decode_handler_operation, set_pause
-from streams.waiting import Reason, begin, queue_name, set_queue
+from streams.model.envelope import TYPE, rfc3339
+from streams.model.operations import (
+    HANDLER_OPERATION,
+    HandlerCommand,
+    Pause,
+    PauseState,
+    decode_handler_operation,
+)
+from streams.operator.pauses import set_pause
+from streams.policy.breaker import BreakerPolicy
+from streams.retry.gate import HandlerGate
+from streams.retry.queue import Reason, begin, queue_name, set_queue
 from streams.web import handlers as handlers_module
 
 HANDLERS = "/api/handlers"
@@ -28,7 +35,7 @@ async def two():
         for worker in (first, second):
             worker.owns({0: first.url, 1: first.url, 2: second.url, 3: second.url})
             for lane in worker.lanes.values():
-                lane.gates = {NOTE: Gate(NOTE, BreakerPolicy(minimum=1, failure_rate=0.1))}
+                lane.gates = {NOTE: HandlerGate(NOTE, BreakerPolicy(minimum=1, failure_rate=0.1))}
         yield first, second, one
 
 
@@ -133,7 +140,12 @@ async def test_a_wish_goes_to_every_partition_under_one_id(two):
         assert headers["ce_id"] == answer["id"].encode()
         assert headers[TYPE] == HANDLER_OPERATION.encode()
         wish = decode_handler_operation(post.value)
-        assert (wish.kind, wish.handler, wish.who, wish.why) == (Wish.PAUSE, NOTE, "ann", ASK["why"])
+        assert (wish.kind, wish.handler, wish.who, wish.why) == (
+            HandlerCommand.PAUSE,
+            NOTE,
+            "ann",
+            ASK["why"],
+        )
     _, again = await one.ask(f"{HANDLERS}/{NOTE}/operations", {**ASK, "id": "mine"})
     assert again["id"] == "mine"
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application
 
-from streams.claim_check import claim_of, with_claim
-from streams.letter_rows import State
-from streams.operations import Kind, Operation, decode_operation
+from streams.claims.claim import claim_of, with_claim
+from streams.dead_letters.row import LetterState
+from streams.model.operations import LetterCommand, Operation, decode_operation
 from streams.web import jobs as jobs_module
 from streams.web import letters as letters_module
 from streams.web.letter_answers import Ask
@@ -90,7 +90,7 @@ async def test_a_page_looks_at_a_bounded_number_of_rows_and_may_be_empty(two, mo
 async def test_letters_are_chosen_by_what_is_known_of_them(two):
     first, second, one, _ = two
     owner_of("k1", first, second).put_letter(
-        "k1", 1, why="Card declined", handler="pay.take", message_type="paid", state=State.PARKED,
+        "k1", 1, why="Card declined", handler="pay.take", message_type="paid", state=LetterState.PARKED,
         failed_at_ms=int(NOW * 1000) - 90_000, place="pay.py:3 take",
     )  # fmt: skip
     for query in (
@@ -169,7 +169,7 @@ async def test_letters_that_are_named_are_asked_for_at_once_each_in_its_partitio
     asked = asked_of(first)
     assert [operation.letter for operation in asked] == [ids["k1"], ids["k2"]]
     assert {(operation.kind, operation.who, operation.why) for operation in asked} == {
-        (Kind.REPLAY, "ann", "mended")
+        (LetterCommand.REPLAY, "ann", "mended")
     }
 
 
@@ -177,7 +177,7 @@ async def test_a_job_asks_for_all_that_match_on_all_workers_and_in_each_keys_ord
     first, second, one, _ = two
     for i in range(1, 4):
         owner_of("k4", first, second).put_letter("k4", i)
-    owner_of("k5", first, second).put_letter("k5", 9, state=State.PARKED)
+    owner_of("k5", first, second).put_letter("k5", 9, state=LetterState.PARKED)
     body = {**REPLAY, "matching": {"handler": "post.note"}, "rate": 5000}
     _, started = await one.ask(f"{LETTERS}/operations", body)
     job = await ended(one, started["job"])

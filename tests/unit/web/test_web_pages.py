@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker
 
-from streams.assignment import Assignment
-from streams.breaker import BreakerPolicy
-from streams.changes import POSITION, TIMER, Writes, pack_ids
 from streams.errors import OutcomeUnknown
-from streams.gate import Gate
-from streams.inbox import Inbox
-from streams.lane import LaneState
+from streams.lane.lane import LaneState
+from streams.policy.assignment import Assignment
+from streams.policy.breaker import BreakerPolicy
 from streams.ports import Outgoing
-from streams.timers import set_timer, timer_name
+from streams.retry.gate import HandlerGate
+from streams.staging.changes import POSITION, TIMER, Writes, pack_ids
+from streams.staging.inbox import Inbox
+from streams.staging.timers import set_timer, timer_name
 from streams.web.awaited import MOST_NAMED
 
 HOSTILE = "\"><script>alert('x')</script>&amp; \u202e/..?#"
@@ -108,7 +108,7 @@ async def test_a_worker_with_a_stuck_lane_is_not_ready_and_says_why(browser, wor
 
 
 async def test_a_worker_is_ready_and_warns_while_messages_wait_for_a_schema(browser, worker):
-    gate = Gate("post.note", BreakerPolicy())
+    gate = HandlerGate("post.note", BreakerPolicy())
     worker.lanes[3].gates = {gate.handler: gate}
     gate.unread.add(b"one", "post.made.v1", b"00000000000000aa", NOW - 60)
     gate.unread.add(b"two", "post.made.v1", b"00000000000000aa", NOW - 5)
@@ -124,7 +124,7 @@ async def test_a_worker_is_ready_and_warns_while_messages_wait_for_a_schema(brow
 
 
 async def test_of_many_schemas_that_wait_those_that_wait_longest_are_named(browser, worker):
-    gate = Gate("post.note", BreakerPolicy())
+    gate = HandlerGate("post.note", BreakerPolicy())
     worker.lanes[3].gates = {gate.handler: gate}
     for number in range(1000):
         gate.unread.add(b"%d" % number, "post.made.v1", b"%016x" % number, NOW - number)

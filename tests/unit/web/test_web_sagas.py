@@ -8,20 +8,20 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker
 
-from streams.application import Application, Delivery
-from streams.choreography import choreography, on
-from streams.codecs import encode_row, json_without_schema
 from streams.errors import WiringError
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.message import Message, Row
-from streams.outcome import nothing
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import choreography, on
+from streams.model.codecs import encode_row, json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message, Row
+from streams.model.outcome import nothing
+from streams.model.table import Table, row_key
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from streams.saga.state import SagaRow
 from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreographed
-from streams.table import Table, row_key
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, given_saga, success
 from streams.web import sagas as sagas_module
@@ -90,7 +90,7 @@ def make_application(**more: Any) -> Application:
         wiring,
         json_without_schema,
         resources={"clock": ManualClock(NOW)},
-        delivery=Delivery(saga_limit=30.0),
+        delivery=LaneOptions(saga_limit=30.0),
         choreographed=[ChoreographedSaga("visit", more.pop("table", GUESTS), guest_view)],
     )
 

@@ -9,21 +9,21 @@ from typing import Any
 import msgspec
 from aiohttp.test_utils import TestClient, TestServer
 
-from streams.application import Application, Delivery
-from streams.arrival import Counters
-from streams.assignment import Assignment
-from streams.changes import store_key
-from streams.choreography import choreography, on
-from streams.codecs import encode_row, json_without_schema
-from streams.gate import Gate
-from streams.handlers import Service
-from streams.lane import LaneState
-from streams.layout import Layout
-from streams.letter_rows import encode_letter, key_of, letter_id, local_key, new_letter
-from streams.message import Message, Row
-from streams.outcome import nothing
+from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter
+from streams.lane.lane import LaneState
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import choreography, on
+from streams.model.codecs import encode_row, json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.message import Message, Row
+from streams.model.outcome import nothing
+from streams.model.table import Table, row_key
+from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
-from streams.table import Table, row_key
+from streams.retry.gate import HandlerGate
+from streams.staging.arrival import Counters
+from streams.staging.changes import store_key
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.routes import application
@@ -58,7 +58,7 @@ def note(seen: ParcelSeen, parcel):
 def make_application(*, partitions: int = 8, lanes: int = 4, **delivery: Any) -> Application:
     wiring = choreography(on(ParcelSeen, note))
     layout = Layout("post", partitions, lanes)
-    return Application(layout, wiring, json_without_schema, delivery=Delivery(**delivery))
+    return Application(layout, wiring, json_without_schema, delivery=LaneOptions(**delivery))
 
 
 @dataclass
@@ -74,7 +74,7 @@ class FakeLane:
     counters: Counters = field(default_factory=lambda: Counters(handled=41))
     last_progress: float = NOW - 2
     error: Exception | None = None
-    gates: dict[str, Gate] = field(default_factory=dict)
+    gates: dict[str, HandlerGate] = field(default_factory=dict)
 
 
 @dataclass

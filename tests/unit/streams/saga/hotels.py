@@ -3,11 +3,11 @@
 from travel import BookHotel, CancelHotel, CancelInsurance, Pay, Seat
 
 from streams.errors import PermanentError
-from streams.handlers import Service
-from streams.message import Row
+from streams.model.handlers import Service
+from streams.model.message import Row
+from streams.model.table import Table
 from streams.saga.participant import Answer, Participant, done, refused
 from streams.saga.participation import Participation
-from streams.table import Table
 
 SERVICE = Service("hotels")
 STAYS = Table("hotel-steps", Participation)

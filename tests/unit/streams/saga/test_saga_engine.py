@@ -19,17 +19,17 @@ from travel import (
     begun,
 )
 
-from streams.application import Application
-from streams.choreography import choreography, on
-from streams.codecs import json_without_schema
 from streams.errors import SagaVersionUnknown, WiringError
-from streams.handlers import Service
-from streams.layout import Layout
-from streams.outcome import Outcome
+from streams.model.application import Application
+from streams.model.choreography import choreography, on
+from streams.model.codecs import json_without_schema
+from streams.model.handlers import Service
+from streams.model.layout import Layout
+from streams.model.outcome import Outcome
+from streams.model.table import Table
 from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from streams.saga.state import SagaRow
-from streams.table import Table
 from streams.testing.clock import ManualClock
 
 SERVICE = Service("travel")

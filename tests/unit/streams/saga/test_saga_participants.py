@@ -17,7 +17,7 @@ from travel import (
 )
 
 from streams.errors import MessageExpired, PermanentError, TransientError, WiringError
-from streams.outcome import Outcome
+from streams.model.outcome import Outcome
 from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command
 from streams.saga.participant import Answer, done, later, refused
 from streams.saga.participation import Participation

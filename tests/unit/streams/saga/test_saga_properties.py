@@ -26,9 +26,10 @@ from hypothesis.stateful import (
 from travel import JourneyRepair, JourneyReply, JourneyTransition, JourneyWanted
 
 from streams.errors import PermanentError, TransientError
-from streams.handlers import Service
-from streams.message import Message, Row
-from streams.outcome import Outcome, Timer
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, Timer
+from streams.model.table import Table
 from streams.saga import repairs
 from streams.saga.definition import Backoff, Refusal, Saga, Step, saga, step
 from streams.saga.engine import orchestrate
@@ -36,7 +37,6 @@ from streams.saga.messages import Command, RepairOperation
 from streams.saga.participant import Answer, Participant, done, refused
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
-from streams.table import Table
 from streams.testing.clock import ManualClock
 
 SERVICE = Service("work")

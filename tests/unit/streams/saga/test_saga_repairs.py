@@ -24,13 +24,13 @@ from travel import (
 )
 
 from streams.errors import RepairRefused
-from streams.handlers import Service
-from streams.outcome import Outcome
+from streams.model.handlers import Service
+from streams.model.outcome import Outcome
+from streams.model.table import Table
 from streams.saga import repairs
 from streams.saga.definition import Backoff, Saga, step
 from streams.saga.engine import orchestrate
 from streams.saga.state import LOG_BOUND, SagaRow
-from streams.table import Table
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import SagaUnderTest, error, given_saga, refused, success
 

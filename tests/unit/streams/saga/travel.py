@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
-from streams.message import Message
+from streams.model.message import Message
 from streams.saga.definition import Saga, saga
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
 

@@ -1,0 +1,63 @@
+"""What a dead letter is made of: the original bytes, key and headers, unchanged, and why it came here."""
+
+from __future__ import annotations
+
+import traceback
+
+from streams.errors import text_of
+from streams.model.envelope import record_size, rfc3339
+from streams.ports import Damaged, Outgoing, Record
+
+#: A stack trace in a header must not push the message over the broker's limit (mission, mistake 10).
+MAX_TRACE_BYTES = 8 * 1024
+MAX_MESSAGE_BYTES = 1024
+#: What a dead letter may take beyond the limit of other records: what says why it is one.
+ROOM = MAX_TRACE_BYTES + MAX_MESSAGE_BYTES + 4096
+#: Of the room that dead letter topics have, what names and frames of headers may take.
+ROOM_FOR_HEADERS = 2048
+#: Says that value and headers are not in the dead letter, and how many bytes the record had.
+OMITTED = "dlq-omitted-bytes"
+#: Says that the value is not a record's, but the bytes of something that cannot be read, and what they are.
+RAW = "dlq-raw"
+
+
+def message_bytes(error: BaseException) -> bytes:
+    """What an error says, for a header."""
+    return text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]
+
+
+def dead_letter(
+    record: Record,
+    error: BaseException,
+    *,
+    group: str,
+    handler: str,
+    now: float,
+    limit: int,
+    retries: int = 0,
+) -> Outgoing:
+    """The record as it came, with `dlq-*` headers added. `now` in epoch seconds; `handler` may be empty.
+
+    A record that was compressed can have more than `limit` bytes, which no topic of ours would take. Its
+    value and headers are left out then; they are in the source topic, at the offset that is named here.
+    """
+    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
+    added = [
+        ("dlq-error-type", type(error).__name__.encode()),
+        ("dlq-error-message", message_bytes(error)),
+        ("dlq-stack-trace", trace),
+        ("dlq-retry-count", b"%d" % retries),
+        ("dlq-failed-at", rfc3339(now).encode()),
+        ("dlq-source-topic", record.topic.encode()),
+        ("dlq-source-partition", b"%d" % record.partition),
+        ("dlq-source-offset", b"%d" % record.offset),
+        ("dlq-consumer-group", group.encode()),
+        ("dlq-handler", handler.encode()),
+        ("dlq-original-timestamp", b"%d" % record.timestamp),
+    ]
+    if isinstance(record, Damaged):
+        added.append((RAW, record.form.encode()))
+    size = record_size(record.key, record.value, record.headers)
+    if size > limit + ROOM_FOR_HEADERS:
+        return Outgoing((record.key or b"")[:limit], None, [*added, (OMITTED, b"%d" % size)])
+    return Outgoing(record.key, record.value, [*record.headers, *added])

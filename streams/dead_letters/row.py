@@ -1,0 +1,301 @@
+"""The row of a dead letter: the record untouched, why it is here, and what was done about it since.
+
+Values and their encoding, nothing happens here. A row is keyed by the record's key, then by the handler that
+gave it up and the place that it came from, so a record without an id or a key has one too.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import PurePath
+from types import FrameType
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS
+from streams.errors import Unreadable, text_of
+from streams.model.envelope import TYPE, headers_size, record_size
+from streams.model.table import row_key, split_row_key
+from streams.ports import Headers, Record
+from streams.staging.changes import split_store_key, store_key
+
+#: The first byte of a row's value.
+VERSION = 1
+#: Longer keys stand in the row's own key as a digest, so that an id stays short enough for an address.
+MAX_KEY_IN_ID = 1024
+#: Of what was done about a letter, the last so many are kept in its row; the log of operations has all.
+MAX_HISTORY = 20
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class LetterState(StrEnum):
+    """What is to become of a letter."""
+
+    DEAD = "dead"
+    REPLAYING = "replaying"  # its handler is to see it again, or does
+    PARKED = "parked"  # it was replayed in vain so often that only force replays it
+    DISCARDED = "discarded"
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True):
+    """Something that was done about a letter, at `at_ms` (epoch milliseconds), by `who`."""
+
+    at_ms: int
+    who: str
+    operation: str
+    why: str
+    result: str
+
+
+class Summary(msgspec.Struct, array_like=True, frozen=True):
+    """A letter without its contents: what lists and groups read, and no more of the row is decoded for them.
+
+    Attributes:
+        topic, partition, offset, timestamp, key: of the record, as it came.
+        handler: which gave it up; empty when none has seen it.
+        message_type: what it says that it is.
+        error_type, error_message: what the handler raised last.
+        place: where: the innermost frame of the application's code, `file:line function`.
+        attempts: how often the handler tried, before it became a letter last.
+        failed_at_ms: when it became one first, epoch milliseconds; its retention counts from then.
+        state: what is to become of it.
+        replays: how often it was replayed in vain.
+        queue: the name of the queue that it holds; empty when nothing waits for it.
+        omitted: bytes of value and headers that are not kept, because the record was too large.
+        size: bytes of key, value and headers, as it came.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    handler: str
+    message_type: str
+    error_type: str
+    error_message: str
+    place: str
+    attempts: int
+    failed_at_ms: int
+    state: LetterState
+    replays: int
+    queue: bytes
+    omitted: int
+    size: int
+
+    @property
+    def service(self) -> str:
+        """The service of its handler."""
+        return self.handler.partition(".")[0]
+
+
+class Letter(Summary, array_like=True, frozen=True):
+    """A dead letter with its contents. A header's value may be None, as it may be in any record. `edited`
+    says that an operator has changed the message since a handler gave it up: it has another id.
+    """
+
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    trace: str
+    history: list[Event]
+    edited: bool = False
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether its value is no message's, but the bytes of what could not be read."""
+        return self.error_type == Unreadable.__name__ and not self.edited
+
+    @property
+    def record(self) -> Record:
+        """The record, as it came; the letter has all of it."""
+        return cast("Record", self)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Letter).decode
+_decode_summary = msgspec.msgpack.Decoder(Summary).decode
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+def letter_key(key: bytes | None, handler: str, topic: str, offset: int) -> bytes:
+    """The changelog key of a letter's row."""
+    key = key or b""
+    if len(key) > MAX_KEY_IN_ID:
+        key = blake2b(key, digest_size=16).digest()
+    return row_key(key, b"%b\0%b\0%b" % (handler.encode(), topic.encode(), offset.to_bytes(8, "big")))
+
+
+def key_of(letter: Summary) -> bytes:
+    """The changelog key of a letter's row."""
+    return letter_key(letter.key, letter.handler, letter.topic, letter.offset)
+
+
+def local_key(letter: Summary) -> bytes:
+    """The local key of a letter's row."""
+    return store_key(letter.partition, key_of(letter))
+
+
+def letter_id(local: bytes) -> str:
+    """What people and programs call a letter: its local key, fit for an address."""
+    return urlsafe_b64encode(local).decode().rstrip("=")
+
+
+def parse_id(text: str, *, within: int | None = None) -> tuple[int, bytes]:
+    """The partition and changelog key of a letter. Raises ValueError when the text is no letter's id, or that
+    of a letter in another partition.
+    """
+    local = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+    if letter_id(local) != text or len(local) < 4:
+        raise ValueError(f"{text!r} is no letter's id")
+    partition, key = split_store_key(local)
+    if within not in (None, partition):
+        raise ValueError(f"{text!r} is of partition {partition}, not {within}")
+    return partition, key
+
+
+def topic_of(key: bytes) -> str:
+    """The topic that a letter came from, by its changelog key."""
+    _, place = split_row_key(key)
+    return place.split(b"\0", 2)[1].decode()
+
+
+# -- rows -------------------------------------------------------------------------------------------------
+
+
+def new_letter(
+    record: Record,
+    error: BaseException,
+    *,
+    handler: str,
+    attempts: int,
+    now_ms: int,
+    limit: int,
+    queue: bytes = b"",
+) -> Letter:
+    """The letter of a record that was given up. `limit` is that of `dead_letters.dead_letter`, in bytes."""
+    headers: list[tuple[str, bytes | None]] = [(name, value) for name, value in record.headers]
+    size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
+    omit = record_size(record.key, record.value, record.headers) > limit + ROOM_FOR_HEADERS
+    return Letter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=record.key if record.key is None else record.key[:limit],
+        handler=handler,
+        message_type=_type_of(record),
+        error_type=type(error).__name__,
+        error_message=capped(text_of(error), MAX_MESSAGE_BYTES),
+        place=place_of(error),
+        attempts=attempts,
+        failed_at_ms=now_ms,
+        state=LetterState.DEAD,
+        replays=0,
+        queue=queue,
+        omitted=size if omit else 0,
+        size=size,
+        value=None if omit else record.value,
+        headers=[] if omit else headers,
+        trace=capped("".join(traceback.format_exception(error))[-MAX_TRACE_BYTES:], MAX_TRACE_BYTES),
+        history=[],
+    )
+
+
+def failed_again(before: Letter, again: Letter, *, now_ms: int, max_replays: int) -> Letter:
+    """The same letter after a replay that has ended in vain: `again` is what that failure alone says."""
+    replays = before.replays + 1
+    event = Event(now_ms, "lane", "replay", "", f"failed again: {again.error_type}: {again.error_message}")
+    return replace(
+        again,
+        failed_at_ms=before.failed_at_ms,
+        state=LetterState.PARKED if replays >= max_replays else LetterState.DEAD,
+        replays=replays,
+        history=remember(before.history, event),
+        edited=before.edited,
+    )
+
+
+def remember(history: Iterable[Event], event: Event) -> list[Event]:
+    """A history with one event more, within its bounds."""
+    event = Event(
+        event.at_ms,
+        capped(event.who, 128),
+        event.operation,
+        capped(event.why, 512),
+        capped(event.result, 256),
+    )
+    return [*history, event][-MAX_HISTORY:]
+
+
+def encode_letter(letter: Letter, limit: int) -> bytes:
+    """A row's value, within `limit` bytes: its time comes first, for the index by age. What operators have
+    said gives way first, then the trace, then value and headers.
+    """
+    begin = bytes([VERSION]) + letter.failed_at_ms.to_bytes(8, "big")
+    giving_way: tuple[dict[str, Any], ...] = (
+        {},
+        {"history": letter.history[-1:]},
+        {"trace": ""},
+        {"value": None, "headers": [], "omitted": letter.size},
+    )
+    for less in giving_way:
+        letter = replace(letter, **less)
+        data = begin + _encode(letter)
+        if len(data) <= limit:
+            break
+    return data
+
+
+def decode_letter(data: bytes) -> Letter:
+    """A letter from its row. Raises ValueError for a row of a later version."""
+    return _decode(_body(data))
+
+
+def decode_summary(data: bytes) -> Summary:
+    """The same without its contents, which are skipped over."""
+    return _decode_summary(_body(data))
+
+
+def _body(data: bytes) -> memoryview:
+    if data[0] != VERSION:
+        raise ValueError(f"a dead letter's row has version {data[0]}, this program knows {VERSION}")
+    return memoryview(data)[9:]
+
+
+# -- what it says -----------------------------------------------------------------------------------------
+
+
+def capped(text: str, limit: int) -> str:
+    """The beginning of a text, of `limit` bytes at most in UTF-8."""
+    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error was raised: the innermost frame that is no library's; empty when it never was."""
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [pair for pair in frames if not pair[0].f_code.co_filename.startswith((*_LIBRARIES, "<"))]
+    if not frames:
+        return ""
+    frame, line = (own or frames)[-1]
+    return f"{_file_of(frame)}:{line} {frame.f_code.co_name}"
+
+
+def _file_of(frame: FrameType) -> str:
+    """A file by its place among the packages, the same on every machine."""
+    depth = str(frame.f_globals.get("__name__", "")).count(".") + 1
+    return "/".join(PurePath(frame.f_code.co_filename).parts[-depth:])
+
+
+def _type_of(record: Record) -> str:
+    headers: Headers = record.headers
+    said = dict(headers).get(TYPE)
+    return capped(said.decode("utf-8", "replace"), 256) if said else record.topic

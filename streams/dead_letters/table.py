@@ -1,0 +1,207 @@
+"""Dead letters of a lane: topic record, row and log, written together when a message is given up, is
+replayed, and succeeds.
+"""
+
+from __future__ import annotations
+
+from streams.dead_letters.record import ROOM, dead_letter
+from streams.dead_letters.row import (
+    Letter,
+    LetterState,
+    capped,
+    decode_letter,
+    encode_letter,
+    failed_again,
+    key_of,
+    letter_id,
+    letter_key,
+    local_key,
+    new_letter,
+)
+from streams.model.application import Application, BoundHandler, BoundRoute
+from streams.model.envelope import ID, rfc3339
+from streams.model.layout import DEAD_LETTERS
+from streams.model.operations import Done, Operation, encode_done
+from streams.ports import TP, Outgoing, Record, Store
+from streams.staging.arrival import Arrival
+from streams.staging.changes import Change, store_key
+from streams.staging.inbox import Inbox
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.sequences import Entry, Overlay
+
+#: A record, and where it goes.
+Send = tuple[TP, Outgoing]
+#: Of a key and a message's id, what the log of operations has, in bytes.
+SHOWN = 1024
+
+
+class DeadLetters:
+    """Reads rows, staged or committed, makes their changes, and stages a message that is given up."""
+
+    def __init__(self, app: Application, store: Store, overlay: Overlay, writer: OutcomeWriter) -> None:
+        self._store = store
+        self._overlay = overlay
+        self._writer = writer
+        self._group = app.layout.app_id
+        self._limit = app.delivery.max_message_bytes
+        self._max_replays = app.delivery.max_replays
+        self._log = TP(app.layout.operations_log, 0)
+
+    def get(self, local: bytes) -> Letter | None:
+        """The letter of a local key."""
+        staged = self._overlay.get(DEAD_LETTERS, local)
+        if staged is not None:
+            return staged.row if isinstance(staged.row, Letter) else None
+        data = self._store.get(DEAD_LETTERS, local)
+        return None if data is None else decode_letter(data)
+
+    def set(self, letter: Letter) -> Change:
+        """The change that keeps a letter as it is now."""
+        key = key_of(letter)
+        return Change(DEAD_LETTERS, key, encode_letter(letter, self._limit + ROOM - len(key)), letter)
+
+    @staticmethod
+    def remove(letter: Letter) -> Change:
+        """The change that takes a letter away."""
+        return Change(DEAD_LETTERS, key_of(letter), None)
+
+    def give_up(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        error: Exception,
+        inbox_key: bytes | None,
+        attempts: int = 0,
+        *,
+        holds: bytes = b"",
+    ) -> None:
+        """The message is settled for this handler, as a dead letter; the other handlers are not concerned.
+        `holds` is the name of the queue that waits for it.
+        """
+        self.write(arrival.entry, arrival.route, arrival.record, error, handler.name, attempts, holds=holds)
+        if inbox_key is not None:
+            mark = Inbox.entry(inbox_key, int(self._writer.now * 1000), b"dead letter")
+            self._writer.put(arrival.entry, [mark])
+
+    def write(
+        self,
+        entry: Entry,
+        route: BoundRoute,
+        record: Record,
+        error: Exception,
+        handler: str,
+        attempts: int = 0,
+        *,
+        holds: bytes = b"",
+    ) -> None:
+        """Add the record to an entry as a dead letter, as it came, and as a row for operators; of a replay
+        the row is there already. `handler` is empty when none saw it.
+        """
+        writer = self._writer
+        writer.counters.dead_letters += 1
+        letter = dead_letter(
+            record,
+            error,
+            group=self._group,
+            handler=handler,
+            now=writer.now,
+            limit=self._limit,
+            retries=max(attempts - 1, 0),
+        )
+        entry.sends.append((TP(route.dead_letters, 0), letter))
+        changes, sends = self._row_of(
+            record, error, handler=handler, attempts=attempts, now=writer.now, holds=holds
+        )
+        writer.put(entry, changes)
+        entry.sends.extend(sends)
+        writer.refer(entry, record)
+
+    def _row_of(
+        self,
+        record: Record,
+        error: BaseException,
+        *,
+        handler: str,
+        attempts: int,
+        now: float,
+        holds: bytes,
+    ) -> tuple[list[Change], list[Send]]:
+        """A record was given up. If it was a replay, the same letter counts it."""
+        now_ms = int(now * 1000)
+        letter = new_letter(
+            record,
+            error,
+            handler=handler,
+            attempts=attempts,
+            now_ms=now_ms,
+            limit=self._limit,
+            queue=holds,
+        )
+        before = self.get(local_key(letter))
+        if before is None or before.state is not LetterState.REPLAYING:
+            return [self.set(letter)], []
+        letter = failed_again(before, letter, now_ms=now_ms, max_replays=self._max_replays)
+        return [self.set(letter)], [self._ended(letter, now, letter.history[-1].result)]
+
+    def succeeded(self, record: Record, handler: str, now: float) -> tuple[list[Change], list[Send]]:
+        """A replay has done it: its row goes, so that rows are what is left to do; the log has the rest."""
+        local = store_key(record.partition, letter_key(record.key, handler, record.topic, record.offset))
+        letter = self.get(local)
+        if letter is None:
+            return [], []
+        return [self.remove(letter)], [self._ended(letter, now, "succeeded")]
+
+    def _ended(self, letter: Letter, now: float, result: str) -> Send:
+        asked = letter.history[-2 if result != "succeeded" else -1 :][:1]
+        who, why, at_ms = (asked[0].who, asked[0].why, asked[0].at_ms) if asked else ("", "", int(now * 1000))
+        return self.told(letter, "replayed", "", who=who, why=why, asked_ms=at_ms, now=now, result=result)
+
+    def done(self, letter: Letter, operation: Operation, message_id: bytes, now: float, result: str) -> Send:
+        """What the log says of an operation."""
+        return self.told(
+            letter,
+            str(operation.kind),
+            message_id.decode("utf-8", "replace"),
+            who=operation.who,
+            why=operation.why,
+            asked_ms=operation.at_ms,
+            now=now,
+            result=result,
+            job=operation.job,
+        )
+
+    def told(
+        self,
+        letter: Letter,
+        operation: str,
+        operation_id: str,
+        *,
+        who: str,
+        why: str,
+        asked_ms: int,
+        now: float,
+        result: str,
+        job: str = "",
+    ) -> Send:
+        """A record of the log of operations."""
+        ident = letter_id(local_key(letter))
+        message_id = dict(letter.headers).get(ID) or b""
+        done = Done(
+            operation=operation,
+            id=operation_id,
+            letter=ident,
+            who=capped(who, SHOWN),
+            why=capped(why, SHOWN),
+            asked_at=rfc3339(asked_ms / 1000),
+            at=rfc3339(now),
+            result=capped(result, SHOWN),
+            state=str(letter.state),
+            topic=letter.topic,
+            partition=letter.partition,
+            offset=letter.offset,
+            key=(letter.key or b"")[:SHOWN].decode("utf-8", "replace"),
+            handler=letter.handler,
+            message_id=message_id[:SHOWN].decode("utf-8", "replace"),
+            job=job,
+        )
+        return self._log, Outgoing(ident.encode(), encode_done(done), [])

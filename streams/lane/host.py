@@ -1,0 +1,189 @@
+"""The lanes and standbys of one worker, following what membership says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import structlog
+
+from streams.errors import PositionLost, SteadfaustError
+from streams.lane.backlog import BacklogLimit
+from streams.lane.lane import Lane, LaneState
+from streams.lane.standby import Standby
+from streams.model.application import Application
+from streams.ports import Clock, Cluster, Faults, Stores
+from streams.positions.cuts import Cuts
+
+log = structlog.get_logger(__name__)
+
+#: A lane with work that has committed nothing for this long is stuck, in seconds.
+STUCK_AFTER = 30.0
+#: Beyond a commit's own bound: how long closing connections and stores may take, in seconds.
+CLOSE_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the latest assignment asks for; nothing before the first one and after the last."""
+
+    active: frozenset[int] = frozenset()
+    standby: frozenset[int] = frozenset()
+    topics: tuple[str, ...] = ()
+
+    def fits(self, runner: Lane | Standby) -> bool:
+        """Whether what runs is what is to run."""
+        if isinstance(runner, Lane):
+            return runner.number in self.active and set(runner.topics) == set(self.topics)
+        return runner.number in self.standby
+
+
+class LaneHost:
+    """Starts and stops lanes as they are assigned.
+
+    A lane that stays assigned goes on through the rebalance: were another worker its owner meanwhile, that
+    one has fenced it, and the next commit says so. Each lane number is handed over by itself and in the
+    background, so that the member heartbeats on: what does not fit the latest assignment is ended, and when
+    it has ended, what the assignment that is the latest by then asks for is started.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        *,
+        cluster: Cluster,
+        stores: Stores,
+        clock: Clock,
+        faults: Faults,
+        on_fatal: Callable[[BaseException], None],
+        cuts: Cuts | None = None,
+    ) -> None:
+        """`on_fatal` is called when a lane ends with an error for which the worker must stop."""
+        self.lanes: dict[int, Lane] = {}
+        self.standbys: dict[int, Standby] = {}
+        self._app = app
+        self._cluster = cluster
+        self._stores = stores
+        self._clock = clock
+        self._faults = faults
+        self._on_fatal = on_fatal
+        self._backlog_limit = BacklogLimit(app.delivery)
+        self._cuts = cuts or Cuts(app.layout, cluster)
+        self._wanted = _Wanted()
+        self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        self._member = asyncio.Event()
+        self._stopped = False
+
+    def membership_unsure(self) -> None:
+        """A rebalance has begun: open lanes go on, others do not open until it is over."""
+        self._member.clear()
+
+    def assign(self, active: Collection[int], standby: Collection[int], topics: Collection[str]) -> None:
+        """Bring lanes and standbys to an assignment, which supersedes those before. Returns at once."""
+        if self._stopped:
+            return
+        self._wanted = _Wanted(frozenset(active), frozenset(standby), tuple(topics))
+        self._member.set()
+        self._settle_all()
+
+    async def stop(self) -> None:
+        """End every lane and standby, for good; commits in flight are let finish."""
+        self._stopped = True
+        self._wanted = _Wanted()
+        self._settle_all()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until nothing is ending any more: what runs then is what the latest assignment asks for."""
+        while self._ending:
+            await asyncio.wait(self._ending.values())
+
+    def stuck(self) -> list[Lane]:
+        """Lanes that have work and make no progress, or that have given up: the worker is not ready."""
+        now = self._clock.now()
+        return [
+            lane
+            for lane in self.lanes.values()
+            if lane.state in (LaneState.QUARANTINED, LaneState.CLOSED)
+            or ((lane.backlog or lane.state is not LaneState.OPEN) and now - lane.last_progress > STUCK_AFTER)
+        ]
+
+    def _settle_all(self) -> None:
+        wanted = self._wanted
+        for number in sorted({*wanted.active, *wanted.standby, *self.lanes, *self.standbys}):
+            self._settle(number)
+
+    def _settle(self, number: int) -> None:
+        runner = self.lanes.get(number) or self.standbys.get(number)
+        if runner is None:
+            self._start(number)
+        elif number not in self._ending and not self._wanted.fits(runner):
+            ending = asyncio.create_task(self._replace(runner), name=f"replace-{number}")
+            self._ending[number] = ending
+            ending.add_done_callback(self._replaced)
+
+    async def _replace(self, runner: Lane | Standby) -> None:
+        await self._end(runner)
+        del self._ending[runner.number]
+        self._settle(runner.number)
+
+    def _replaced(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
+
+    def _start(self, number: int) -> None:
+        runner: Lane | Standby
+        if number in self._wanted.active:
+            runner = self.lanes[number] = Lane(
+                self._app,
+                number,
+                cluster=self._cluster,
+                stores=self._stores,
+                clock=self._clock,
+                faults=self._faults,
+                topics=self._wanted.topics,
+                may_open=self._member,
+                backlog_limit=self._backlog_limit,
+                cuts=self._cuts,
+            )
+        elif number in self._wanted.standby:
+            runner = self.standbys[number] = Standby(
+                self._app, number, cluster=self._cluster, stores=self._stores, clock=self._clock
+            )
+        else:
+            return
+        task = asyncio.create_task(runner.run(), name=f"{type(runner).__name__.lower()}-{number}")
+        self._tasks[runner] = task
+        task.add_done_callback(lambda done: self._ended(runner, done))
+
+    def _ended(self, runner: Lane | Standby, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not task.cancelling():
+            # Something that it awaited was: it must not end unheard.
+            error: BaseException | None = SteadfaustError(f"{task.get_name()} was cancelled by nobody")
+        else:
+            error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        log.critical("lane_stopped", lane=runner.number, error=str(error), exc_info=error)
+        if isinstance(runner, Lane) and isinstance(error, PositionLost):
+            runner.error = error  # only this lane stops; the worker is not ready, and its pages say why
+            return
+        self._on_fatal(error)
+
+    async def _end(self, runner: Lane | Standby) -> None:
+        runner.stop()
+        task = self._tasks[runner]
+        timeout = self._app.delivery.stop_timeout + CLOSE_TIMEOUT
+        await asyncio.wait((task,), timeout=timeout)
+        if not task.done():
+            log.error("lane_cancelled", task=task.get_name(), waited=timeout)
+            task.cancel()
+            await asyncio.wait((task,), timeout=CLOSE_TIMEOUT)
+            if not task.done():
+                self._on_fatal(SteadfaustError(f"{task.get_name()} does not end: the worker stops instead"))
+        group: dict[int, Lane] | dict[int, Standby]
+        group = self.lanes if isinstance(runner, Lane) else self.standbys
+        del group[runner.number]
+        del self._tasks[runner]

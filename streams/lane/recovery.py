@@ -1,0 +1,202 @@
+"""Bringing a lane's store to the end of its changelogs, and finding where to go on reading.
+
+Used when a lane opens and by standbys, which do it all the time. Recovery goes to the high watermark with a
+read_committed reader: the last stable offset may lie before records that are already committed (KAFKA-10167).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import structlog
+
+from streams.errors import ChangelogDamaged, ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
+from streams.model.application import Application
+from streams.policy.freshness import Freshness, is_too_old
+from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
+from streams.positions.checks import require_same_changelogs
+from streams.positions.identity import Recorded, copy_of, note_of
+from streams.staging.changes import POSITIONS, Writes, position_key
+
+log = structlog.get_logger(__name__)
+
+#: How long recovery may see no record at all before it gives up and the lane opens again, in seconds.
+STALLED = 30.0
+FETCH_RECORDS = 5000
+
+
+def open_store(stores: Stores, lane: int) -> Store:
+    """Open a lane's store; one that cannot be read is removed, and recovery will fill a new one."""
+    try:
+        return stores.open(lane)
+    except StoreBroken as error:
+        log.warning("store_broken", lane=lane, error=str(error), action="removed, rebuilt from the changelog")
+        stores.destroy(lane)
+        return stores.open(lane)
+
+
+def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:
+    """The changelog partitions of a lane, each with its table."""
+    return {
+        TP(topic, partition): table
+        for topic, table in app.changelogs.items()
+        for partition in app.layout.partitions_of(lane)
+    }
+
+
+def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Iterable[Batch]) -> int:
+    """Write changelog records to the store with their positions; returns how many records. That does not
+    make it current: how far behind the ends it is, is not known here. Raises ChangelogDamaged: what cannot
+    be read may be a row.
+    """
+    changes: list[Write] = []
+    positions: dict[TP, int] = {}
+    records = 0
+    for batch in batches:
+        for record in batch.records:
+            if type(record) is Damaged:
+                raise ChangelogDamaged(f'{record.why}. See docs/operating.md, "A changelog is damaged".')
+        pairs = ((record.key or b"", record.value) for record in batch.records)
+        changes.extend(writes.of(tables[batch.tp], batch.tp.partition, pairs))
+        positions[batch.tp] = batch.next_offset
+        records += len(batch.records)
+    if positions:
+        store.apply(changes, positions)
+    return records
+
+
+async def start_positions(
+    store: Store, cluster: Cluster, tables: Mapping[TP, str], *, delete_retention: float, clock: Clock
+) -> tuple[dict[TP, int], dict[TP, int], Freshness]:
+    """Where each changelog is to be read from, its end, and how fresh the store is, which expects to reach
+    these ends. Wipes a store that cannot be trusted.
+    """
+    asked_at = clock.now()
+    identity = await cluster.identity({tp.topic for tp in tables})
+    begins = await cluster.begin_offsets(tables)
+    await require_same_changelogs(store, cluster, tables, identity)
+    ends = await cluster.end_offsets(tables)
+    current_at = store.current_at()
+    ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
+    behind = [tp for tp in tables if 0 < store.position(tp) < begins[tp]]
+    if ahead:
+        log.error("store_ahead_of_changelog", partitions=ahead, action="wiped, rebuilt from the changelog")
+        store.wipe()
+    elif behind or _is_too_old(store, tables, clock.now(), delete_retention):
+        # Tombstones may have been compacted away: what was deleted could come back (design rule 4).
+        age = None if current_at is None else clock.now() - current_at
+        log.warning("store_too_old", seconds=age, action="wiped, rebuilt from the changelog")
+        store.wipe()
+    origin = Recorded(identity.cluster, dict(identity.topics))
+    if store.current_at() is None:
+        # An empty copy has all that there is before the first offset.
+        store.apply([note_of(origin)], {}, current_at=asked_at)
+    elif copy_of(store) != origin:
+        store.apply([note_of(origin)], {})
+    freshness = Freshness(store.current_at() or asked_at, delete_retention)
+    freshness.expect(asked_at, ends)
+    return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends, freshness
+
+
+def _is_too_old(store: Store, tables: Iterable[TP], now: float, delete_retention: float) -> bool:
+    current_at = store.current_at()
+    if current_at is None:
+        return any(store.position(tp) for tp in tables)  # an earlier version's: it told another time
+    return is_too_old(current_at, now, delete_retention)
+
+
+async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str], clock: Clock) -> None:
+    """Say that an idle owner's store is current, if it is, so that it is not rebuilt as too old.
+
+    Raises ClusterUnavailable: without Kafka's word nothing is current. Each partition may end in a marker.
+    """
+    asked_at = clock.now()
+    ends = await cluster.end_offsets(tables)
+    if all(ends[tp] <= store.position(tp) + 1 for tp in tables):
+        store.apply((), {}, current_at=asked_at)
+
+
+async def recover(
+    app: Application,
+    lane: int,
+    *,
+    store: Store,
+    cluster: Cluster,
+    reader: Reader,
+    writes: Writes,
+    clock: Clock,
+    faults: Faults,
+) -> int:
+    """Bring the store to the end of the lane's changelogs; returns the number of records read.
+
+    Raises TimeoutError when nothing comes for STALLED seconds, and StoreTooOld when it has taken so long that
+    deletions may be missed.
+    """
+    tables = changelog_partitions(app, lane)
+    positions, ends, freshness = await start_positions(
+        store, cluster, tables, delete_retention=app.delivery.delete_retention, clock=clock
+    )
+    todo = {tp for tp in tables if positions[tp] < ends[tp]}
+    await reader.assign({tp: positions[tp] for tp in todo})
+    records, moved = 0, clock.now()
+    while todo:
+        try:
+            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
+        except PositionLost as error:  # retention has moved a changelog's begin meanwhile: begin again
+            raise ClusterUnavailable(
+                f"lane {lane}: a changelog was cut while it was read: {error}"
+            ) from error
+        freshness.check(clock.now())
+        records += restore(store, writes, tables, batches)
+        if batches:
+            await faults.reach("recovering")
+        reached = {tp for tp in todo if reader.position(tp) >= ends[tp]}
+        todo -= reached
+        if batches or reached:
+            moved = clock.now()
+        elif clock.now() - moved > STALLED:
+            raise TimeoutError(f"lane {lane}: no record for {STALLED:g} s, still to recover: {sorted(todo)}")
+    at_end = {tp: max(ends[tp], store.position(tp)) for tp in tables}
+    freshness.has_reached(at_end.__getitem__)
+    store.apply((), at_end, current_at=freshness.current_at)
+    return records
+
+
+def source_partitions(app: Application, lane: int, topics: Collection[str]) -> list[TP]:
+    """The partitions of the topics that a lane consumes."""
+    return [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
+
+
+async def source_positions(
+    app: Application, sources: Sequence[TP], store: Store, cluster: Cluster
+) -> tuple[dict[TP, int], set[TP]]:
+    """Where the lane goes on reading each source partition, and those that the group has forgotten.
+
+    The group's committed position and the one in the changelog were written by one transaction; a group
+    that was gone for long has lost its own: then the changelog's counts, and is to be committed again.
+    Raises PositionsDisagree when they do, and PositionLost when the log no longer reaches back to them
+    (design rule 3).
+    """
+    committed = await cluster.committed(app.layout.app_id, sources)
+    begins = await cluster.begin_offsets(sources)
+    positions, forgotten = {}, set()
+    for tp in sources:
+        data = store.get(POSITIONS, position_key(tp))
+        recorded = None if data is None else int(data)
+        if tp not in committed and recorded is not None:
+            log.warning("group_position_expired", topic=tp.topic, partition=tp.partition, position=recorded)
+            forgotten.add(tp)
+        elif recorded != committed.get(tp):
+            raise PositionsDisagree(
+                f"{tp.topic} partition {tp.partition}: the group {app.layout.app_id} stands at"
+                f" {committed.get(tp)}, the changelog at {recorded}. Someone has reset one of them:"
+                ' see docs/operating.md, "Positions that disagree".'
+            )
+        if recorded is not None and recorded < begins[tp]:
+            raise PositionLost(
+                f"{tp.topic} partition {tp.partition}: handled up to {recorded}, but the log now begins at"
+                f" {begins[tp]}: {begins[tp] - recorded} messages were deleted unread."
+                ' See docs/operating.md, "Positions that disagree".'
+            )
+        positions[tp] = begins[tp] if recorded is None else recorded
+    return positions, forgotten

@@ -1,0 +1,98 @@
+"""A standby follows a lane's changelogs, so that its worker can take it over without a long recovery."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from streams.errors import ChangelogDamaged, StoreTooOld, TopicRecreated
+from streams.lane.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
+from streams.lane.stopping import unless
+from streams.model.application import Application
+from streams.policy.freshness import Freshness
+from streams.ports import TP, Clock, Cluster, Reader, Store, Stores
+from streams.staging.changes import Writes
+from streams.staging.inbox import bucket_length
+
+log = structlog.get_logger(__name__)
+
+RETRY_DELAY = 1.0
+#: Seconds until a standby looks again whether an operator has settled what it stands for.
+STANDS = 30.0
+#: Seconds between questions whether the copy is current, or an eighth of the time that deletions are kept.
+PROVE_INTERVAL = 600.0
+#: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, and one that
+#: asks again at once costs the brokers more than the lanes do; so far behind, it is caught up in no time.
+PACE = 0.25
+
+
+class Standby:
+    """Copies one lane's changelogs into its local store until stopped."""
+
+    def __init__(
+        self, app: Application, number: int, *, cluster: Cluster, stores: Stores, clock: Clock
+    ) -> None:
+        self.number = number
+        self.records = 0
+        self._app = app
+        self._cluster = cluster
+        self._stores = stores
+        self._clock = clock
+        self._writes = Writes(bucket_length(app.delivery.inbox_retention))
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask it to end; `run` returns when the store is closed."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Follow until stopped; after an error, begin again where the store stands."""
+        while not self._stopping.is_set():
+            try:
+                await unless(self._stopping, self._follow())
+            except StoreTooOld as error:
+                log.warning("standby_too_old", lane=self.number, error=str(error))
+            except (TopicRecreated, ChangelogDamaged) as error:
+                log.error("standby_stands", lane=self.number, error=str(error))  # noqa: TRY400 - it says all
+                await unless(self._stopping, self._clock.sleep(STANDS))
+            except Exception:
+                log.exception("standby_restarts", lane=self.number)
+                await unless(self._stopping, self._clock.sleep(RETRY_DELAY))
+
+    async def _follow(self) -> None:
+        tables = changelog_partitions(self._app, self.number)
+        store = open_store(self._stores, self.number)
+        try:
+            reader = await self._cluster.reader()
+            try:
+                retention = self._app.delivery.delete_retention
+                positions, _, freshness = await start_positions(
+                    store, self._cluster, tables, delete_retention=retention, clock=self._clock
+                )
+                await reader.assign(positions)
+                while True:
+                    batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
+                    freshness.check(self._clock.now())
+                    self.records += restore(store, self._writes, tables, batches)
+                    if sum(len(batch.records) for batch in batches) < FETCH_RECORDS:
+                        await self._clock.sleep(PACE)
+                    await self._prove(freshness, reader, store, tables)
+            finally:
+                await reader.close()
+        finally:
+            store.close()
+
+    async def _prove(
+        self, freshness: Freshness, reader: Reader, store: Store, tables: Mapping[TP, str]
+    ) -> None:
+        """Note when the copy is known to be current, and ask for the ends anew from time to time. One that
+        lags behind reaches the ends of when it asked; what it writes meanwhile proves nothing.
+        """
+        if freshness.has_reached(reader.position):
+            store.apply((), {}, current_at=freshness.current_at)
+        now = self._clock.now()
+        interval = min(PROVE_INTERVAL, freshness.interval)
+        if not freshness.is_awaited and now - freshness.current_at > interval:
+            freshness.expect(now, await self._cluster.end_offsets(tables))

@@ -1,0 +1,268 @@
+"""An application, bound: each topic with its codec and handlers, each handler with its rows and resources.
+
+Made once at start from the choreography; everything that the hot path can have ready is made ready here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from streams.claims.checks import ClaimChecks
+from streams.errors import WiringError
+from streams.model.choreography import AnyHandler, Choreography
+from streams.model.codecs import Codec, MakeCodec
+from streams.model.envelope import FINGERPRINT, SOURCE, TYPE
+from streams.model.handlers import CONSUMED
+from streams.model.layout import BUILT_IN, CLAIMS, Layout, dead_letter_topic, retry_topic
+from streams.model.message import Message
+from streams.model.outcome import Outcome
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import MAX_TIERS, RetryPolicy
+from streams.ports import TP
+from streams.saga.views import ChoreographedSaga
+
+#: Tables of the lane itself.
+_TAKEN = (*BUILT_IN, CLAIMS)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOptions:
+    """How lanes work. Times in seconds, sizes in bytes.
+
+    Attributes:
+        max_batch: messages in one transaction at most.
+        max_batch_bytes: bytes of those messages and of what they decided, after which a transaction takes no
+            more.
+        max_backlog: messages taken and not yet committed at most, for each lane.
+        max_backlog_bytes: bytes of those and of what they decided, after which the lane reads no more.
+        max_worker_backlog: the same for all lanes of a worker together; each may hold its share of it.
+        max_worker_backlog_bytes: bytes of those.
+        max_in_flight: keys with an async handler under way at most, for each lane.
+        linger: how long a commit waits for more messages; 0 commits what is there.
+        max_message_bytes: the broker's limit for a record, rows included.
+        inbox_retention: how long an id is remembered at least.
+        dead_letter_retention: how long a dead letter is kept.
+        message_retention: how long the cluster keeps messages at most; the payloads of those that came by
+            reference are needed as long.
+        delete_retention: how long changelogs keep tombstones; older local stores are rebuilt.
+        stop_timeout: how long a commit in flight may take when the lane is stopped.
+        fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
+        retry: what becomes of failed messages of handlers that do not say it themselves.
+        breaker: when handlers that do not say it themselves are left alone for a while.
+        outage_patience: while nothing of a handler succeeds, a message's late tries are not spent for so long
+            after it began to wait; 0: each counts.
+        schema_patience: how long a message waits for somebody to announce what it was written with; then it
+            is a dead letter.
+        max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
+            letters.
+        max_waiting_bytes: bytes of those.
+        max_replays: replays in vain after which a dead letter is parked.
+        edit_dead_letters: whether operators may give a dead letter another content and replay that.
+        saga_limit: how long a saga may take until it is shown as stalled.
+    """
+
+    max_batch: int = 4000
+    max_batch_bytes: int = 16 << 20
+    max_backlog: int = 12_000
+    max_backlog_bytes: int = 32 << 20
+    max_worker_backlog: int = 48_000
+    max_worker_backlog_bytes: int = 128 << 20
+    max_in_flight: int = 64
+    linger: float = 0.0
+    max_message_bytes: int = 1_000_000
+    inbox_retention: float = 15 * 86400.0
+    dead_letter_retention: float = 14 * 86400.0
+    message_retention: float = 7 * 86400.0
+    delete_retention: float = 86400.0
+    stop_timeout: float = 3.0
+    fenced_pause: float = 3.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    outage_patience: float = 3 * 86400.0
+    schema_patience: float = 86400.0
+    max_waiting: int = 1000
+    max_waiting_bytes: int = 16 << 20
+    max_replays: int = 3
+    edit_dead_letters: bool = False
+    saga_limit: float = 60.0
+
+    @property
+    def claim_retention(self) -> float:
+        """How long an object is kept after the last message that referred to it was read or written."""
+        return max(self.message_retention, self.dead_letter_retention, self.inbox_retention)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """A table with its codec and changelog topic."""
+
+    name: str
+    codec: Codec[Any]
+    changelog: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMessage:
+    """A message that a service sends: its codec and the headers that never change. `binary` says that its
+    payload goes to the object store whatever its size, `expires` and `within` which fields have its deadline.
+    """
+
+    topic: str
+    codec: Codec[Any]
+    headers: tuple[tuple[str, bytes], ...]
+    #: Where it goes, by partition number.
+    partitions: tuple[TP, ...]
+    binary: bool
+    expires: str
+    within: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundHandler:
+    """A handler with its resources filled in, its rows resolved and its outputs ready."""
+
+    name: str
+    name_bytes: bytes
+    call: Callable[..., Any]
+    is_async: bool
+    wants_envelope: bool
+    #: With each parameter its table, how its message names the sub-row, and whether it may ask for any.
+    rows: tuple[tuple[str, BoundTable, Callable[[Any], str] | None, bool], ...]
+    sends: Mapping[type[Message], BoundMessage]
+    retry: RetryPolicy
+    breaker: BreakerPolicy
+    order_by: Callable[[Any], str] | None
+    on_give_up: Callable[[Any, Exception], Outcome] | None
+    hears_late: bool
+
+    def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None, bool]:
+        """The table behind a row parameter, its subkey, and whether it may be any. Raises WiringError for a
+        name that was not declared.
+        """
+        for name, table, subkey, any_row in self.rows:
+            if name == parameter:
+                return table, subkey, any_row
+        declared = [name for name, *_ in self.rows]
+        raise WiringError(f"{self.name} returned a row named {parameter!r}, but is declared with {declared}")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRoute:
+    """A topic with what happens to its messages. `outside` says that clients write it, not our handlers."""
+
+    topic: str
+    codec: Codec[Any]
+    handlers: tuple[BoundHandler, ...]
+    handlers_without_inbox: tuple[tuple[BoundHandler, None], ...]
+    inbox: bool
+    outside: bool
+    is_async: bool
+    dead_letters: str
+    retries: tuple[str, ...]
+
+
+class Application:
+    """All that lanes need to know. Raises WiringError when a resource that a handler names is missing.
+
+    Without `claims` no payload is checked in, and one that comes by reference cannot be had.
+    `choreographed` are sagas without an orchestrator, as operators see them.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        wiring: Choreography,
+        codecs: MakeCodec,
+        *,
+        resources: Mapping[str, Any] | None = None,
+        delivery: LaneOptions | None = None,
+        claims: ClaimChecks | None = None,
+        choreographed: Sequence[ChoreographedSaga] = (),
+    ) -> None:
+        self.layout = layout
+        self.wiring = wiring
+        self.claims = claims
+        self.choreographed = tuple(choreographed)
+        self.delivery = delivery or LaneOptions()
+        resources = {CONSUMED: frozenset(wiring.routes), **(resources or {})}
+        self.tables = {
+            name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
+            for name, table in wiring.tables().items()
+        }
+        if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
+            raise WiringError(f"table names {reserved} are taken by the lane itself")
+        if lost := [each.table.name for each in self.choreographed if each.table.name not in self.tables]:
+            raise WiringError(f"choreographed sagas are read from {lost}, which no handler has")
+        #: Changelog topic -> the table it belongs to, built-in ones too.
+        built_in = BUILT_IN if claims is None else _TAKEN
+        self.changelogs = {layout.changelog(table): table for table in [*self.tables, *built_in]}
+        self.message_codecs = {topic: codecs(message, topic) for topic, message in wiring.messages().items()}
+        bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
+        #: Every handler, by name.
+        self.handlers = bound
+        self.routes = {
+            topic: BoundRoute(
+                topic,
+                self.message_codecs[topic],
+                handlers := tuple(bound[handler.name] for handler in route.handlers),
+                tuple((handler, None) for handler in handlers),
+                wiring.uses_inbox(topic),
+                topic not in wiring.sent,
+                any(handler.is_async for handler in handlers),
+                dead_letter_topic(topic),
+                tuple(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1)),
+            )
+            for topic, route in wiring.routes.items()
+        }
+
+    def taker(self, handler: str, topic: str) -> BoundHandler | None:
+        """The handler of a name, if it takes a topic's messages; None: it is gone, or takes them no more."""
+        route = self.routes.get(topic)
+        handlers = () if route is None else route.handlers
+        return next((one for one in handlers if one.name == handler), None)
+
+    @property
+    def sources(self) -> list[str]:
+        """The topics that lanes consume."""
+        return [*self.routes, self.layout.operations]
+
+    def schemas(self) -> dict[str, str]:
+        """Fingerprint -> text of every schema that this application writes with."""
+        codecs = [*self.message_codecs.values(), *(table.codec for table in self.tables.values())]
+        return {codec.fingerprint.decode(): codec.schema for codec in codecs if codec.schema}
+
+    def _bind(self, handler: AnyHandler, resources: Mapping[str, Any]) -> BoundHandler:
+        if missing := [name for name in handler.resources if name not in resources]:
+            supplied = [name for name in resources if name != CONSUMED]
+            raise WiringError(
+                f"{handler.name} needs {missing}, which the worker does not supply: it has {supplied}"
+            )
+        given = {name: resources[name] for name in handler.resources}
+        source = f"{self.layout.app_id}/{handler.service}".encode()
+        return BoundHandler(
+            handler.name,
+            handler.name.encode(),
+            partial(handler.function, **given) if given else handler.function,
+            handler.is_async,
+            handler.wants_envelope,
+            tuple(
+                (name, self.tables[row.table.name], row.subkey, row.any) for name, row in handler.rows.items()
+            ),
+            {message: self._bind_message(message, source) for message in handler.sends},
+            handler.retry or self.delivery.retry,
+            handler.breaker or self.delivery.breaker,
+            handler.order_by,
+            handler.on_give_up,
+            handler.hears_late,
+        )
+
+    def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:
+        codec = self.message_codecs[message.TOPIC]
+        headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
+        partitions = tuple(TP(message.TOPIC, number) for number in range(self.layout.partitions))
+        return BoundMessage(
+            message.TOPIC, codec, headers, partitions, message.BINARY, message.EXPIRES, message.WITHIN
+        )

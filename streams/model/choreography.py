@@ -1,0 +1,85 @@
+"""The wiring of a choreography: a table of which message goes to which handlers, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streams.errors import WiringError
+from streams.model.handlers import Handler
+from streams.model.message import Message
+from streams.model.table import Table
+
+AnyHandler = Handler[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line of the wiring. `inbox` None leaves the choice to the choreography."""
+
+    message: type[Message]
+    handlers: tuple[AnyHandler, ...]
+    inbox: bool | None = None
+
+
+def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None) -> Route:
+    """When this message arrives, these handlers run, each once and in this order.
+
+    A message that no handler of the choreography sends comes from outside and may repeat, so its handlers
+    are covered by the inbox; what the lanes write themselves does not repeat and skips it (design rule 9).
+    `inbox` overrides that.
+    """
+    return Route(message, handlers, inbox)
+
+
+class Choreography:
+    """All routes of an application. Raises WiringError for a line that does not fit."""
+
+    def __init__(self, *routes: Route) -> None:
+        self.routes = {route.message.TOPIC: route for route in routes}
+        if len(self.routes) != len(routes):
+            raise WiringError("a message has two lines in the choreography: put its handlers on one")
+        for route in routes:
+            self._check(route)
+        self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
+
+    @staticmethod
+    def _check(route: Route) -> None:
+        name = route.message.__name__
+        if not route.handlers:
+            raise WiringError(f"on({name}) names no handler")
+        for handler in route.handlers:
+            if route.message not in handler.accepts:
+                takes = " | ".join(accepted.__name__ for accepted in handler.accepts)
+                raise WiringError(f"on({name}, {handler.name}): {handler.name} takes {takes}")
+        if len({handler.name for handler in route.handlers}) != len(route.handlers):
+            raise WiringError(f"on({name}) names a handler twice")
+
+    def handlers(self) -> Iterator[AnyHandler]:
+        """Each handler once, in the order of the wiring."""
+        seen = {handler.name: handler for route in self.routes.values() for handler in route.handlers}
+        yield from seen.values()
+
+    def messages(self) -> dict[str, type[Message]]:
+        """Every message handled or sent, by topic."""
+        return {**{topic: route.message for topic, route in self.routes.items()}, **self.sent}
+
+    def tables(self) -> dict[str, Table[Any]]:
+        """Every table that a handler reads, by name."""
+        tables: dict[str, Table[Any]] = {}
+        for handler in self.handlers():
+            for source in handler.rows.values():
+                if tables.setdefault(source.table.name, source.table) is not source.table:
+                    raise WiringError(f"two tables are named {source.table.name}")
+        return tables
+
+    def uses_inbox(self, topic: str) -> bool:
+        """Whether messages of this topic may repeat and are checked against the inbox."""
+        chosen = self.routes[topic].inbox
+        return topic not in self.sent if chosen is None else chosen
+
+
+def choreography(*routes: Route) -> Choreography:
+    """Put the lines together: `choreography(on(OrderPlaced, inventory.split_order), ...)`."""
+    return Choreography(*routes)

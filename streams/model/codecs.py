@@ -1,0 +1,218 @@
+"""Bytes to values and back. Avro with the writer's schema found by fingerprint; JSON where that is enough.
+
+Parsed schemas are kept: parsing is the slow part of fastavro.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from io import BytesIO
+from typing import Any, Generic, Protocol, TypeVar
+
+import fastavro
+import msgspec
+from fastavro.schema import fingerprint as schema_fingerprint
+from fastavro.schema import to_parsing_canonical_form
+
+from streams.errors import Undecodable, Unencodable, UnknownSchema
+from streams.model.avro_ranges import Ranges
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+#: Bytes that a row's value begins with: the fingerprint of its writer's schema, not in hexadecimal.
+FINGERPRINT_SIZE = 8
+#: What msgspec raises for bytes that are no JSON, or not of the type; anybody can nest them without end.
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+#: Avro has bytes; JSON would have them in base64.
+_BYTES = (bytes,)
+_FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
+
+
+class Codec(Protocol[T]):
+    """Encodes values of one type, as bytes of a media type. `fingerprint` names the schema it writes, 16
+    hexadecimal digits.
+    """
+
+    content_type: str
+    fingerprint: bytes
+    schema: str
+
+    def encode(self, value: T) -> bytes:
+        """The value's bytes, without the fingerprint. Raises Unencodable."""
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> T:
+        """The value. Raises Undecodable, or UnknownSchema when the writer's schema is not known yet."""
+
+    def require(self, fingerprint: bytes | None) -> None:
+        """What `decode` raises for this fingerprint, before there are any bytes."""
+
+
+class Schemas:
+    """Writers' schemas by fingerprint: our own, and those that others have announced."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def add(self, text: str) -> str:
+        """Learn a schema; returns its fingerprint, 16 hexadecimal digits (CRC-64-AVRO).
+
+        Raises Undecodable when it is none.
+        """
+        try:
+            fastavro.parse_schema(json.loads(text))
+            fingerprint = fingerprint_of(text)
+        except Exception as error:  # fastavro raises whatever a text that is no schema leads it into
+            raise Undecodable(f"{text[:200]!r} is no schema: {type(error).__name__}: {error}") from error
+        self._texts[fingerprint] = text
+        return fingerprint
+
+    def get(self, fingerprint: str) -> str:
+        """The schema's text. Raises UnknownSchema."""
+        try:
+            return self._texts[fingerprint]
+        except KeyError:
+            raise UnknownSchema(fingerprint) from None
+
+    def __contains__(self, fingerprint: str) -> bool:
+        return fingerprint in self._texts
+
+
+def fingerprint_of(schema: str) -> str:
+    """The CRC-64-AVRO fingerprint of the schema's parsing canonical form, 16 hexadecimal digits."""
+    return str(schema_fingerprint(to_parsing_canonical_form(json.loads(schema)), "CRC-64-AVRO"))
+
+
+class AvroCodec(Generic[T]):
+    """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema."""
+
+    content_type = "application/avro"
+
+    def __init__(self, kind: type[T], schema: str, schemas: Schemas) -> None:
+        self.schema = schema
+        self.fingerprint = schemas.add(schema).encode()
+        self._kind = kind
+        self._schemas = schemas
+        self._parsed = fastavro.parse_schema(json.loads(schema))
+        self._ranges = Ranges(self._parsed)
+        # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
+        self._writers: dict[bytes, tuple[Any, Ranges]] = {self.fingerprint: (None, self._ranges)}
+
+    def encode(self, value: T) -> bytes:
+        """Raises Unencodable when the value does not fit its own schema."""
+        out = BytesIO()
+        try:
+            fastavro.schemaless_writer(out, self._parsed, msgspec.to_builtins(value, builtin_types=_BYTES))
+            if self._ranges.has_int:
+                self._ranges.check(out.getvalue())
+        except Exception as error:  # fastavro raises whatever a value leads it into
+            raise Unencodable(f"{type(value).__name__} does not fit its schema: {error}") from error
+        return out.getvalue()
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> T:
+        """Without a fingerprint the bytes are taken to be of our own schema."""
+        writer, ranges = self._writer(fingerprint or self.fingerprint)
+        source = BytesIO(data)
+        try:
+            if writer is None:
+                fields = fastavro.schemaless_reader(source, self._parsed, None)
+            else:
+                fields = fastavro.schemaless_reader(source, writer, self._parsed)
+            ranges.check(data)
+            value = msgspec.convert(fields, self._kind)
+        except Exception as error:  # fastavro raises whatever damaged bytes lead it into
+            raise Undecodable(f"{self._kind.__name__}: {type(error).__name__}: {error}") from error
+        if source.tell() != len(data):
+            raise Undecodable(f"{self._kind.__name__}: {len(data) - source.tell()} bytes too many at the end")
+        return value
+
+    def require(self, fingerprint: bytes | None) -> None:
+        """Raises Undecodable or UnknownSchema."""
+        self._writer(fingerprint or self.fingerprint)
+
+    def _writer(self, fingerprint: bytes) -> tuple[Any, Ranges]:
+        if fingerprint not in self._writers:
+            if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
+                raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
+            text = self._schemas.get(fingerprint.decode())
+            try:
+                parsed = fastavro.parse_schema(json.loads(text))
+                self._writers[fingerprint] = parsed, Ranges(parsed)
+            except Exception as error:  # of deep recursion: the stack is deeper than where it was learnt
+                raise Undecodable(
+                    f"{self._kind.__name__}: schema {fingerprint.decode()} cannot be used: {error!r}"
+                ) from error
+        return self._writers[fingerprint]
+
+
+class JsonCodec(Generic[T]):
+    """JSON by msgspec, checked against the type. It has no writer's schema to resolve."""
+
+    content_type = "application/json"
+    schema = ""
+    fingerprint = b"0" * 16
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
+        self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
+
+    def encode(self, value: T) -> bytes:
+        """Raises Unencodable for a text that is no Unicode, or a number of thousands of digits."""
+        try:
+            return self._encode(value)
+        except Exception as error:  # as above
+            raise Unencodable(f"{type(value).__name__} cannot be JSON: {error}") from error
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
+        """Raises Undecodable."""
+        try:
+            return self._decode(data)
+        except NO_JSON as error:
+            raise Undecodable(f"{self._kind.__name__}: {error}") from error
+
+    def require(self, fingerprint: bytes | None) -> None:
+        """JSON needs none."""
+
+
+#: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.
+MakeCodec = Callable[[type[Any], str], Codec[Any]]
+
+
+def avro(schema_of: Callable[[str], str], schemas: Schemas) -> MakeCodec:
+    """Avro codecs, given how to find the schema text of a subject."""
+    return lambda kind, subject: AvroCodec(kind, schema_of(subject), schemas)
+
+
+def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:
+    """JSON codecs, for what is not worth a schema."""
+    del subject
+    return JsonCodec(kind)
+
+
+@cache
+def _stored(fingerprint: bytes) -> bytes:
+    return bytes.fromhex(fingerprint.decode())
+
+
+@lru_cache(maxsize=1024)  # damaged rows can begin with anything
+def _named(stored: bytes) -> bytes:
+    return stored.hex().encode()
+
+
+def encode_row(codec: Codec[Any], row: Any) -> bytes:
+    """A row's stored form: the fingerprint of its writer's schema, then its bytes (design rule 7)."""
+    return _stored(codec.fingerprint) + codec.encode(row)
+
+
+def decode_row(codec: Codec[Any], data: bytes) -> Any:
+    """The row that `encode_row` made. Raises Undecodable or UnknownSchema."""
+    return codec.decode(data[FINGERPRINT_SIZE:], _named(data[:FINGERPRINT_SIZE]))
+
+
+def describe(value: Any) -> Mapping[str, Any]:
+    """A decoded value as plain data, for pages and logs."""
+    plain: Mapping[str, Any] = msgspec.to_builtins(value)
+    return plain

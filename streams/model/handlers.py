@@ -1,0 +1,129 @@
+"""Services, and the handlers they are made of.
+
+A handler is a plain function `(message, rows...) -> Outcome`, sync unless it calls the outside. It stays
+callable as it was written, so a unit test just calls it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import UnionType
+from typing import Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from streams.errors import WiringError
+from streams.model.message import Message
+from streams.model.outcome import Outcome
+from streams.model.table import RowOf, Table
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: A handler that names this parameter is given the message's envelope: ids, time, correlation.
+ENVELOPE = "envelope"
+#: A resource that every application has: the topics that it consumes.
+CONSUMED = "consumed"
+
+
+class Handler(Generic[P, T]):
+    """A function with what the lane must know of it: its rows, what it sends, what it needs from outside.
+
+    Attributes:
+        name: `<service>.<function>`; inbox keys and the ids of what it sends are made of it, so renaming
+            it makes a new handler.
+        accepts: the message classes its first parameter is annotated with.
+        rows: parameter name -> the row it reads and may write.
+        sends: the message classes it may send; sending another one is an error.
+        resources: keyword-only parameters that the composition root supplies, such as a gateway.
+        retry: what becomes of a message that it fails on; None: what the application says.
+        breaker: when it is left alone for a while; None: what the application says.
+        order_by: what it orders by within a message's key: while a message of that waits, later ones wait
+            behind it. None: by the key.
+        on_give_up: what it tells whoever asked when a message is given up, or expires as it waits, for this
+            error; then there is no dead letter. It has no rows, and may only send.
+        hears_late: whether it sees a message that has expired when it comes at once, whatever it waits for
+            itself: it does not begin such a one, but takes note of it. While an earlier one of the same key
+            is tried again, it does not see it at all.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        function: Callable[P, T],
+        sends: Sequence[type[Message]],
+        rows: dict[str, Table[Any] | RowOf[Any]],
+        *,
+        retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
+        order_by: Callable[[Any], str] | None = None,
+        on_give_up: Callable[[Any, Exception], Outcome] | None = None,
+        hears_late: bool = False,
+    ) -> None:
+        self.name = f"{service}.{function.__name__}"
+        self.service = service
+        self.function = function
+        self.sends = tuple(sends)
+        self.rows = {name: row if isinstance(row, RowOf) else RowOf(row) for name, row in rows.items()}
+        self.retry = retry
+        self.breaker = breaker
+        self.order_by = order_by
+        self.on_give_up = on_give_up
+        self.hears_late = hears_late
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.accepts, self.resources, self.wants_envelope = self._read_signature(function)
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function as it was written."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<handler {self.name}>"
+
+    def _read_signature(
+        self, function: Callable[..., Any]
+    ) -> tuple[tuple[type[Message], ...], tuple[str, ...], bool]:
+        parameters = list(inspect.signature(function).parameters.values())
+        positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        if positional[1:] != list(self.rows):
+            raise WiringError(
+                f"{self.name} takes the rows {positional[1:]}, but is declared with {list(self.rows)}: "
+                "name them alike and in the same order"
+            )
+        hints = get_type_hints(function)
+        accepts = _classes(hints.get(positional[0])) if positional else ()
+        if not accepts:
+            raise WiringError(f"{self.name}: annotate its first parameter with the messages it accepts")
+        resources = tuple(name for name in keywords if name != ENVELOPE)
+        return accepts, resources, ENVELOPE in keywords
+
+
+def _classes(hint: Any) -> tuple[type[Message], ...]:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return tuple(o for o in options if isinstance(o, type) and issubclass(o, Message))
+
+
+class Service:
+    """A service by name; its handlers are declared with `@service.handler(...)`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def handler(
+        self,
+        *,
+        sends: Sequence[type[Message]] = (),
+        retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
+        order_by: Callable[[Any], str] | None = None,
+        **rows: Table[Any] | RowOf[Any],
+    ) -> Callable[[Callable[P, T]], Handler[P, T]]:
+        """Declare a handler: the rows its parameters stand for, what it may send, and what becomes of a
+        message that it fails on; see `Handler`.
+        """
+        return lambda function: Handler(
+            self.name, function, sends, rows, retry=retry, breaker=breaker, order_by=order_by
+        )

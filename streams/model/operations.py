@@ -1,0 +1,176 @@
+"""What operators ask for, as messages, and what their log says of it: of dead letters and of handlers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+#: Epoch milliseconds that someone outside has said: up to the year 9999, which has a form to be shown in.
+EpochMs = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+
+
+class LetterCommand(StrEnum):
+    """What can be done about a letter."""
+
+    REPLAY = "replay"
+    DISCARD = "discard"
+    RESTORE = "restore"
+    EDIT = "edit"  # and replay
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator's wish, the value of a message. Its id is the message's.
+
+    Attributes:
+        kind: what is to be done.
+        letter: about which letter.
+        who, why, at_ms: by whom, for what reason, when (epoch milliseconds).
+        force: also when the letter is parked.
+        job: of which larger selection it is a part.
+        value, headers: what an edited message is to have; None leaves them as they are.
+        fingerprint: of the schema that an edited value was written with; None: as it was.
+    """
+
+    kind: LetterCommand
+    letter: str
+    who: str
+    why: str
+    at_ms: EpochMs
+    force: bool = False
+    job: str = ""
+    value: bytes | None = None
+    headers: list[tuple[str, bytes]] | None = None
+    fingerprint: bytes | None = None
+
+
+#: What the type of such a message is, by which it is told from an operation on a dead letter.
+HANDLER_OPERATION = "steadfaust.handler.operation"
+
+
+class HandlerCommand(StrEnum):
+    """What can be asked of a handler."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"  # work off what waits already, then pause
+
+
+class PauseState(StrEnum):
+    """What a handler does in a partition where it does not just run."""
+
+    PAUSED = "paused"  # nothing is tried
+    DRAINING = "draining"  # what waited or was under way before is worked off; new messages wait
+    DRAINED = "drained"  # all of that is done; as paused
+
+
+class HandlerOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's wish about a handler, the value of a message. Its id is the message's.
+
+    Attributes:
+        kind: what is to be done.
+        handler: by its name.
+        who, why, at_ms: by whom, for what reason, when (epoch milliseconds).
+    """
+
+    kind: HandlerCommand
+    handler: str
+    who: str
+    why: str
+    at_ms: EpochMs
+
+
+class Pause(msgspec.Struct, array_like=True, frozen=True):
+    """The row of a handler that does not just run in a partition; one that does has none.
+
+    Attributes:
+        state: what it does.
+        who, why: by whom and for what reason.
+        since_ms: since when, epoch milliseconds.
+    """
+
+    state: PauseState
+    who: str
+    why: str
+    since_ms: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing of the handler is tried."""
+        return self.state is not PauseState.DRAINING
+
+
+# -- on the wire ------------------------------------------------------------------------------------------
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Operation).decode
+_decode_handler = msgspec.json.Decoder(HandlerOperation).decode
+
+
+def encode_operation(operation: Operation) -> bytes:
+    """An operation as the value of its message."""
+    return _encode(operation)
+
+
+def decode_operation(data: bytes) -> Operation:
+    """The operation that a message's value says. Raises msgspec.DecodeError."""
+    return _decode(data)
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log of operations says of one, and of how a replay ended: who, when, why, result."""
+
+    operation: str
+    id: str
+    letter: str
+    who: str
+    why: str
+    asked_at: str
+    at: str
+    result: str
+    state: str
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    handler: str
+    message_id: str
+    job: str = ""
+
+
+def encode_done(done: Done) -> bytes:
+    """The value of a record in the log of operations."""
+    return _encode(done)
+
+
+def encode_handler_operation(operation: HandlerOperation) -> bytes:
+    """An operation as the value of its message."""
+    return _encode(operation)
+
+
+def decode_handler_operation(data: bytes) -> HandlerOperation:
+    """The operation that a message's value says. Raises msgspec.DecodeError."""
+    return _decode_handler(data)
+
+
+class HandlerDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log of operations says of one about a handler, and of the end of a drain: in which partition,
+    who, when, why, result. `state` is what the handler does from then on.
+    """
+
+    operation: str
+    id: str
+    handler: str
+    partition: int
+    who: str
+    why: str
+    asked_at: str
+    at: str
+    result: str
+    state: str
+
+
+def encode_handler_done(done: HandlerDone) -> bytes:
+    """The value of a record in the log of operations."""
+    return _encode(done)

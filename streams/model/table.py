@@ -1,0 +1,62 @@
+"""Tables: rows by (key, subkey), each table with its own compacted changelog topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from streams.model.message import Row
+
+R = TypeVar("R", bound=Row)
+
+
+#: The most bytes that a key may have, because its length is kept in two.
+MAX_KEY_BYTES = 0xFFFF
+
+
+def row_key(key: bytes, subkey: bytes = b"") -> bytes:
+    """The changelog key of a row. The key's length comes first, so that no two pairs collide and all
+    sub-rows of a key lie together.
+    """
+    return len(key).to_bytes(2, "big") + key + subkey
+
+
+def split_row_key(data: bytes) -> tuple[bytes, bytes]:
+    """The (key, subkey) that `row_key` was made of."""
+    size = int.from_bytes(data[:2], "big")
+    return data[2 : 2 + size], data[2 + size :]
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[R]):
+    """A table: its name, which is part of its changelog topic's name, and what its rows look like."""
+
+    name: str
+    row: type[R]
+
+    def by(self, subkey: Callable[[Any], str]) -> RowOf[R]:
+        """The sub-row that a message names: `RESERVATIONS.by(lambda line: line.order_id)`."""
+        return RowOf(self, subkey)
+
+    @property
+    def any(self) -> RowOf[R]:
+        """Whichever of the key's rows the handler asks for: its parameter is `Rows`, and its outcome names
+        the rows it changes by subkey. A row that nobody asks for is not read, however large it is.
+        """
+        return RowOf(self, any=True)
+
+
+#: Reads one of the key's rows by subkey, "" for the one without; while the handler runs, and no later.
+Rows: TypeAlias = Callable[[str], R | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RowOf(Generic[R]):
+    """Which row of the message's key a handler reads and writes; without `subkey`, the one row of the key,
+    and with `any` those that it asks for.
+    """
+
+    table: Table[R]
+    subkey: Callable[[Any], str] | None = None
+    any: bool = False

@@ -1,0 +1,91 @@
+"""Dead letters that are too old go, in bounded steps, except those that others wait behind."""
+
+from __future__ import annotations
+
+import structlog
+
+from streams.dead_letters.row import LetterState
+from streams.dead_letters.table import DeadLetters
+from streams.model.application import Application
+from streams.ports import Store, Write
+from streams.staging.arrival import Counters
+from streams.staging.changes import DEAD_LETTERS_BY_AGE
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.sequences import Entry, Sequences
+
+log = structlog.get_logger(__name__)
+
+#: Letters looked at in one step: the lane stands still for some milliseconds.
+STEP = 200
+#: Between the end of one round and the begin of the next, in seconds.
+ROUND = 600.0
+
+
+class Expiry:
+    """Goes through the letters of a lane from the oldest on, a step at a time."""
+
+    def __init__(
+        self,
+        app: Application,
+        store: Store,
+        *,
+        letters: DeadLetters,
+        stager: OutcomeWriter,
+        sequences: Sequences,
+        counters: Counters,
+    ) -> None:
+        self._retention = app.delivery.dead_letter_retention
+        self._room = app.delivery.max_backlog // 2
+        self._store = store
+        self._letters = letters
+        self._stager = stager
+        self._sequences = sequences
+        self._counters = counters
+        self._next = 0.0
+        self._from = b""
+
+    def step(self, now: float) -> int:
+        """Stage the end of what has expired at `now` (epoch seconds), a bounded number; returns how many."""
+        if now < self._next or self._sequences.backlog >= self._room:
+            return 0
+        stop = int((now - self._retention) * 1000).to_bytes(8, "big")
+        expired = 0
+        stale = []
+        entries = self._store.scan(DEAD_LETTERS_BY_AGE, start=self._from, stop=stop)
+        for looked, (entry, _) in enumerate(entries):
+            if looked == STEP:
+                self._from = entry
+                break
+            gone = self._expire(entry[8:])
+            if gone is None:
+                stale.append(Write(DEAD_LETTERS_BY_AGE, entry, None))
+            else:
+                expired += gone
+        else:
+            self._from, self._next = b"", now + ROUND
+        if stale:
+            self._store.apply(stale, {})
+        self._counters.expired_letters += expired
+        return expired
+
+    def _expire(self, local: bytes) -> bool | None:
+        """Whether a letter has gone now; None: there is none any more."""
+        letter = self._letters.get(local)
+        if letter is None:
+            return None
+        if letter.queue or letter.state is LetterState.REPLAYING:
+            return False
+        log.info(
+            "dead_letter_expired",
+            handler=letter.handler,
+            state=str(letter.state),
+            error_type=letter.error_type,
+            topic=letter.topic,
+            partition=letter.partition,
+            offset=letter.offset,
+        )
+        entry = Entry(letter.partition, None, 0)
+        self._stager.put(entry, [self._letters.remove(letter)])
+        entry.done = True
+        self._sequences.add(entry)
+        return True

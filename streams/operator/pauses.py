@@ -1,0 +1,185 @@
+"""Handlers that an operator has paused or is draining, in one lane: their rows, and when a drain is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from streams.model.application import Application
+from streams.model.envelope import rfc3339
+from streams.model.layout import LANE
+from streams.model.operations import HandlerDone, HandlerOperation, Pause, PauseState, encode_handler_done
+from streams.operator.decisions import decide_pause, drained
+from streams.ports import TP, Outgoing, Store
+from streams.retry.gate import HandlerGate
+from streams.retry.queues import Queues
+from streams.staging.changes import HANDLER, HANDLERS, Change, prefix_of, split_store_key
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.sequences import Entry, Sequences
+
+log = structlog.get_logger(__name__)
+
+#: Queues looked at to see whether a drain is done: while more are left, it is not.
+MOST_LOOKED_AT = 200
+#: What the log says when a handler has come to a state.
+_EVENTS = {
+    None: "handler_resumed",
+    PauseState.PAUSED: "handler_paused",
+    PauseState.DRAINING: "handler_draining",
+    PauseState.DRAINED: "handler_drained",
+}
+
+
+class Pauses:
+    """Tells gates what operators have decided, and stages it."""
+
+    def __init__(
+        self,
+        app: Application,
+        gates: Mapping[str, HandlerGate],
+        queues: Queues,
+        stager: OutcomeWriter,
+        sequences: Sequences,
+    ) -> None:
+        self._gates = gates
+        self._queues = queues
+        self._stager = stager
+        self._sequences = sequences
+        self._log = TP(app.layout.operations_log, 0)
+        #: By handler and partition, the operation that asked for a drain; None: before this lane opened.
+        self._drains: dict[tuple[str, int], Entry | None] = {}
+
+    def load(self, store: Store) -> None:
+        """Learn what is paused, and tell of it."""
+        states: dict[str, dict[PauseState, int]] = {}
+        for local, data in store.scan(HANDLERS):
+            partition, name = split_store_key(local)
+            handler, pause = name.decode(), read_pause(data)
+            gate = self._gates.get(handler)
+            if gate is not None:
+                self._apply(gate, partition, pause, None)
+            counts = states.setdefault(handler, {})
+            counts[pause.state] = counts.get(pause.state, 0) + 1
+        for handler, counts in states.items():
+            told = {str(state): count for state, count in counts.items()}
+            log.warning("handler_is_paused", handler=handler, partitions=told, action="steadfaust handler")
+
+    def settle(self, entry: Entry, operation: HandlerOperation, id_bytes: bytes, now: float) -> str:
+        """Stage what an operation does in its partition; returns that in words."""
+        gate = self._gates.get(operation.handler)
+        if gate is None:
+            result = f"refused: there is no handler {operation.handler}"
+            self._tell(entry, operation, id_bytes, now, result, "")
+            log.info("operation", operation=str(operation.kind), handler=operation.handler, result=result)
+            return result
+        settled = decide_pause(gate.pauses.get(entry.prefix), operation, now_ms=int(now * 1000))
+        state = settled.pause.state if settled.pause is not None else None
+        if settled.changed:
+            self._stager.put(entry, [set_pause(operation.handler, settled.pause)])
+            self._apply(gate, entry.partition, settled.pause, entry)
+        self._tell(entry, operation, id_bytes, now, settled.result, str(state or "running"))
+        log.info(
+            _EVENTS[state] if settled.changed else "operation",
+            operation=str(operation.kind),
+            handler=operation.handler,
+            partition=entry.partition,
+            who=operation.who,
+            why=operation.why,
+            result=settled.result,
+        )
+        return settled.result
+
+    def drain(self, now: float) -> int:
+        """Stage the end of drains of which all is done at `now`, epoch seconds; returns how many."""
+        if not self._drains:
+            return 0
+        done = 0
+        for handler in sorted({handler for handler, _ in self._drains}):
+            gate = self._gates[handler]
+            partitions = {prefix_of(number): number for name, number in self._drains if name == handler}
+            for number in sorted(partitions[left] for left in partitions.keys() - self._busy(gate)):
+                asked = self._drains[handler, number]
+                if asked is None or asked.taken:  # so has all that came before it
+                    self._end(gate, number, now)
+                    done += 1
+        return done
+
+    def _busy(self, gate: HandlerGate) -> set[bytes]:
+        """The partitions in which something is left to do by itself. What is under way is: its queue is as it
+        was, or it came before the operation.
+        """
+        queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.stranded))
+        return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {local[:2] for local in queues}
+
+    def _end(self, gate: HandlerGate, partition: int, now: float) -> None:
+        entry = Entry(partition, None, 0)
+        before = gate.pauses[entry.prefix]
+        after = drained(before, int(now * 1000))
+        self._stager.put(entry, [set_pause(gate.handler, after)])
+        self._apply(gate, partition, after, None)
+        self._put_in_log(
+            entry,
+            HandlerDone(
+                operation="drained",
+                id="",
+                handler=gate.handler,
+                partition=partition,
+                who=before.who,
+                why=before.why,
+                asked_at=rfc3339(before.since_ms / 1000),
+                at=rfc3339(now),
+                result=str(after.state),
+                state=str(after.state),
+            ),
+        )
+        entry.done = True
+        self._sequences.add(entry)
+        log.info("handler_drained", handler=gate.handler, partition=partition, who=before.who, why=before.why)
+
+    def _apply(self, gate: HandlerGate, partition: int, pause: Pause | None, asked: Entry | None) -> None:
+        gate.set_pause(prefix_of(partition), pause)
+        self._drains.pop((gate.handler, partition), None)
+        if pause is not None and pause.state is PauseState.DRAINING:
+            self._drains[gate.handler, partition] = asked
+
+    def _tell(
+        self,
+        entry: Entry,
+        operation: HandlerOperation,
+        id_bytes: bytes,
+        now: float,
+        result: str,
+        state: str,
+    ) -> None:
+        done = HandlerDone(
+            operation=str(operation.kind),
+            id=id_bytes.decode("utf-8", "replace"),
+            handler=operation.handler,
+            partition=entry.partition,
+            who=operation.who,
+            why=operation.why,
+            asked_at=rfc3339(operation.at_ms / 1000),
+            at=rfc3339(now),
+            result=result,
+            state=state,
+        )
+        self._put_in_log(entry, done)
+
+    def _put_in_log(self, entry: Entry, done: HandlerDone) -> None:
+        entry.sends.append((self._log, Outgoing(done.handler.encode(), encode_handler_done(done), [])))
+
+
+_encode_pause = msgspec.msgpack.Encoder().encode
+_decode_pause: Callable[[bytes], Pause] = msgspec.msgpack.Decoder(Pause).decode
+
+
+def set_pause(handler: str, pause: Pause | None) -> Change:
+    """The change of a handler's row; None takes it away."""
+    return Change(LANE, HANDLER + handler.encode(), None if pause is None else _encode_pause(pause), pause)
+
+
+def read_pause(data: bytes) -> Pause:
+    """A handler's row from its value."""
+    return _decode_pause(data)

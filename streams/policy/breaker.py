@@ -1,0 +1,233 @@
+"""A circuit breaker for one handler in one lane: a policy without I/O.
+
+Closed, calls are allowed and their failure rate is measured. Open, none is: messages wait instead of pouring
+into the dead letters. Half-open, a few probes are allowed, and show whether to close or to open again.
+
+A call is one attempt of the handler. It has failed when its error is transient or unknown (see `retry.Kind`).
+A permanent error or a business refusal is a success here: it says that the outside works. An error of the
+data (`errors.DataError`) says nothing of it, and is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from streams.errors import SettingsError
+
+#: What `acquire` hands out for one call, and `record` takes back.
+Permit = NewType("Permit", int)
+
+#: Buckets of a sliding window, as Hystrix has: calls leave it a tenth of its length at a time.
+BUCKETS = 10
+
+
+class BreakerState(StrEnum):
+    """Whether a breaker allows calls: all, none, or a few probes."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When a breaker opens, and for how long. Times in seconds. Raises SettingsError.
+
+    Where the defaults come from: failure_rate and minimum from Hystrix (the rate is resilience4j's too),
+    window from Polly's sampling duration, max_open_for from resilience4j's wait in the open state. open_for
+    is as long as the first retry delay; probes and their timeout are our own.
+
+    Attributes:
+        window: the sliding window over which the failure rate is measured.
+        minimum: with fewer calls than this in the window, the rate says nothing.
+        failure_rate: failed calls among those in the window; at this rate or above, the breaker opens.
+        open_for: how long it stays open at first; doubled each time that a probe fails.
+        max_open_for: how long it stays open at most, however many have failed.
+        probes: calls under way at most while half-open, and how many must succeed to close it.
+        probe_timeout: after which a probe that has not reported is taken for lost, as when its batch was
+            dropped, and makes room for another; longer than the handler ever takes.
+    """
+
+    window: float = 30.0
+    minimum: int = 20
+    failure_rate: float = 0.5
+    open_for: float = 10.0
+    max_open_for: float = 60.0
+    probes: int = 3
+    probe_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "open_for", "max_open_for", "probe_timeout"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise SettingsError(f"{name} of {getattr(self, name)}: give a positive number of seconds")
+        for name in ("minimum", "probes"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} of {getattr(self, name)}: give 1 or more")
+        if not 0 < self.failure_rate <= 1:
+            raise SettingsError(f"failure_rate of {self.failure_rate}: give a part of 1, such as 0.5")
+        if self.max_open_for < self.open_for:
+            raise SettingsError(
+                f"max_open_for of {self.max_open_for:g} s is under open_for ({self.open_for:g} s): raise it"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerTransition:
+    """A breaker has changed its state.
+
+    Attributes:
+        at: epoch seconds.
+        calls: those that decided it: of the window when it was closed, probes when it was half-open.
+        failures: how many of them had failed.
+    """
+
+    before: BreakerState
+    after: BreakerState
+    at: float
+    calls: int = 0
+    failures: int = 0
+
+
+class Breaker:
+    """Asked before each attempt of the handler, told after it. Begins closed.
+
+    `now` is in epoch seconds everywhere. When the clock is set back, by more than the window, what is waited
+    for is waited for anew, and measuring begins anew.
+
+    Attributes:
+        state: closed, open or half-open; open becomes half-open when the first probe is asked for.
+    """
+
+    def __init__(
+        self, policy: BreakerPolicy, on_transition: Callable[[BreakerTransition], None] | None = None
+    ) -> None:
+        """`on_transition` is called after each change of state, for logs and metrics."""
+        self.policy = policy
+        self.state = BreakerState.CLOSED
+        self._on_transition = on_transition
+        self._window = _Window(policy.window)
+        self._wait = policy.open_for  # the next time it opens
+        self._opened_for = 0.0
+        self._open_until = 0.0
+        self._probes: dict[Permit, float] = {}  # under way, and when each is taken for lost
+        self._succeeded = 0
+        self._last = Permit(0)
+        self._earlier = Permit(0)  # permits up to this one are of an earlier state
+        self._latest = 0.0
+
+    @property
+    def allowed_from(self) -> float:
+        """When to ask next: no call is allowed before, unless a probe reports. 0: one is allowed now."""
+        if self.state is BreakerState.OPEN:
+            return self._open_until
+        if len(self._probes) >= self.policy.probes:
+            return min(self._probes.values())
+        return 0.0
+
+    def start_half_open(self, now: float) -> None:
+        """Let probes go first: for a lane that opens with messages waiting. Calls under way are forgotten."""
+        self._become(BreakerState.HALF_OPEN, self._at(now))
+
+    def acquire(self, now: float) -> Permit | None:
+        """Ask for one call. None: not now, the message waits."""
+        now = self._at(now)
+        if self.state is BreakerState.OPEN:
+            if now < self._open_until:
+                return None
+            self._become(BreakerState.HALF_OPEN, now)
+        if self.state is BreakerState.HALF_OPEN:
+            self._probes = {permit: lost for permit, lost in self._probes.items() if now < lost}
+            if len(self._probes) >= self.policy.probes:
+                return None
+        self._last = Permit(self._last + 1)
+        if self.state is BreakerState.HALF_OPEN:
+            self._probes[self._last] = now + self.policy.probe_timeout
+        return self._last
+
+    def give_back(self, permit: Permit) -> None:
+        """Tell that a call was not made: another may be."""
+        self._probes.pop(permit, None)
+
+    def succeeded(self, calls: int, *, now: float) -> None:
+        """Tell of calls that have succeeded while it was closed, without permits: for a busy handler."""
+        now = self._at(now)
+        if self.state is BreakerState.CLOSED and calls:
+            self._window.add(ok=True, now=now, calls=calls)
+
+    def record(self, permit: Permit, *, ok: bool, now: float) -> None:
+        """Tell how a call has ended, once. One that began in an earlier state says nothing of this one."""
+        now = self._at(now)
+        if permit <= self._earlier:
+            return
+        if self.state is BreakerState.CLOSED:
+            self._window.add(ok=ok, now=now)
+            if self._window.calls >= self.policy.minimum and self._window.rate >= self.policy.failure_rate:
+                self._become(BreakerState.OPEN, now, self._window.calls, self._window.failures)
+            return
+        self._probes.pop(permit, None)
+        if not ok:
+            self._become(BreakerState.OPEN, now, self._succeeded + 1, 1)
+            return
+        self._wait = self.policy.open_for
+        self._succeeded += 1
+        if self._succeeded >= self.policy.probes:
+            self._become(BreakerState.CLOSED, now, self._succeeded)
+
+    def _become(self, state: BreakerState, now: float, calls: int = 0, failures: int = 0) -> None:
+        before, self.state = self.state, state
+        self._earlier = self._last
+        self._window = _Window(self.policy.window)
+        self._probes = {}
+        self._succeeded = 0
+        if state is BreakerState.OPEN:
+            self._opened_for = self._wait
+            self._open_until = now + self._wait
+            self._wait = min(self._wait * 2, self.policy.max_open_for)
+        if self._on_transition is not None and before is not state:
+            self._on_transition(BreakerTransition(before, state, now, calls, failures))
+
+    def _at(self, now: float) -> float:
+        # Callers read the clock at various moments, so a little earlier than before is no clock set back.
+        if now < self._latest - self.policy.window:
+            self._open_until = min(self._open_until, now + self._opened_for)
+            self._probes = dict.fromkeys(self._probes, now + self.policy.probe_timeout)
+            self._window = _Window(self.policy.window)
+            self._latest = now
+        self._latest = max(self._latest, now)
+        return self._latest
+
+
+class _Window:
+    """Calls of the last seconds, counted in buckets, so that memory does not grow with them."""
+
+    def __init__(self, length: float) -> None:
+        self._width = length / BUCKETS
+        self._buckets = [[0, 0] for _ in range(BUCKETS)]  # calls, failures
+        self._newest = 0
+        self.calls = 0
+        self.failures = 0
+
+    @property
+    def rate(self) -> float:
+        """Failures for each call; there is at least one."""
+        return self.failures / self.calls
+
+    def add(self, *, ok: bool, now: float, calls: int = 1) -> None:
+        """Count calls that ended alike. `now` never goes back."""
+        newest = int(now // self._width)
+        for passed in range(min(newest - self._newest, BUCKETS)):
+            bucket = self._buckets[(newest - passed) % BUCKETS]
+            self.calls -= bucket[0]
+            self.failures -= bucket[1]
+            bucket[:] = 0, 0
+        self._newest = newest
+        bucket = self._buckets[newest % BUCKETS]
+        failures = 0 if ok else calls
+        bucket[0] += calls
+        bucket[1] += failures
+        self.calls += calls
+        self.failures += failures

@@ -1,0 +1,191 @@
+"""What becomes of a message whose handler failed: a policy without I/O (design rules 10, 11, 17).
+
+A message has a few immediate retries in its lane, then one delayed retry in each retry topic, then it goes to
+the dead letters. A business refusal is an outcome, never an error, and does not come here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from streams.errors import PermanentError, SettingsError, TransientError
+
+#: There are the retry topics `.retry-1`, `.retry-2` and `.retry-3`, and no more.
+MAX_TIERS = 3
+
+
+class FailureKind(StrEnum):
+    """What an error says of the next attempt."""
+
+    TRANSIENT = "transient"  # it may well succeed: network, timeout, 503, busy
+    PERMANENT = "permanent"  # it would fail again: validation, 4xx, undecodable
+    UNKNOWN = "unknown"  # nobody has said; retried like a transient one unless the policy says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How the failed messages of a handler are retried. Delays in seconds.
+
+    Raises SettingsError when it is made of values that contradict each other.
+
+    Attributes:
+        immediate: retries at once, in the lane, after the first attempt.
+        delays: how long a message waits in each retry topic, `.retry-1` first; a later one may be shorter.
+        transient: exception classes that are transient for this handler, their subclasses included.
+        permanent: exception classes that are permanent for this handler, their subclasses included.
+        unknown_is_permanent: errors that nobody has classified go to the dead letters at once.
+        hold_while_dead: later messages of the ordering key wait also while the failed one is a dead letter.
+    """
+
+    immediate: int = 2
+    delays: tuple[float, ...] = (10.0, 60.0, 300.0)
+    transient: tuple[type[Exception], ...] = ()
+    permanent: tuple[type[Exception], ...] = ()
+    unknown_is_permanent: bool = False
+    hold_while_dead: bool = False
+
+    def __post_init__(self) -> None:
+        if self.immediate < 0:
+            raise SettingsError(f"immediate retries of {self.immediate}: give 0 for none, or more")
+        if len(self.delays) > MAX_TIERS:
+            raise SettingsError(
+                f"{len(self.delays)} retry delays, but there are {MAX_TIERS} retry topics: leave some out"
+            )
+        for tier, delay in enumerate(self.delays, start=1):
+            if not 0 < delay < math.inf:
+                raise SettingsError(
+                    f"retry-{tier} has a delay of {delay} s: give a positive number of seconds"
+                )
+        if both := set(self.transient) & set(self.permanent):
+            names = ", ".join(sorted(error.__name__ for error in both))
+            raise SettingsError(f"both transient and permanent: {names}; keep each in one of the two")
+
+    @property
+    def max_attempts(self) -> int:
+        """Attempts that a message has before it goes to the dead letters, the first included."""
+        return 1 + self.immediate + len(self.delays)
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Try again at once, in the lane: an immediate retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Send the message to a retry topic: a delayed retry.
+
+    Attributes:
+        tier: which one, from 1 for `.retry-1`.
+        delay: seconds that it waits there.
+        due: epoch seconds before which it is not tried; whoever rounds it rounds up.
+    """
+
+    tier: int
+    delay: float
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """Try again later, and do not count the try: the outside seems to be away (docs/adr/0016).
+
+    Attributes:
+        delay: seconds that it waits.
+        due: epoch seconds before which it is not tried.
+    """
+
+    delay: float
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Send the message to the dead letters: its error is not retried, or it has had all its attempts."""
+
+    reason: Literal["permanent", "unknown", "exhausted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The message's deadline is over before it could be tried again; a command is answered so at once."""
+
+
+Decision = TryAgain | Later | PutOff | GiveUp | Expired
+
+
+def classify(error: BaseException, policy: RetryPolicy) -> FailureKind:
+    """What an error says of the next attempt.
+
+    The policy's own classes come before the defaults, which are TransientError and OSError (connections and
+    timeouts are among them) on one side, PermanentError on the other. Of two classes that fit, the one
+    nearer to the error's own class decides.
+    """
+    return (
+        _nearest(error, policy.transient, policy.permanent)
+        or _nearest(error, (TransientError, OSError), (PermanentError,))
+        or FailureKind.UNKNOWN
+    )
+
+
+def _nearest(
+    error: BaseException, transient: tuple[type[Exception], ...], permanent: tuple[type[Exception], ...]
+) -> FailureKind | None:
+    for cls in type(error).__mro__:
+        if cls in transient:
+            return FailureKind.TRANSIENT
+        if cls in permanent:
+            return FailureKind.PERMANENT
+    return None
+
+
+def decide(
+    kind: FailureKind,
+    attempt: int,
+    *,
+    policy: RetryPolicy,
+    now: float,
+    deadline: float | None = None,
+    away: float | None = None,
+) -> Decision:
+    """What becomes of a message after its `attempt`-th attempt has failed, counted from 1.
+
+    `now` and `deadline` in epoch seconds; None: the message does not expire. At its deadline itself a message
+    is still of use. `away`, in seconds: nothing of the handler has succeeded since the attempt before this
+    one, so no late try is spent on a transient error; it is repeated after so long, or sooner where a late
+    try is never that far off. Raises ValueError for an attempt below 1.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempt {attempt}: the attempt that has failed counts too, so give 1 or more")
+    if kind is FailureKind.PERMANENT:
+        return GiveUp("permanent")
+    if kind is FailureKind.UNKNOWN and policy.unknown_is_permanent:
+        return GiveUp("unknown")
+    if (
+        away is not None
+        and kind is FailureKind.TRANSIENT
+        and policy.delays
+        and attempt > policy.immediate + 1
+    ):
+        delay = min(away, max(policy.delays))
+        return Expired() if deadline is not None and deadline < now + delay else PutOff(delay, now + delay)
+    if attempt >= policy.max_attempts:
+        return GiveUp("exhausted")
+    tier = max(0, attempt - policy.immediate)  # 0: still in the lane
+    delay = policy.delays[tier - 1] if tier else 0.0
+    due = now + delay
+    if deadline is not None and deadline < due:
+        return Expired()
+    return Later(tier, delay, due) if tier else TryAgain()
+
+
+def longest_path(policy: RetryPolicy) -> float:
+    """Seconds that a message waits in retry topics at most; for `inbox.check_retention`.
+
+    What it waits in an outage, for an open breaker, a pause or an earlier message of its key comes on top and
+    has no bound here.
+    """
+    return sum(policy.delays)

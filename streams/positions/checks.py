@@ -1,0 +1,110 @@
+"""Whether a lane's topics are those that its positions, rows and local store belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import structlog
+
+from streams.model.application import Application
+from streams.model.layout import LANE
+from streams.ports import TP, Cluster, Identity, Store
+from streams.positions.identity import copy_of, decode, encode, made_anew, refusal
+from streams.staging.changes import (
+    IDENTITIES,
+    IDENTITY,
+    POSITION,
+    POSITIONS,
+    Change,
+    position_key,
+    prefix_of,
+    store_key,
+)
+
+log = structlog.get_logger(__name__)
+
+FETCH_RECORDS = 5000
+#: How long a lane changelog may have no record for who reads it, in seconds.
+STALLED = 30.0
+
+
+async def require_same_changelogs(
+    store: Store, cluster: Cluster, tables: Mapping[TP, str], identity: Identity
+) -> None:
+    """Raises TopicRecreated when a changelog was made anew: its rows are gone from Kafka, and the store may
+    be the last to have them. Once an operator has accepted that, the store is wiped.
+    """
+    noted = copy_of(store)
+    if former := made_anew(noted, identity, [tp.topic for tp in tables]):
+        lanes = [tp for tp, table in tables.items() if table == LANE]
+        rows = await lane_rows(cluster, lanes)
+        for tp in lanes:
+            recorded = decode(rows[tp].get(IDENTITY))
+            if any(recorded.topics.get(topic) != identity.topics[topic] for topic in former):
+                raise refusal(noted, identity, former, "the local store")
+        log.warning("store_of_former_topics", topics=former, action="wiped, rebuilt from the changelogs")
+        store.wipe()
+    elif unfollowed := {tp.topic for tp in tables if store.position(tp)} - noted.topics.keys():
+        # A version without these tables has run meanwhile: how old their rows are is not known.
+        log.warning("store_without_tables", topics=sorted(unfollowed), action="wiped, rebuilt")
+        store.wipe()
+
+
+async def check_topics(
+    app: Application, lane: int, topics: Collection[str], store: Store, cluster: Cluster
+) -> dict[bytes, Change]:
+    """Compare the topics with those that the lane's positions and rows belong to. Returns what is to be
+    recorded of them: changes of the lane's table by local key, for topics that are new to it.
+
+    Raises TopicRecreated.
+    """
+    identity = await cluster.identity([*topics, *app.changelogs])
+    changes = {}
+    for partition in app.layout.partitions_of(lane):
+        data = store.get(IDENTITIES, prefix_of(partition))
+        recorded = decode(data)
+        if former := made_anew(recorded, identity, identity.topics):
+            raise refusal(recorded, identity, former, f"what was recorded of partition {partition}")
+        if (now := encode(recorded.also(identity))) != data:
+            changes[store_key(partition, IDENTITY)] = Change(LANE, IDENTITY, now)
+    return changes
+
+
+def first_positions(store: Store, positions: Mapping[TP, int]) -> dict[TP, int]:
+    """Those of partitions that were never opened before: they are recorded, so that what is deleted unread
+    from then on is noticed.
+    """
+    first = {tp: offset for tp, offset in positions.items() if store.get(POSITIONS, position_key(tp)) is None}
+    if late := {f"{tp.topic}[{tp.partition}]": offset for tp, offset in first.items() if offset}:
+        log.warning("log_begins_late", begins=late, action="what was before was deleted before it was opened")
+    return first
+
+
+async def lane_rows(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, dict[bytes, bytes]]:
+    """Positions and identities that lane changelogs have, by their changelog keys, read to their ends. Raises
+    TimeoutError when nothing comes for STALLED seconds.
+    """
+    begins, ends = await cluster.begin_offsets(tps), await cluster.end_offsets(tps)
+    rows: dict[TP, dict[bytes, bytes]] = {tp: {} for tp in tps}
+    todo = {tp: begin for tp, begin in begins.items() if begin < ends[tp]}
+    reader = await cluster.reader()
+    try:
+        await reader.assign(todo)
+        while any(reader.position(tp) < ends[tp] for tp in todo):
+            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=STALLED)
+            if not batches:
+                raise TimeoutError(f"no record for {STALLED:g} s of {sorted(todo)}")
+            for batch in batches:
+                for record in batch.records:
+                    if record.key and record.key[:1] in (POSITION, IDENTITY):
+                        _set(rows[batch.tp], record.key, record.value)
+    finally:
+        await reader.close()
+    return rows
+
+
+def _set(rows: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
+    if value is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = value

@@ -1,0 +1,176 @@
+"""Cuts: the numbers of lanes that an application was ever run with (docs/adr/0014-cuts.md).
+
+Fencing goes by transactional id, and an id names its cut. So whoever opens a lane under a new cut also fences
+the ids of all others that have a partition of it; and who wakes up under an old one does not open again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+import structlog
+
+from streams.errors import ClusterUnavailable, Fenced, LayoutMismatch
+from streams.model.layout import Layout
+from streams.ports import TP, Batch, Cluster, Outgoing, Reader, Transactions
+
+log = structlog.get_logger(__name__)
+
+_KEY = b"cut:"
+#: Lanes that fence the same id at the same time may fence each other: how often one tries.
+_TRIES = 5
+#: Waits for records, 0.2 s each, until the announcements count as unreadable: who records a cut is that slow
+#: only when it has died, and then the next lane ends its transaction, or the broker after its timeout.
+_WAITS = 150
+
+
+class Cuts:
+    """The cuts recorded on the announcements topic, as one worker knows them; its lanes share this.
+
+    A worker records its own cut once, when its first lane opens. From then on it may only go on under it: a
+    worker that was frozen meanwhile must not take the application back to a cut that was left.
+    """
+
+    def __init__(self, layout: Layout, cluster: Cluster) -> None:
+        self._layout = layout
+        self._cluster = cluster
+        self._tp = TP(layout.announcements, 0)
+        self._keys = {_key(lanes): lanes for lanes in range(1, layout.partitions + 1)}
+        self._position: int | None = None
+        self._offsets: dict[int, int] = {}  # of the newest record of each number of lanes
+        self._found: int | None = None  # the newest record when this worker started
+        self._entered = False
+        self._recording = asyncio.Lock()
+        self._fenced: set[str] = set()  # since the newest record
+        self._fenced_at = -1
+
+    async def look(self) -> None:
+        """Note the newest cut before joining the group: who is given lanes so late that there is a newer one
+        by then does not record its own over it. Raises ClusterUnavailable.
+        """
+        reader = await self._cluster.reader()
+        try:
+            await self._read(reader)
+        finally:
+            await reader.close()
+
+    async def enter(
+        self, lane: int, producer: Transactions, reader: Reader, *, may_record: bool = True
+    ) -> None:
+        """Fence all owners of this lane's partitions under other cuts: afterwards none of them can commit.
+
+        `producer` is the lane's, started: an owner under a newer cut has either fenced it, or has recorded
+        that cut before it started, and then it is read here. So the order is: start, read, fence. Who is no
+        worker may not record a cut.
+        Raises LayoutMismatch when the newest cut is not this worker's; Fenced, OutcomeUnknown or
+        ClusterUnavailable when it has to be tried again.
+        """
+        await self._read(reader)
+        if may_record and not self._entered and self._newest() != self._layout.lanes:
+            async with self._recording:
+                if self._newest() != self._layout.lanes and self._newest_offset() == self._found:
+                    await self._record(producer)
+                    await self._read(reader)
+        newest = self._newest()
+        if newest is None:
+            raise LayoutMismatch(
+                f"no worker has recorded yet with how many lanes {self._layout.app_id} is run: start the"
+                " workers first. One that stops has recorded it."
+            )
+        if newest != self._layout.lanes:
+            raise LayoutMismatch(
+                f"{self._layout.app_id} has been run with {newest} lanes since this worker started, which is"
+                f" set to {self._layout.lanes}: set STEADFAUST_LANES={newest}, or stop all workers first."
+                ' See docs/operating.md, "Changing the lane count".'
+            )
+        self._entered = True
+        await self._fence(self._ids_of_others(lane))
+
+    def _newest(self) -> int | None:
+        return max(self._offsets, key=self._offsets.__getitem__, default=None)
+
+    def _newest_offset(self) -> int:
+        return max(self._offsets.values(), default=-1)
+
+    def _ids_of_others(self, lane: int) -> set[str]:
+        partitions = self._layout.partitions_of(lane)
+        others = [replace(self._layout, lanes=n) for n in self._offsets if n != self._layout.lanes]
+        return {other.transactional_id(other.lane_of(p)) for other in others for p in partitions}
+
+    # -- the record -----------------------------------------------------------------------------------
+
+    async def _read(self, reader: Reader) -> None:
+        """Up to the high watermark of now: what was recorded before is known then."""
+        if self._position is None:
+            self._position = (await self._cluster.begin_offsets([self._tp]))[self._tp]
+        end = (await self._cluster.end_offsets([self._tp]))[self._tp]
+        if self._position < end:
+            self._position = max(self._position, await self._read_to(end, reader))
+        if self._found is None:
+            self._found = self._newest_offset()
+
+    async def _read_to(self, end: int, reader: Reader) -> int:
+        assert self._position is not None
+        await reader.assign({self._tp: self._position})
+        waits = 0
+        while (position := reader.position(self._tp)) < end:
+            batches = await reader.fetch(max_records=1000, timeout=0.2)
+            self._learn(batches)
+            waits = 0 if batches else waits + 1
+            if waits == _WAITS:
+                raise ClusterUnavailable(
+                    f"{self._tp.topic} cannot be read beyond {position}, its end is {end}"
+                )
+        return position
+
+    def _learn(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            for record in batch.records:
+                key = record.key or b""
+                lanes = self._keys.get(key)
+                if lanes is not None:
+                    self._offsets[lanes] = max(record.offset, self._offsets.get(lanes, -1))
+                elif key.startswith(_KEY):
+                    log.warning("cut_unreadable", offset=record.offset, key=repr(key[:40]))
+
+    async def _record(self, producer: Transactions) -> None:
+        """In a transaction of the lane that opens: before any lane has opened under this cut."""
+        lanes = self._layout.lanes
+        log.info("cut_recorded", lanes=lanes, before=self._newest())
+        await producer.begin()
+        await producer.send({self._tp: [Outgoing(_key(lanes), str(lanes).encode(), [])]})
+        await producer.commit()
+
+    # -- fencing --------------------------------------------------------------------------------------
+
+    async def _fence(self, ids: set[str]) -> None:
+        """Once for each record of a cut: nobody can have opened under another cut since."""
+        newest = self._newest_offset()
+        if newest != self._fenced_at:
+            self._fenced, self._fenced_at = set(), newest
+        todo = sorted(ids - self._fenced)
+        results = await asyncio.gather(*(self._end_owner(each) for each in todo), return_exceptions=True)
+        for result in results:
+            if result is not None:
+                raise result
+        if newest == self._fenced_at:
+            self._fenced.update(todo)
+
+    async def _end_owner(self, transactional_id: str) -> None:
+        for tried in range(1, _TRIES + 1):
+            producer = self._cluster.transactions(transactional_id)
+            try:
+                await producer.start()
+            except Fenced:  # by another lane with the same in mind; wait until that one's work is done
+                if tried == _TRIES:
+                    raise
+            else:
+                return
+            finally:
+                await producer.discard()
+
+
+def _key(lanes: int) -> bytes:
+    return _KEY + str(lanes).encode()

@@ -1,0 +1,82 @@
+"""Which topics positions and rows belong to: a topic that was deleted and made anew has the same name, and an
+offset of the former one means another message in it, or none.
+
+Each lane partition records in its lane changelog the ids of its topics, with its positions. A local store
+notes of which changelogs it is a copy. Both are compared with what the cluster has when a lane opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from streams.errors import TopicRecreated
+from streams.ports import Identity, Store, Write
+from streams.staging.changes import COPY_OF
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """Ids by topic, and of the cluster that they are in."""
+
+    cluster: str
+    topics: dict[str, str]
+
+    def also(self, actual: Identity) -> Recorded:
+        """With the topics that the cluster has told of."""
+        return Recorded(actual.cluster, {**self.topics, **actual.topics})
+
+
+NOTHING = Recorded("", {})
+_decode = msgspec.msgpack.Decoder(Recorded).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode(recorded: Recorded) -> bytes:
+    """As it is kept; the same topics give the same bytes."""
+    return _encode(Recorded(recorded.cluster, dict(sorted(recorded.topics.items()))))
+
+
+def decode(data: bytes | None) -> Recorded:
+    """What was kept; NOTHING for None."""
+    return NOTHING if data is None else _decode(data)
+
+
+def made_anew(recorded: Recorded, actual: Identity, topics: Iterable[str]) -> list[str]:
+    """Those of the topics that are others than the recorded ones of their names, sorted. A topic that was
+    never recorded is new, and one that the cluster does not have is missed elsewhere.
+    """
+    return sorted(
+        topic
+        for topic in set(topics)
+        if topic in recorded.topics
+        and topic in actual.topics
+        and recorded.topics[topic] != actual.topics[topic]
+    )
+
+
+def refusal(recorded: Recorded, actual: Identity, topics: list[str], where: str) -> TopicRecreated:
+    """What to raise for topics that were made anew. `where` says what is of the former ones."""
+    if recorded.cluster != actual.cluster:
+        what = (
+            f"this is another cluster, {actual.cluster}: {where} is of {recorded.cluster}, and"
+            f" {', '.join(topics)} are others here. Check STEADFAUST_BOOTSTRAP"
+        )
+    else:
+        ids = [f"{topic} (was {recorded.topics[topic]}, is {actual.topics[topic]})" for topic in topics]
+        what = f"made anew since, so that {where} means nothing in it: {', '.join(ids)}"
+    return TopicRecreated(
+        f"{what}. Nothing was handled. If this is meant, see `steadfaust positions list`, and"
+        f" `steadfaust positions accept --topic {topics[0]}` goes on with what is there now;"
+        ' see docs/operating.md, "A topic was made anew".'
+    )
+
+
+def copy_of(store: Store) -> Recorded:
+    """The changelogs of which a store is a copy; NOTHING of a new one."""
+    return decode(store.get(COPY_OF, b""))
+
+
+def note_of(recorded: Recorded) -> Write:
+    """The write by which a store notes it."""
+    return Write(COPY_OF, b"", encode(recorded))

@@ -1,0 +1,231 @@
+"""Where the lanes of an application stand in its topics, and what an operator may make of it by hand.
+
+Accepting is a lane's own transaction: it fences the lane's owner, reads what is recorded after that, and
+commits the new position to the group and the lane changelog together. So it is as exact as any commit, also
+when workers run; they open again from what it has left. One that has stopped is to be started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from streams.errors import PositionLost, TopicMismatch
+from streams.model.layout import LANE, Layout
+from streams.ports import TP, Cluster, Identity, Outgoing
+from streams.positions.checks import lane_rows
+from streams.positions.cuts import Cuts
+from streams.positions.identity import NOTHING, Recorded, decode, encode
+from streams.staging.changes import IDENTITY, POSITION
+
+
+class At(StrEnum):
+    """Where to go on reading a topic."""
+
+    AUTO = "auto"  # as recorded, where the log still has that and is the same; else at its begin
+    BEGIN = "begin"
+    END = "end"
+    RECORDED = "recorded"
+    GROUP = "group"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of a topic, as a lane would find it. `problem` is empty where the lane would open.
+
+    `recorded` is the position in the lane changelog, `group` that of the group; of a changelog there is none.
+    `was` is the recorded id of the topic, `topic_id` the one that the cluster tells.
+    """
+
+    topic: str
+    partition: int
+    was: str
+    topic_id: str
+    recorded: int | None
+    group: int | None
+    begin: int
+    end: int
+    problem: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made of a partition: its position before and now, None of a changelog."""
+
+    topic: str
+    partition: int
+    before: int | None
+    position: int | None
+    topic_id: str
+
+
+async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = ()) -> list[Standing]:
+    """All that lanes have recorded, or of these topics, sorted."""
+    rows = await lane_rows(cluster, _lane_changelog(layout, range(layout.partitions)))
+    kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
+    positions = {
+        TP(key[1:].decode(), tp.partition): int(value)
+        for tp, found in rows.items()
+        for key, value in found.items()
+        if key[:1] == POSITION
+    }
+    known = {*positions, *(TP(topic, number) for number, each in kept.items() for topic in each.topics)}
+    known |= {TP(topic, number) for topic in topics for number in range(layout.partitions)}
+    identity = await cluster.identity({tp.topic for tp in known})
+    there = sorted(tp for tp in known if tp.topic in identity.topics and (not topics or tp.topic in topics))
+    begins, ends = await cluster.begin_offsets(there), await cluster.end_offsets(there)
+    group = await cluster.committed(layout.app_id, [tp for tp in there if not is_changelog(layout, tp.topic)])
+    return [
+        _standing(
+            layout,
+            tp,
+            kept[tp.partition],
+            identity,
+            stands=(positions.get(tp), group.get(tp)),
+            log=(begins[tp], ends[tp]),
+        )
+        for tp in there
+    ]
+
+
+def _standing(
+    layout: Layout,
+    tp: TP,
+    recorded: Recorded,
+    identity: Identity,
+    *,
+    stands: tuple[int | None, int | None],
+    log: tuple[int, int],
+) -> Standing:
+    (position, group), (begin, end) = stands, log
+    was, topic_id = recorded.topics.get(tp.topic, ""), identity.topics[tp.topic]
+    problem = ""
+    if was and was != topic_id:
+        problem = "made anew" if recorded.cluster == identity.cluster else "another cluster"
+    elif is_changelog(layout, tp.topic):
+        pass
+    elif group is not None and group != position:
+        problem = "the group was reset"
+    elif position is not None and position < begin:
+        problem = "deleted unread"
+    return Standing(
+        topic=tp.topic,
+        partition=tp.partition,
+        was=was,
+        topic_id=topic_id,
+        recorded=position,
+        group=group,
+        begin=begin,
+        end=end,
+        problem=problem,
+    )
+
+
+def choose(standing: Standing, at: At | int) -> int:
+    """The position to go on from. Raises PositionLost for one that there is not, or not in the log."""
+    same = not standing.was or standing.was == standing.topic_id
+    recorded, begin, end = standing.recorded, standing.begin, standing.end
+    if at is At.AUTO:
+        kept = same and recorded is not None and begin <= recorded <= end
+        at = At.RECORDED if kept else At.BEGIN
+    if isinstance(at, At):
+        found = {At.BEGIN: begin, At.END: end, At.RECORDED: recorded, At.GROUP: standing.group}[at]
+    else:
+        found = at
+    where = f"{standing.topic} partition {standing.partition}"
+    if found is None:
+        raise PositionLost(f"{where} has no position {at}: choose begin, end or an offset")
+    if not begin <= found <= end:
+        raise PositionLost(
+            f"{where} holds {begin} to {end}, not {found}: choose begin, end or an offset of it"
+        )
+    return found
+
+
+async def accept(
+    layout: Layout,
+    cluster: Cluster,
+    topic: str,
+    partitions: Iterable[int],
+    at: At | int = At.AUTO,
+    *,
+    dry_run: bool = False,
+) -> list[Accepted]:
+    """Go on with a topic as it is now: record its id, and of a source where to go on. `dry_run` only says it,
+    and fences nobody.
+
+    Raises TopicMismatch when there is no such topic, PositionLost when the position cannot be, LayoutMismatch
+    when workers run with another number of lanes.
+    """
+    by_lane: dict[int, list[int]] = {}
+    for number in partitions:
+        by_lane.setdefault(layout.lane_of(number), []).append(number)
+    accepted = []
+    cuts = Cuts(layout, cluster)  # never records one: another than the newest is refused
+    for lane, numbers in sorted(by_lane.items()):
+        if dry_run:
+            accepted += (await _decide(layout, cluster, topic, numbers, at))[0]
+            continue
+        producer = cluster.transactions(layout.transactional_id(lane))
+        reader = await cluster.reader()
+        try:
+            await producer.start()
+            await cuts.enter(lane, producer, reader, may_record=False)
+            decided, kept = await _decide(layout, cluster, topic, numbers, at)
+            positions = {
+                TP(topic, each.partition): each.position for each in decided if each.position is not None
+            }
+            await producer.begin()
+            await producer.send(_records(layout, decided, kept))
+            if positions:
+                await producer.send_offsets(positions, layout.app_id)
+            await producer.commit()
+        finally:
+            await producer.discard()
+            await reader.close()
+        accepted += decided
+    return accepted
+
+
+async def _decide(
+    layout: Layout, cluster: Cluster, topic: str, numbers: Collection[int], at: At | int
+) -> tuple[list[Accepted], Mapping[int, Recorded]]:
+    rows = await lane_rows(cluster, _lane_changelog(layout, numbers))
+    kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
+    identity = await cluster.identity([topic])
+    if topic not in identity.topics:
+        raise TopicMismatch(f"the cluster has no topic {topic}: create it, or start a worker, which does")
+    found = {each.partition: each for each in await standings(layout, cluster, [topic])}
+    is_source = not is_changelog(layout, topic)
+    decided = [
+        Accepted(
+            topic=topic,
+            partition=number,
+            before=found[number].recorded,
+            position=choose(found[number], at) if is_source else None,
+            topic_id=identity.topics[topic],
+        )
+        for number in numbers
+    ]
+    return decided, {number: kept.get(number, NOTHING).also(identity) for number in numbers}
+
+
+def _records(
+    layout: Layout, decided: Iterable[Accepted], kept: Mapping[int, Recorded]
+) -> dict[TP, list[Outgoing]]:
+    records = {}
+    for each in decided:
+        (tp,) = _lane_changelog(layout, [each.partition])
+        records[tp] = [Outgoing(IDENTITY, encode(kept[each.partition]), [])]
+        if each.position is not None:
+            records[tp].append(Outgoing(POSITION + each.topic.encode(), b"%d" % each.position, []))
+    return records
+
+
+def is_changelog(layout: Layout, topic: str) -> bool:
+    """Whether a topic is a changelog of the application, which has no position."""
+    return topic.startswith(f"{layout.app_id}-") and topic.endswith("-changelog")
+
+
+def _lane_changelog(layout: Layout, numbers: Iterable[int]) -> list[TP]:
+    return [TP(layout.changelog(LANE), number) for number in numbers]

@@ -1,0 +1,1 @@
+"""Record batches as Kafka stores them, read with care."""

@@ -1,0 +1,286 @@
+"""Messages that wait for one handler, in the order in which they came: a queue for each ordering key
+(design rules 10 and 11). Values and their encoding; nothing happens here.
+
+The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
+Queue and messages are rows in the lane's changelog, staged with what made them wait, so a crash loses none.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cache
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from streams.model.layout import LANE
+from streams.model.table import row_key
+from streams.ports import Headers, Record
+from streams.staging.changes import QUEUE, WAITING, Change
+from streams.staging.sequences import size_of
+
+
+class Reason(StrEnum):
+    """Why the head of a queue waits."""
+
+    RETRY = "retry"  # its handler failed; it is tried again later
+    REPLAY = "replay"  # an operator has it tried again
+    BREAKER = "breaker"  # the handler's circuit breaker is open
+    PAUSED = "paused"  # it came while an operator had the handler paused
+    NEXT = "next"  # nothing but its turn
+    SCHEMA = "schema"  # nobody has announced what it was written with; due when that has taken too long
+    DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
+
+
+#: What is not tried by itself, though it may be due.
+APART = (Reason.PAUSED, Reason.SCHEMA)
+#: Added to the number of a replay.
+REPLAYED = 1 << 63
+
+
+class Queue(msgspec.Struct, array_like=True, frozen=True):
+    """The messages of one ordering key that wait for one handler: first those that an operator replays, in
+    the order in which that was asked for, then those that came since, in theirs.
+
+    Attributes:
+        reason: why its head waits.
+        due_ms: when its head is tried, epoch milliseconds; 0: not before something else happens.
+        first: number of the first message that is no replay; messages are numbered as they come.
+        next: number of the message that comes next.
+        bytes: of all that wait.
+        attempts: how often the head was tried.
+        first_replay, next_replay: numbers of replays.
+        behind: reason, due_ms and attempts of message `first`, while replays come before it.
+        tried_ms: when its head was tried last, epoch milliseconds; 0: not since it is the head.
+        gaps: numbers of replays behind the first one that have been taken out of their order.
+    """
+
+    reason: Reason
+    due_ms: int
+    first: int
+    next: int
+    bytes: int
+    attempts: int
+    first_replay: int = 0
+    next_replay: int = 0
+    behind: tuple[Reason, int, int] | None = None
+    tried_ms: int = 0
+    gaps: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """How many wait."""
+        return self.next - self.first + self.replays
+
+    @property
+    def replays(self) -> int:
+        """How many of them are replays."""
+        return self.next_replay - self.first_replay - len(self.gaps)
+
+    @property
+    def head(self) -> int:
+        """The number of the message that is tried next; those of replays are numbers of their own."""
+        return REPLAYED | self.first_replay if self.replays else self.first
+
+    @property
+    def newest_replay(self) -> int:
+        """The number of the replay that was asked for last; there is one."""
+        return REPLAYED | (self.next_replay - 1)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the first message that is no replay, if there is one, and of all replays."""
+        gaps = frozenset(self.gaps)
+        replays = [REPLAYED | n for n in range(self.first_replay, self.next_replay) if n not in gaps]
+        return [self.first, *replays] if self.next > self.first else replays
+
+
+class Waiting(msgspec.Struct, array_like=True, frozen=True):
+    """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters,
+    `since_ms` when it began to wait, epoch milliseconds; 0: an earlier version did not write it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    letter: bool = False
+    since_ms: int = 0
+
+    @property
+    def waits_since(self) -> float:
+        """When it began to wait, epoch seconds; where that is not known, when it was written."""
+        return (self.since_ms or self.timestamp) / 1000
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return size_of(self)
+
+
+class DueQueue(NamedTuple):
+    """An entry of the due index: which queue, and when its head is due, epoch milliseconds."""
+
+    partition: int
+    name: bytes
+    due_ms: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_queue = msgspec.msgpack.Decoder(Queue).decode
+_decode_waiting = msgspec.msgpack.Decoder(Waiting).decode
+
+
+def queue_name(handler: bytes, key: bytes, order: bytes = b"") -> bytes:
+    """The identity of a queue within its partition; `order` is what the handler orders by within a key."""
+    return handler + b"\0" + row_key(key, order)
+
+
+def handler_of(name: bytes) -> bytes:
+    """The handler of a queue, from its name."""
+    return name.partition(b"\0")[0]
+
+
+@cache
+def index_prefix(handler: bytes, apart: Reason | None = None) -> bytes:
+    """What the due index's keys of a handler begin with: each handler's queues lie together in order of
+    time, so that those of one whose breaker is open cost nothing. Those that wait for a reason in APART lie
+    by themselves, so that a drain need not pass them.
+    """
+    return blake2b(handler, digest_size=8, person=b"" if apart is None else apart.encode()).digest()
+
+
+def due_from(entry: bytes) -> DueQueue:
+    """What a key of the due index says."""
+    return DueQueue(int.from_bytes(entry[16:18], "big"), entry[18:], int.from_bytes(entry[8:16], "big"))
+
+
+def due_until(now: float) -> bytes:
+    """Where the index of a handler ends for what is due at `now`, epoch seconds; after its prefix."""
+    return (int(now * 1000) + 1).to_bytes(8, "big")
+
+
+def message_of(record: Record, now_ms: int, *, letter: bool = False) -> Waiting:
+    """A record as it is kept from now on, or was before. It has a key and a value, or it would be a dead
+    letter already.
+    """
+    headers: Headers = record.headers
+    since_ms = record.since_ms if isinstance(record, Waiting) else now_ms
+    return Waiting(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.key or b"",
+        record.value or b"",
+        [(name, value or b"") for name, value in headers],
+        letter,
+        since_ms,
+    )
+
+
+# -- what becomes of a queue ------------------------------------------------------------------------------
+
+
+def begin(reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0) -> Queue:
+    """A queue of one message, of `size` bytes."""
+    return Queue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms)
+
+
+def append(queue: Queue, size: int) -> Queue:
+    """One more message waits behind the others."""
+    return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
+
+
+def put_off(queue: Queue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0) -> Queue:
+    """The head is tried later, or not by itself."""
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms)
+
+
+def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
+    """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
+    if queue.length == 1:
+        return None
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if not queue.replays:
+        return put_off(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
+    first = queue.first_replay + 1
+    while first in queue.gaps:
+        first += 1
+    gaps = tuple(number for number in queue.gaps if number > first)
+    queue = replace(queue, first_replay=first, gaps=gaps)
+    if queue.replays:
+        return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
+    return put_off(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
+
+
+def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
+    """A replay of `size` bytes stands before all that is none, behind those that were asked for before."""
+    if queue is None:
+        return Queue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
+    more = replace(queue, next_replay=queue.next_replay + 1, bytes=queue.bytes + size)
+    if queue.replays:
+        return more
+    behind = (queue.reason, queue.due_ms, queue.attempts)
+    return put_off(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
+
+
+def woken(queue: Queue, number: int, grown: int, now_ms: int) -> Queue:
+    """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
+    queue = replace(queue, bytes=queue.bytes + grown)
+    if number == queue.head:
+        return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    return replace(queue, behind=(Reason.REPLAY, now_ms, 0))
+
+
+def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
+    """A replay, or the first message that is none, by its number, has gone; None: none is left."""
+    if number == queue.head:
+        return advance(queue, size, now_ms)
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if number & REPLAYED:
+        return replace(queue, gaps=(*queue.gaps, number ^ REPLAYED))
+    behind = None if queue.next - queue.first == 1 else (Reason.NEXT, now_ms, 0)
+    return replace(queue, first=queue.first + 1, behind=behind)
+
+
+def _less(total: int, size: int) -> int:
+    return max(0, total - size)  # of what waited before headers were counted, the total has less
+
+
+def place_of(name: bytes, queue: Queue) -> bytes:
+    """Where a queue stands in the due index: 16 bytes."""
+    apart = queue.reason if queue.reason in APART else None
+    return index_prefix(handler_of(name), apart) + queue.due_ms.to_bytes(8, "big")
+
+
+# -- as changes -------------------------------------------------------------------------------------------
+
+
+def set_queue(name: bytes, queue: Queue | None) -> Change:
+    """The change of a queue; None takes it away. Its value begins with its place in the due index."""
+    if queue is None:
+        return Change(LANE, QUEUE + name, None)
+    return Change(LANE, QUEUE + name, place_of(name, queue) + _encode(queue), queue)
+
+
+def set_message(name: bytes, number: int, message: Waiting | None) -> Change:
+    """The change of a message that waits; None takes it away."""
+    key = WAITING + name + number.to_bytes(8, "big")
+    return Change(LANE, key, None if message is None else _encode(message), message)
+
+
+def read_queue(data: bytes) -> Queue:
+    """A queue from the value of its row."""
+    return _decode_queue(data[16:])
+
+
+def read_message(data: bytes) -> Waiting:
+    """A message from its bytes."""
+    return _decode_waiting(data)

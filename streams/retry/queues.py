@@ -1,0 +1,158 @@
+"""The queues of a lane, read from overlay and store, and staged: what waits, and which heads are due."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import closing
+from heapq import merge
+from itertools import islice
+
+from streams.errors import HandlerFailed
+from streams.model.layout import LANE
+from streams.ports import Store, Write
+from streams.retry.queue import (
+    APART,
+    Queue,
+    Waiting,
+    due_from,
+    due_until,
+    handler_of,
+    index_prefix,
+    place_of,
+    queue_name,
+    read_message,
+    read_queue,
+    set_message,
+    set_queue,
+)
+from streams.staging.changes import MESSAGES, QUEUE, QUEUES, QUEUES_BY_DUE, WAITING, Change, store_key
+from streams.staging.sequences import Overlay
+
+#: Later than anything is due, in epoch seconds.
+END_OF_TIME = 1e15
+#: Entries of partitions in which a handler is paused that one look passes: a lane in which it is paused in
+#: some partitions only is not to stand still for them.
+MOST_PASSED = 5_000
+
+
+class Queues:
+    """Queues by their local keys: partition, handler and ordering key."""
+
+    def __init__(self, store: Store, overlay: Overlay) -> None:
+        self._store = store
+        self._overlay = overlay
+        #: Where a look at parts of the index goes on that had passed too many entries.
+        self._from: dict[tuple[bytes, ...], bytes] = {}
+
+    def committed(self) -> Iterator[tuple[bytes, Queue]]:
+        """All that the store has."""
+        for local, value in self._store.scan(QUEUES):
+            yield local, read_queue(value)
+
+    def get(self, local: bytes) -> Queue | None:
+        """A queue, staged or committed; None: there is none."""
+        staged = self._overlay.get(LANE, _staged_key(local, QUEUE))
+        if staged is not None:
+            return staged.row if isinstance(staged.row, Queue) else None
+        data = self._store.get(QUEUES, local)
+        return None if data is None else read_queue(data)
+
+    def head(self, local: bytes, queue: Queue) -> Waiting:
+        """The first message of a queue. Raises HandlerFailed when the store has lost it."""
+        return self.message(local, queue.head)
+
+    def message(self, local: bytes, number: int) -> Waiting:
+        """A message of a queue, by its number. Raises HandlerFailed when the store has lost it."""
+        key = number.to_bytes(8, "big")
+        staged = self._overlay.get(LANE, _staged_key(local, WAITING) + key)
+        if staged is not None and isinstance(staged.row, Waiting):
+            return staged.row
+        data = self._store.get(MESSAGES, local + key)
+        if data is None:
+            raise HandlerFailed(f"message {number} of the queue {local[2:]!r} is not in the store")
+        return read_message(data)
+
+    def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
+        """The queues of a handler and a message key, whatever it orders by within the key: whoever asks need
+        not know. `partition` as it stands in local keys.
+        """
+        begin = partition + queue_name(handler, key)
+        found = {
+            own
+            for local, _ in self._overlay.changes(LANE)
+            if local[2:3] == QUEUE and (own := local[:2] + local[3:]).startswith(begin)
+        }
+        for local, _ in self._store.scan(QUEUES, start=begin):
+            if not local.startswith(begin):
+                break
+            found.add(local)
+        for local in sorted(found):
+            queue = self.get(local)
+            if queue is not None:
+                yield local, queue
+
+    def due_some_time(self, handler: str, most: int, stranded: Collection[bytes] = ()) -> Iterator[bytes]:
+        """A handler's queues that are tried by themselves, now or later, except those in APART and those that
+        are `stranded`; `most` of those that are committed. One may come twice.
+        """
+        name = handler.encode()
+        for local, change in self._overlay.changes(LANE):
+            if local[2:3] != QUEUE or handler_of(local[3:]) != name:
+                continue
+            queue = change.row
+            is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason not in APART
+            if is_due and (own := local[:2] + local[3:]) not in stranded:
+                yield own
+        with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:
+            yield from islice((local for local, _ in committed if local not in stranded), most)
+
+    def due(
+        self, skipped: Mapping[bytes, Collection[bytes]], now: float
+    ) -> Generator[tuple[bytes, Queue], None, None]:
+        """Queues whose head is due at `now` (epoch seconds), earliest first. `skipped` has a handler's
+        prefixes in the index that are looked at, each with the partitions that are left out, as they stand
+        in local keys. Entries of the index that are not true any more are dropped on the way.
+        """
+        until, parts = due_until(now), tuple(skipped)
+        begin = self._from.pop(parts, b"")
+        scans = [self._store.scan(QUEUES_BY_DUE, start=part + begin, stop=part + until) for part in parts]
+        stale = []
+        passed = 0
+        try:
+            for entry, _ in merge(*scans, key=_time_and_name):
+                if entry[16:18] in skipped[entry[:8]]:
+                    passed += 1
+                    if passed == MOST_PASSED:
+                        self._from[parts] = entry[8:]  # the next look begins here, the one after it anew
+                        return
+                    continue
+                due = due_from(entry)
+                local = store_key(due.partition, due.name)
+                queue = self.get(local)
+                if queue is not None and place_of(local[2:], queue) == entry[:16]:
+                    yield local, queue
+                elif self._overlay.get(LANE, _staged_key(local, QUEUE)) is None:
+                    stale.append(Write(QUEUES_BY_DUE, entry, None))
+        finally:  # also when the caller has had enough: else they would be passed again at each look
+            if stale:
+                self._store.apply(stale, {})
+
+
+def _time_and_name(pair: tuple[bytes, bytes]) -> bytes:
+    return pair[0][8:]
+
+
+def with_message(local: bytes, queue: Queue, number: int, message: Waiting) -> list[Change]:
+    """The changes that make a queue what it is, with one more message."""
+    name = local[2:]
+    return [set_queue(name, queue), set_message(name, number, message)]
+
+
+def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Change]:
+    """The changes that take the head of a queue away."""
+    name = local[2:]
+    return [set_queue(name, after), set_message(name, before.head, None)]
+
+
+def _staged_key(local: bytes, kind: bytes) -> bytes:
+    return local[:2] + kind + local[2:]

@@ -1,0 +1,212 @@
+"""The heads of queues: which of those that wait have their turn, within the lane's bounds (design rule 11).
+
+Handlers take turns in being first, and none takes all of the room while others have something due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import closing
+
+import structlog
+
+from streams.errors import MessageExpired, PermanentError, UnknownSchema
+from streams.model.application import Application, BoundHandler
+from streams.model.envelope import Envelope
+from streams.retry.gate import HandlerGate
+from streams.retry.queue import Queue, Reason, handler_of, index_prefix
+from streams.retry.queues import Queues
+from streams.staging.arrival import Arrival
+from streams.staging.payloads import refers
+from streams.staging.sequences import Entry, Sequences
+from streams.staging.unpacking import unpacked
+
+#: Heads of queues run in one go, before other lanes and what comes in have their turn.
+RETRIES_AT_ONCE = 200
+#: What the head of a queue waits for that follows at once when the one before it has gone.
+ITS_TURN = (Reason.NEXT, Reason.REPLAY)
+
+log = structlog.get_logger(__name__)
+
+
+class RetryScheduler:
+    """Those of a lane. One that is given out is on its way: it has its place in the order, and must run.
+
+    Attributes:
+        tried: how many were given out since the last look at what is due.
+        reserved: keys in flight that are left to heads which were due and found none.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        queues: Queues,
+        gates: Mapping[str, HandlerGate],
+        sequences: Sequences,
+        busy: Mapping[bytes, object],
+        tell: Callable[[UnknownSchema], None],
+        partitions: int,
+    ) -> None:
+        """`busy` has the keys in flight; `tell` is called with a schema that a head waits for; the lane has
+        so many partitions.
+        """
+        self.tried = 0
+        self.reserved = 0
+        self._app = app
+        self._queues = queues
+        self._gates = gates
+        self._sequences = sequences
+        self._busy = busy
+        self._tell = tell
+        self._partitions = partitions
+        self._may_try = 0
+        self._turn = 0
+
+    def due(self, room: int, now: float) -> Generator[Arrival, None, None]:
+        """Heads that are due at `now` (epoch seconds), `room` messages at most with those that follow them.
+        Each is to be dispatched before the next one is asked for.
+        """
+        self.tried = self.reserved = 0
+        self._may_try = min(room, RETRIES_AT_ONCE)
+        self._turn += 1
+        names = list(self._gates)
+        first = self._turn % len(names) if names else 0
+        for name in (*names[first:], *names[:first]):
+            gate = self._gates[name]
+            gate.tell(now)
+            if gate.queues and gate.breaker.allowed_from <= now:
+                yield from self._announced(gate, self._app.handlers[name], now)
+                yield from self._due(gate, self._app.handlers[name], now)
+
+    def after(self, arrival: Arrival, now: float) -> Arrival | None:
+        """Whoever has waited behind the head of a queue, if it may run now."""
+        if self.tried >= self._may_try or self._is_full:
+            return None
+        local = arrival.queue
+        handler = self._app.handlers[handler_of(local[2:]).decode()]
+        queue = self._queues.get(local)
+        if queue is None or queue.reason not in ITS_TURN or local[:2] in self._gates[handler.name].held:
+            return None
+        if arrival.record.key not in self._busy and self._finds_none_free(handler, local, queue):
+            return None
+        return self._head(handler, local, queue, now)
+
+    def tidy(self, now: float) -> None:
+        """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
+        for gate in self._gates.values():
+            for _ in self._queues.due(self._looked_at(gate), now):
+                pass
+
+    def _looked_at(self, gate: HandlerGate) -> dict[bytes, Collection[bytes]]:
+        """Where in the due index a handler has heads that may run, and the partitions in which they may not.
+        Nowhere when it is paused in the whole lane.
+        """
+        name = gate.handler.encode()
+        found: dict[bytes, Collection[bytes]] = {}
+        if len(gate.held) < self._partitions:
+            found[index_prefix(name)] = gate.held
+            if gate.unread.used:
+                found[index_prefix(name, Reason.SCHEMA)] = gate.held
+        if len(gate.pauses) < self._partitions:
+            found[index_prefix(name, Reason.PAUSED)] = gate.pauses
+        return found
+
+    def _announced(
+        self, gate: HandlerGate, handler: BoundHandler, now: float
+    ) -> Generator[Arrival, None, None]:
+        """Heads whose schema has been announced since they were to be read."""
+        for local in gate.unread.ready(self._app.routes, now):
+            if self._is_full or self.tried >= self._may_try:
+                return
+            if local in gate.running or local[:2] in gate.held:
+                gate.unread.later(local)
+                continue
+            queue = self._queues.get(local)
+            behind = queue.behind[0] if queue is not None and queue.behind is not None else None
+            if queue is None or Reason.SCHEMA not in (queue.reason, behind) or local in gate.stranded:
+                gate.unread.forget(local)
+            elif queue.reason is not Reason.SCHEMA:  # replays come before it
+                gate.unread.later(local)
+            elif self._finds_none_free(handler, local, queue):
+                self._reserve()
+                return
+            elif (arrival := self._head(handler, local, queue, now)) is not None:
+                gate.unread.later(local)  # until it has left, or waits for another reason
+                yield arrival
+            elif gate.breaker.allowed_from > now:
+                return
+
+    def _due(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
+        share = self.tried + max(1, (self._may_try - self.tried) // 2)
+        with closing(self._queues.due(self._looked_at(gate), now)) as heads:
+            for local, queue in heads:
+                if self._is_full or self.tried >= min(share, self._may_try):
+                    return
+                if local in gate.running or local in gate.stranded:
+                    continue
+                if self._finds_none_free(handler, local, queue):
+                    self._reserve()
+                    return
+                arrival = self._head(handler, local, queue, now)
+                if arrival is not None:
+                    yield arrival
+                elif gate.breaker.allowed_from > now:
+                    return
+
+    def _reserve(self) -> None:
+        """A head has found no place in flight: new messages leave it some."""
+        self.reserved = max(1, self._app.delivery.max_in_flight // 4)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._sequences.held_bytes >= self._app.delivery.max_backlog_bytes
+
+    def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
+        """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
+        if len(self._busy) < self._app.delivery.max_in_flight:
+            return False
+        return handler.is_async or refers(self._queues.head(local, queue))
+
+    def _head(self, handler: BoundHandler, local: bytes, queue: Queue, now: float) -> Arrival | None:
+        """The first message of a queue, on its way; None: not now."""
+        gate, waiting = self._gates[handler.name], self._queues.head(local, queue)
+        route = self._app.routes.get(waiting.topic)
+        if route is None or handler not in route.handlers:
+            log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
+            gate.stranded.add(local)  # until a version that knows what to do with it
+            return None
+        entry = Entry(waiting.partition, None, 0, waiting.size)
+        arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
+        arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
+        arrival.handlers = ((handler, None),)
+        try:
+            arrival.message = unpacked(route, waiting, arrival.envelope)
+            if not waiting.letter:  # whoever replays a letter wants it done all the same
+                _check_deadline(arrival, queue, now)
+        except UnknownSchema as error:
+            self._tell(error)
+            arrival.error = error  # it waits on, or is given up, in its turn
+        except PermanentError as error:
+            arrival.error = error  # given up in its turn: what came before it is not staged yet
+        else:
+            arrival.permit = gate.breaker.acquire(now)
+            if arrival.permit is None:
+                return None
+        self.tried += 1
+        gate.running.add(local)
+        self._sequences.add(entry)
+        return arrival
+
+
+def _check_deadline(arrival: Arrival, queue: Queue, now: float) -> None:
+    """Raises MessageExpired for one that is of no use any more. Of one whose time runs since it was taken, a
+    try that was planned within that time is made also when the lane itself is late, and so is the first one
+    of what could not be read.
+    """
+    deadline = arrival.deadline
+    own_time = arrival.envelope.deadline is None
+    if deadline is None or (own_time and queue.reason is Reason.SCHEMA):
+        return
+    planned = own_time and queue.reason is Reason.RETRY
+    if deadline < (min(now, queue.due_ms / 1000 - 0.001) if planned else now):
+        raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")

@@ -1,0 +1,119 @@
+"""What a topic is declared to be, and whether the cluster has it so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streams.dead_letters.record import ROOM
+from streams.model.application import Application
+from streams.model.layout import DEAD_LETTERS, INBOX, dead_letter_topic
+from streams.staging.inbox import BUCKETS
+from streams.staging.outcomes import RECORD_OVERHEAD
+
+#: Room in dead letter topics for what is added to a message of the largest size, its batch's frame included.
+DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
+#: Settings of which -1 means without end.
+_ENDLESS = ("retention.ms", "retention.bytes")
+_UNBOUNDED = 1 << 63
+#: How long it is known who did what about dead letters, in seconds.
+AUDIT_RETENTION = 365 * 86400.0
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic as the application needs it. `config` holds broker settings by their Kafka names; those in
+    `exact` may not be higher either.
+    """
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    exact: frozenset[str] = frozenset()
+
+
+def declare(app: Application, *, replication: int) -> list[TopicSpec]:
+    """Every topic of an application, with the settings its guarantees depend on."""
+    layout, delivery = app.layout, app.delivery
+    safe = {
+        "min.insync.replicas": str(max(1, replication - 1)),
+        "max.message.bytes": str(delivery.max_message_bytes),
+    }
+    messages = {
+        **safe,
+        "cleanup.policy": "delete",
+        "retention.ms": _ms(delivery.message_retention),
+    }
+    # What is kept for a time is kept for it: a cluster's bound in bytes must not cut it short.
+    kept = {**messages, "retention.bytes": "-1"}
+    compacted = {
+        **safe,
+        "cleanup.policy": "compact",
+        "delete.retention.ms": _ms(delivery.delete_retention),
+    }
+    inbox = {**kept, "retention.ms": _ms(delivery.inbox_retention * (1 + 1 / BUCKETS))}
+    dead = {
+        **kept,
+        "retention.ms": _ms(delivery.dead_letter_retention),
+        "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
+    }
+    # A payload by reference is swept when no message can refer to it any more.
+    bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
+    specs = [
+        TopicSpec(topic, layout.partitions, replication, messages, bounded) for topic in app.message_codecs
+    ]
+    letters = {**compacted, "max.message.bytes": dead["max.message.bytes"]}
+    own = {INBOX: inbox, DEAD_LETTERS: letters}
+    specs += [
+        TopicSpec(topic, layout.partitions, replication, own.get(table, compacted))
+        for topic, table in app.changelogs.items()
+    ]
+    audit = {**kept, "retention.ms": _ms(AUDIT_RETENTION)}
+    specs.append(TopicSpec(layout.operations, layout.partitions, replication, kept))
+    specs.append(TopicSpec(layout.operations_log, 1, replication, audit))
+    for topic, route in app.routes.items():
+        tiers = max(len(handler.retry.delays) for handler in route.handlers)
+        beside = [*route.retries[:tiers], dead_letter_topic(topic)]
+        specs += [TopicSpec(name, 1, replication, dead) for name in beside]
+    specs.append(TopicSpec(layout.announcements, 1, replication, compacted))
+    return specs
+
+
+def differences(
+    spec: TopicSpec, *, partitions: int, replication: int, config: Mapping[str, str | None]
+) -> list[str]:
+    """What of an existing topic is not as declared, each in words; empty when it fits.
+
+    More replicas, more room and longer retention than declared are fine, but for what is `exact`.
+    """
+    found = []
+    if partitions != spec.partitions:
+        found.append(
+            f"{spec.name} has {partitions} partitions, the application was first started with"
+            f" {spec.partitions}."
+            ' Partitions cannot change in place: see docs/operating.md, "More partitions"'
+        )
+    if replication < spec.replication:
+        found.append(f"{spec.name} has {replication} replicas, declared are {spec.replication}")
+    for name, wanted in spec.config.items():
+        actual = config.get(name)
+        if not _fits(name, wanted, actual):
+            found.append(f"{spec.name} has {name}={actual}, declared is {wanted}")
+        elif name in spec.exact and actual != wanted:
+            found.append(
+                f"{spec.name} has {name}={actual}, declared is {wanted}: payloads by reference are kept no"
+                " longer. Set it so, or STEADFAUST_MESSAGE_RETENTION_DAYS to the longest of these topics"
+            )
+    return found
+
+
+def _fits(name: str, wanted: str, actual: str | None) -> bool:
+    if actual is None or name == "cleanup.policy":
+        return actual == wanted
+    most = _UNBOUNDED if int(actual) == -1 and name in _ENDLESS else int(actual)
+    return most >= (_UNBOUNDED if int(wanted) == -1 else int(wanted))
+
+
+def _ms(seconds: float) -> str:
+    return str(int(seconds * 1000))

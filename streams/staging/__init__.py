@@ -1,0 +1,1 @@
+"""What has been decided and is not yet committed."""

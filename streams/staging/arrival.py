@@ -1,0 +1,103 @@
+"""A message on its way through a lane, and what the lane counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streams.errors import PermanentError, UnknownSchema
+from streams.model.application import BoundHandler, BoundRoute
+from streams.model.envelope import Envelope
+from streams.model.operations import HandlerOperation, Operation
+from streams.policy.breaker import Permit
+from streams.ports import Record
+from streams.staging.sequences import Entry
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a lane has met since it opened."""
+
+    handled: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    misrouted: int = 0
+    timers: int = 0
+    retries: int = 0
+    waiting: int = 0
+    operations: int = 0
+    replayed: int = 0
+    expired_letters: int = 0
+    references_removed: int = 0
+    held_loop: int = 0
+
+
+class PendingOperation(NamedTuple):
+    """An operation on its way: its message's id, and its place in the inbox."""
+
+    operation: Operation | HandlerOperation
+    id_bytes: bytes
+    inbox_key: bytes
+
+
+class Arrival:
+    """A message with the handlers that are still to see it."""
+
+    __slots__ = (
+        "asked",
+        "attempts",
+        "entry",
+        "envelope",
+        "error",
+        "handlers",
+        "message",
+        "number",
+        "permit",
+        "queue",
+        "record",
+        "route",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        entry: Entry,
+        route: BoundRoute,
+        record: Record,
+        envelope: Envelope,
+        message: Any,
+        taken: float = 0.0,
+    ) -> None:
+        self.entry = entry
+        self.route = route
+        self.record = record
+        self.envelope = envelope
+        #: None while its payload has not been fetched, and of what no handler may see.
+        self.message = message
+        #: When a lane has taken it from its topic; of one that waits, when that began. Epoch seconds.
+        self.taken = taken
+        #: The queue that it is the head of, by its local key, and its number there; empty: it has just
+        #: come in.
+        self.queue = b""
+        self.number = 0
+        #: What an operator asks for instead of a message: settled when it is its key's turn.
+        self.asked: PendingOperation | None = None
+        #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
+        self.permit: Permit | None = None
+        self.attempts = 0
+        #: Why no handler may see it: now, or ever.
+        self.error: PermanentError | UnknownSchema | None = None
+        #: With each handler its inbox key, when the topic is covered by the inbox.
+        self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
+
+    @property
+    def deadline(self) -> float | None:
+        """When it is of no use any more, epoch seconds; None: never."""
+        until, within = self.envelope.deadline, self.envelope.within
+        return until if until is not None or within is None else self.taken + within
+
+    @property
+    def lacks_payload(self) -> bool:
+        """Whether a handler is to see it once its payload has been fetched."""
+        return self.message is None and self.error is None and bool(self.handlers)

@@ -1,0 +1,170 @@
+"""Changes to a lane's state: each is a changelog record, and the local store is a function of those records.
+
+The same function makes the store's writes after a commit, in recovery and on a standby, so that a table
+rebuilt from its changelog equals the copy that was written live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+
+from streams.model.layout import DEAD_LETTERS, INBOX, LANE
+from streams.ports import TP, Write
+
+Pair = tuple[bytes, bytes]
+
+POSITION = b"p"
+TIMER = b"t"
+QUEUE = b"q"
+WAITING = b"w"
+HANDLER = b"h"
+IDENTITY = b"i"
+
+#: A local index of dead letters by their age.
+DEAD_LETTERS_BY_AGE = "_dead_letters_by_age"
+#: Local tables that the LANE changelog spreads into.
+POSITIONS = "_positions"
+TIMERS = "_timers"
+TIMERS_BY_DUE = "_timers_by_due"
+QUEUES = "_queues"
+QUEUES_BY_DUE = "_queues_by_due"
+MESSAGES = "_waiting"
+HANDLERS = "_handlers"
+IDENTITIES = "_identities"
+#: A local note that no changelog has: of which topics the store is a copy.
+COPY_OF = "_copy_of"
+
+
+#: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
+_write: Callable[[tuple[str, bytes, bytes | None]], Write] = partial(tuple.__new__, Write)
+
+#: Bytes of ids in one record of the inbox's changelog, about.
+IDS_BYTES = 64 << 10
+_encode_ids = msgspec.msgpack.Encoder().encode
+_decode_ids = msgspec.msgpack.Decoder(list[Pair]).decode
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One changelog record to be: `value` None deletes. `row` is the decoded value, kept for later reads."""
+
+    table: str
+    key: bytes
+    value: bytes | None
+    row: Any = None
+
+
+@cache
+def prefix_of(partition: int) -> bytes:
+    """What the local keys of a partition begin with: its rows lie together."""
+    return partition.to_bytes(2, "big")
+
+
+def store_key(partition: int, key: bytes) -> bytes:
+    """The local key of a changelog key."""
+    return prefix_of(partition) + key
+
+
+def position_key(tp: TP) -> bytes:
+    """The local key of a source position."""
+    return store_key(tp.partition, tp.topic.encode())
+
+
+def split_lane_key(key: bytes) -> tuple[bytes, bytes]:
+    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE, WAITING, HANDLER or
+    IDENTITY, and whose.
+    """
+    return key[:1], key[1:]
+
+
+def split_store_key(data: bytes) -> tuple[int, bytes]:
+    """The (partition, changelog key) of a local key."""
+    return int.from_bytes(data[:2], "big"), data[2:]
+
+
+def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[bytes]:
+    """The inbox's changelog records for entries (key, value): many to one record, about `at_once` bytes of
+    them, for a transaction has thousands. That changelog is not compacted, so its records need no keys.
+    """
+    packed: list[Pair] = []
+    size = 0
+    for entry in entries:
+        packed.append(entry)
+        size += len(entry[0]) + len(entry[1])
+        if size >= at_once:
+            yield _encode_ids(packed)
+            packed, size = [], 0
+    if packed:
+        yield _encode_ids(packed)
+
+
+class Writes:
+    """Turns changelog records into writes to the local store."""
+
+    def __init__(self, inbox_bucket: float) -> None:
+        """`inbox_bucket` is the length of an inbox time bucket, in seconds."""
+        self._bucket_ms = max(1, int(inbox_bucket * 1000))
+        self._bucket: tuple[int, str] = (-1, "")
+
+    def inbox_table(self, time_ms: int) -> str:
+        """The local table of inbox entries made at a time."""
+        number = time_ms // self._bucket_ms
+        if number != self._bucket[0]:
+            self._bucket = (number, f"_inbox-{number:08d}")
+        return self._bucket[1]
+
+    def of(
+        self, table: str, partition: int, records: Iterable[tuple[bytes, bytes | None]]
+    ) -> Iterator[Write]:
+        """The writes for records of a table's changelog partition."""
+        prefix = prefix_of(partition)
+        if table == INBOX:
+            records = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
+        return self.local(table, [(prefix + key, value) for key, value in records])
+
+    def local(self, table: str, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        """The writes for changes whose keys are local already."""
+        if table == INBOX:
+            return self._inbox(changes)
+        if table == LANE:
+            return (write for key, value in changes for write in self._lane(key, value))
+        if table == DEAD_LETTERS:
+            return self._letters(changes)
+        return iter([_write((table, key, value)) for key, value in changes])
+
+    def _inbox(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        for key, value in changes:
+            if value is not None:
+                table = self.inbox_table(int.from_bytes(value[:8], "big"))
+                yield _write((table, key, value[8:]))
+
+    @staticmethod
+    def _letters(changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        for key, value in changes:
+            yield Write(DEAD_LETTERS, key, value)
+            if value is not None:  # after its version stands its time; stale ones as below
+                yield Write(DEAD_LETTERS_BY_AGE, value[1:9] + key, b"")
+
+    @staticmethod
+    def _lane(key: bytes, value: bytes | None) -> Iterator[Write]:
+        kind, name = key[2:3], key[:2] + key[3:]
+        if kind == POSITION:
+            yield Write(POSITIONS, name, value)
+        elif kind == TIMER:
+            yield Write(TIMERS, name, value)
+            if value is not None:  # a moved or cancelled timer's old entry is found stale when it comes up
+                yield Write(TIMERS_BY_DUE, value[:8] + name, b"")
+        elif kind == QUEUE:
+            yield Write(QUEUES, name, value)
+            # As above; a queue without a time is not due by itself.
+            if value is not None and any(value[8:16]):
+                yield Write(QUEUES_BY_DUE, value[:16] + name, b"")
+        elif kind == WAITING:
+            yield Write(MESSAGES, name, value)
+        elif kind == HANDLER:
+            yield Write(HANDLERS, name, value)
+        elif kind == IDENTITY:
+            yield Write(IDENTITIES, name, value)

@@ -1,0 +1,86 @@
+"""The inbox: what has been handled already, by (handler, ce_source, ce_id) (design rule 9).
+
+Entries are changelog records committed with what they stand for. Locally they lie in time buckets, one table
+each, so that expiry drops a table and costs nothing for each id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from streams.errors import SettingsError
+from streams.model.layout import INBOX
+from streams.ports import Store
+from streams.staging.changes import Change, Writes
+
+DAY = 86400.0
+#: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
+BUCKETS = 2
+
+
+def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) -> None:
+    """Raises SettingsError when a replayed dead letter could outlive its inbox entry. Seconds."""
+    if inbox < dead_letters + longest_retry:
+        raise SettingsError(
+            f"inbox retention of {inbox / DAY:g} days is under dead letters ({dead_letters / DAY:g} days)"
+            f" plus the longest retry path ({longest_retry / DAY:g} days): a replay could be handled twice."
+            " Raise inbox_retention or lower dead_letter_retention."
+        )
+
+
+class Inbox:
+    """A lane's inbox over its store; entries staged but not yet committed are the lane's overlay to know."""
+
+    def __init__(self, store: Store, writes: Writes, retention: float) -> None:
+        """`retention` in seconds: how long an id is kept at least."""
+        self._store = store
+        self._writes = writes
+        self._retention = retention
+        self._prefixes: dict[tuple[bytes, bytes], bytes] = {}
+
+    def key(self, handler: bytes, source: bytes, message_id: bytes) -> bytes:
+        """The changelog key of an entry. Handler and source are hashed, the id stays readable."""
+        prefix = self._prefixes.get((handler, source))
+        if prefix is None:
+            if (
+                len(self._prefixes) > 10_000
+            ):  # sources are few; a client that invents one for each message is not
+                self._prefixes.clear()
+            prefix = blake2b(handler + b"\0" + source, digest_size=8).digest()
+            self._prefixes[handler, source] = prefix
+        return prefix + message_id
+
+    @staticmethod
+    def entry(key: bytes, now_ms: int, note: bytes) -> Change:
+        """The change that marks a message as handled; `note` is the outcome's, for people."""
+        return Change(INBOX, key, now_ms.to_bytes(8, "big") + note)
+
+    def seen(self, keys: Sequence[bytes], now: float) -> list[bool]:
+        """Which local keys have been committed before."""
+        found = [False] * len(keys)
+        for table in self._live(now):
+            for i, value in enumerate(self._store.get_many(table, keys)):
+                if value is not None:
+                    found[i] = True
+        return found
+
+    def expire(self, now: float) -> list[str]:
+        """Drop buckets of which every entry is older than the retention; returns their names."""
+        oldest = self._writes.inbox_table(int((now - self._retention) * 1000))
+        expired = [table for table in self._buckets() if table < oldest]
+        for table in expired:
+            self._store.drop(table)
+        return expired
+
+    def _live(self, now: float) -> list[str]:
+        oldest = self._writes.inbox_table(int((now - self._retention) * 1000))
+        return [table for table in self._buckets() if table >= oldest]
+
+    def _buckets(self) -> list[str]:
+        return sorted(table for table in self._store.tables() if table.startswith("_inbox-"))
+
+
+def bucket_length(retention: float) -> float:
+    """Seconds of one time bucket for a retention in seconds."""
+    return retention / BUCKETS

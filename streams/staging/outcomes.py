@@ -1,0 +1,249 @@
+"""Stages what a handler decided: rows, messages, timers, the inbox entry; encoded and within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streams.claims.claim import VALUE, with_claim
+from streams.errors import TooLarge, Unencodable, WiringError
+from streams.model.application import Application, BoundHandler, BoundMessage, BoundTable
+from streams.model.codecs import encode_row
+from streams.model.envelope import (
+    EXPIRY,
+    ID,
+    SUBJECT,
+    TIME,
+    TIMER_DUE,
+    WITHIN,
+    derived_id,
+    headers_size,
+    record_size,
+    rfc3339,
+)
+from streams.model.layout import CLAIMS
+from streams.model.outcome import Outcome
+from streams.model.table import row_key
+from streams.ports import TP, Outgoing, Record
+from streams.staging.arrival import Arrival, Counters
+from streams.staging.changes import Change
+from streams.staging.inbox import Inbox
+from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference, reference_in
+from streams.staging.sequences import Entry, Overlay
+from streams.staging.timers import Due, remove_timer, set_timer, timer_name
+
+#: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
+RECORD_OVERHEAD = 512
+#: What a text that is no Unicode, or a time that is none, leads to.
+_NOT_DATA = (ArithmeticError, ValueError, OSError)
+
+
+class OutcomeWriter:
+    """Writes to entries and to the overlay; nothing of it has happened yet."""
+
+    def __init__(self, app: Application, overlay: Overlay, counters: Counters) -> None:
+        self.counters = counters
+        self.now = 0.0
+        self._app = app
+        self._overlay = overlay
+        self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._claims = app.claims
+        #: Up to so many bytes a message needs no closer look.
+        self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
+        self._time = b""
+        self._millisecond = -1
+
+    def at(self, now: float) -> None:
+        """The time of what is staged from here on, in epoch seconds."""
+        self.now = now
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:  # many messages have the same
+            self._millisecond = millisecond
+            self._time = rfc3339(now).encode()
+
+    def stage(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        outcome: Outcome,
+        inbox_key: bytes | None,
+        uploads: Uploads = None,
+    ) -> Prepared | None:
+        """Everything is encoded and its size checked before any of it is staged (design rule 8). Where
+        payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
+        is raised.
+
+        Raises TooLarge or Unencodable when it cannot be written so, WiringError when it was not declared.
+        """
+        try:
+            return self._stage(arrival, handler, outcome, inbox_key, uploads)
+        except _NOT_DATA as error:
+            raise Unencodable(f"{handler.name} decided what cannot be written: {error}") from error
+
+    def _stage(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        outcome: Outcome,
+        inbox_key: bytes | None,
+        uploads: Uploads,
+    ) -> Prepared | None:
+        record, entry = arrival.record, arrival.entry
+        key = record.key or b""
+        changes: list[Change] = []
+        for parameter, row in outcome.rows.items():
+            changes += self._of(handler, parameter, row, arrival)
+        sends = []
+        if outcome.send or outcome.timers:
+            caused = arrival.envelope.caused()
+            for index, message in enumerate(outcome.send):
+                bound, outgoing, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
+                same = outgoing.key == key
+                partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
+                sends.append((bound.partitions[partition], outgoing))
+            for index, timer in enumerate(outcome.timers, len(outcome.send)):
+                bound, outgoing, uploads = self._outgoing(
+                    handler, timer.message, arrival, caused, index, uploads, timer.due
+                )
+                name = timer_name(handler.name_bytes, key, timer.name)
+                changes.append(set_timer(name, timer.due, bound.topic, outgoing))
+        changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
+        for change in changes:
+            if (size := len(change.key) + len(change.value or b"")) > self._limit:
+                raise self._too_large(handler, f"a row of {change.table}", size)
+        if inbox_key is not None:
+            changes.append(Inbox.entry(inbox_key, int(self.now * 1000), outcome.note.encode()[:200]))
+        if uploads:
+            return Prepared(changes, sends, uploads)
+        self.put(entry, changes)
+        entry.sends.extend(sends)
+        return None
+
+    def put_prepared(self, entry: Entry, prepared: Prepared) -> list[Change]:
+        """Stage an outcome of which the payloads are written now. Returns references that an entry which was
+        staged meanwhile, and is committed later, removes: they are to be written after it.
+        """
+        names = [reference(upload.claim.name, upload.needed) for upload in prepared.uploads]
+        staged = [(name, self._overlay.get(CLAIMS, entry.prefix + name.key)) for name in names]
+        self.put(entry, [*prepared.changes, *names])
+        entry.sends.extend(prepared.sends)
+        return [name for name, change in staged if change is not None and change.value is None]
+
+    def refer(self, entry: Entry, record: Record | Outgoing) -> None:
+        """What a record refers to, if anything, is needed from now on for as long as any message."""
+        if self._claims is None or record.value:
+            return
+        change = reference_in(dict(record.headers), self._claims.bucket, self.now)
+        if change is not None:
+            self.put(entry, [change])
+
+    def put(self, entry: Entry, changes: Sequence[Change]) -> None:
+        """Add changes to an entry, and let later reads see them."""
+        prefix = entry.prefix
+        for change in changes:
+            local = prefix + change.key
+            self._overlay.put(local, change)
+            entry.changes.append((local, change))
+
+    def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
+        """What an outcome says under the name of a row."""
+        table, subkey, any_row = handler.table_of(name)
+        key = arrival.record.key or b""
+        if any_row:
+            base = row_key(key)
+            return [self._change(table, base + sub.encode(), one) for sub, one in row.items()]
+        sub = subkey(arrival.message).encode() if subkey else b""
+        return (self._change(table, row_key(key, sub), row),)
+
+    @staticmethod
+    def _change(table: BoundTable, key: bytes, row: Any) -> Change:
+        return Change(table.name, key, None if row is None else encode_row(table.codec, row), row)
+
+    def _too_large(self, handler: BoundHandler, what: str, size: int) -> TooLarge:
+        return TooLarge(f"{handler.name}: {what} has {size} bytes, the limit is {self._limit}")
+
+    def _outgoing(
+        self,
+        handler: BoundHandler,
+        message: Any,
+        arrival: Arrival,
+        caused: Sequence[tuple[str, bytes]],
+        index: int,
+        uploads: Uploads,
+        needed: float = 0.0,
+    ) -> tuple[BoundMessage, Outgoing, Uploads]:
+        """A message as it is sent; with it `uploads`, to which its payload is added if it is to be one."""
+        bound = handler.sends.get(type(message))
+        if bound is None:
+            raise WiringError(
+                f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
+            )
+        key = message.key.encode()
+        value = bound.codec.encode(message)
+        own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
+        headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
+        if bound.expires and (until := getattr(message, bound.expires)):
+            headers.append((EXPIRY, rfc3339(until).encode()))
+        if bound.within and (seconds := getattr(message, bound.within)):
+            headers.append((WITHIN, b"%g" % seconds))
+        # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
+        outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
+        size = 2 * len(key) + len(value)  # the key is a header, too
+        outgoing = Outgoing(key, value, headers)
+        if size + outside > self._small or bound.binary:
+            outgoing, uploads = self._fitted(
+                handler, bound, message, outgoing, uploads, max(self.now, needed)
+            )
+        return bound, outgoing, uploads
+
+    def _fitted(
+        self,
+        handler: BoundHandler,
+        bound: BoundMessage,
+        message: Any,
+        outgoing: Outgoing,
+        uploads: Uploads,
+        needed: float,
+    ) -> tuple[Outgoing, Uploads]:
+        """A message that is large or binary, as a record that may have it: by reference where that is due."""
+        key, value, headers = outgoing.key or b"", outgoing.value or b"", outgoing.headers
+        claims, rest = self._claims, len(key) + headers_size(headers)
+        if claims is not None and claims.is_due(len(value), rest, limit=self._limit, binary=bound.binary):
+            if uploads is None:
+                raise NeedsUpload(len(value))
+            own_id = dict(headers)[ID].decode()
+            claim = claims.claim(bound.topic, own_id, value, bound.codec.content_type)
+            uploads = (*uploads, Upload(claim, value, needed))
+            headers, value = with_claim(headers, claim), VALUE
+            rest = len(key) + headers_size(headers)
+        if len(value) + rest > self._limit:
+            raise self._too_large(handler, type(message).__name__, len(value) + rest)
+        return Outgoing(key, value, headers), uploads
+
+    def forward(self, entry: Entry, record: Record, home: int) -> None:
+        """A client with another partitioner: the message goes on to the lane of its key (design rule 2).
+        Raises TooLarge.
+        """
+        size = record_size(record.key, record.value, record.headers)
+        if size > self._app.delivery.max_message_bytes:  # it came compressed
+            raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
+        self.counters.misrouted += 1
+        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
+        self.refer(entry, record)
+
+    def fire(self, due: Due, now: float) -> Entry:
+        """An entry that sends a due timer's message and takes the timer away."""
+        entry = Entry(due.partition, None, 0)
+        headers = [header for header in due.outgoing.headers if header[0] != TIME]
+        headers += [
+            (TIME, rfc3339(now).encode()),
+            (TIMER_DUE, rfc3339(due.due_ms / 1000).encode()),
+        ]
+        key = due.outgoing.key or b""
+        outgoing = Outgoing(key, due.outgoing.value, headers)
+        entry.sends.append((TP(due.topic, self._app.layout.partition_of(key)), outgoing))
+        self.put(entry, [remove_timer(due.name)])
+        self.refer(entry, outgoing)
+        entry.done = True
+        self.counters.timers += 1
+        return entry

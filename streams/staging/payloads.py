@@ -1,0 +1,136 @@
+"""Payloads that travel by reference, as a lane meets them: fetched before a handler runs, written before its
+outcome is staged. No handler sees the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
+from streams.errors import BlobsUnavailable, KeyMismatch
+from streams.model.application import BoundRoute
+from streams.model.envelope import Envelope
+from streams.model.layout import CLAIMS
+from streams.model.message import Message
+from streams.policy.breaker import Permit
+from streams.ports import TP, Outgoing, Record
+from streams.staging.arrival import Arrival
+from streams.staging.changes import Change
+
+
+class NeedsUpload(Exception):
+    """An outcome has a payload that is to be written first, of `size` bytes: it cannot be staged at once."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__(f"a payload of {size} bytes is to be checked in")
+
+
+class Unfinished(NamedTuple):
+    """A sync run that came upon a payload of `size` bytes to be written: its handler runs again, when there
+    is room for it, as the attempt that it was: with its permit, after so many that failed.
+    """
+
+    permit: Permit
+    attempts: int
+    size: int
+
+
+class Upload(NamedTuple):
+    """A payload to be written, and when it is needed, epoch seconds: a timer's later than others."""
+
+    claim: Claim
+    data: bytes
+    needed: float
+
+
+#: What is to be written before an outcome is staged, so far; None where nothing can be.
+Uploads = tuple[Upload, ...] | None
+
+
+class Prepared(NamedTuple):
+    """An outcome, encoded and checked, which may be staged once its payloads are written."""
+
+    changes: list[Change]
+    sends: list[tuple[TP, Outgoing]]
+    uploads: tuple[Upload, ...]
+
+
+class Payloads:
+    """The claim checks of a lane; without any, a payload that comes by reference cannot be had."""
+
+    def __init__(self, claims: ClaimChecks | None) -> None:
+        self._claims = claims
+
+    @asynccontextmanager
+    async def room(self, arrival: Arrival, unfinished: Unfinished | None) -> AsyncIterator[None]:
+        """Have room for a payload while handlers are at it: the message's, or what they are to send."""
+        if self._claims is None:
+            yield
+            return
+        sized = claim_in(arrival.envelope.headers) if unfinished is None else unfinished
+        async with self._claims.held.of(0 if sized is None else sized.size):
+            yield
+
+    async def fetch(self, arrival: Arrival) -> None:
+        """Give a message its payload.
+
+        Raises BadReference, BlobMissing, BlobAltered, Undecodable or KeyMismatch, which are permanent, or
+        BlobsUnavailable.
+        """
+        claim = claim_in(arrival.envelope.headers)
+        if self._claims is None:
+            where = claim.reference if claim else "an object"
+            raise BlobsUnavailable(
+                f"the payload is {where}, and this worker has no object store: set STEADFAUST_S3_BUCKET"
+            )
+        data = await self._claims.check_out(arrival.envelope.headers)
+        message = arrival.route.codec.decode(data, arrival.envelope.fingerprint)
+        if arrival.route.outside:
+            require_key(message, arrival.record.key)
+        arrival.message = message
+
+    async def write(self, uploads: Sequence[Upload]) -> None:
+        """Write the payloads of an outcome. Raises BlobsUnavailable."""
+        assert self._claims is not None
+        await self._claims.check_in_all([(upload.claim, upload.data) for upload in uploads])
+
+
+def refers(record: Record) -> bool:
+    """Whether a record has its payload elsewhere."""
+    return not record.value and any(name == DATAREF for name, _ in record.headers)
+
+
+def require_reference(route: BoundRoute, envelope: Envelope) -> None:
+    """What can be told before a payload is fetched. Raises BadReference, Undecodable or UnknownSchema."""
+    claim_in(envelope.headers)
+    route.codec.require(envelope.fingerprint)
+
+
+def require_key(message: Message, key: bytes | None) -> None:
+    """Raises KeyMismatch when the message is about another key than the one that it came by."""
+    try:
+        own = message.key.encode()
+    except Exception as error:
+        raise KeyMismatch(f"what it is about cannot be told: {error!r}") from error
+    if own != key:
+        raise KeyMismatch(f"it is about {own!r}, its key is {key!r}")
+
+
+def reference(name: str, needed: float) -> Change:
+    """The row of an object, which is needed at a time, in epoch seconds: its retention begins there."""
+    return Change(CLAIMS, name.encode(), int(needed * 1000).to_bytes(8, "big"))
+
+
+def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Change | None:
+    """The row for what a message's headers refer to; None when that is nothing of ours to keep."""
+    try:
+        claim = claim_in(headers)
+    except BadReference:
+        return None
+    if claim is None or claim.bucket != bucket or not claim.name.startswith(PREFIX):
+        return None
+    return reference(claim.name, now)
