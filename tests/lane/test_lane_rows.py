@@ -11,7 +11,7 @@ from lane_checker import check_store, latest
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-from streams.lane.lane import turns
+from streams.lane import turns
 from streams.model.choreography import choreography, on
 from streams.model.codecs import decode_row, json_without_schema
 from streams.model.envelope import new_headers

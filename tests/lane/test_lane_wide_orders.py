@@ -20,8 +20,8 @@ from agents.gateway.testing import FakeGateway
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
 from schemas import latest as schema
-from streams.lane.lane import dispatch as pipeline
-from streams.lane.lane import turns
+from streams.lane import dispatch as pipeline
+from streams.lane import turns
 from streams.local import Stack, local_stack
 from streams.model.choreography import Choreography, choreography
 from streams.model.codecs import Schemas, avro, decode_row

@@ -9,7 +9,7 @@ from demo.purchases import purchases
 from demo.trouble import Kind, spoiled
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import with_claim
-from streams.dead_letters.record import record as dead_letters
+from streams.dead_letters import record as dead_letters
 from streams.errors import BlobsUnavailable, Undecodable
 from streams.ports import Headers
 from streams.testing.blobs import MemoryBlobs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.policy.retry import queues as queues_module
 from streams.ports import Store
+from streams.retry import queues as queues_module
 from streams.retry.queue import Queue, Reason, begin, index_prefix, queue_name, set_queue
 from streams.retry.queues import Queues
 from streams.staging.changes import QUEUES_BY_DUE, Writes, store_key

@@ -34,7 +34,9 @@ class House:
     def __init__(self) -> None:
         self.store = MemoryStores().open(0)
         delivery = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
-        app: Any = SimpleNamespace(delivery=delivery, layout=SimpleNamespace(operations_log="log"))
+        app: Any = SimpleNamespace(
+            delivery=delivery, layout=SimpleNamespace(operations_log="log", app_id="post"), claims=None
+        )
         overlay = Overlay()
         self.letters = DeadLetters(app, self.store, overlay, OutcomeWriter(app, overlay, Counters()))
         self.references = References(self.store, overlay, self.letters, "ours", DAY)

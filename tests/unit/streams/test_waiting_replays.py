@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.policy.retry import queue as waiting
+from streams.retry import queue as waiting
 from streams.retry.queue import REPLAYED, Queue, Reason
 
 SIZES = st.integers(1, 9)
