@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.produce import ProduceRequest
 
 from streams.ports import TP
-from streams.records.batches import HEADER, head_of, split
+from streams.records.heads import HEADER, head_of, split
 from streams.testing.batches import batch, record
 
 BOUND = 20.0

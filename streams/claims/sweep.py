@@ -140,12 +140,7 @@ async def sweep(
     before = now() - grace  # taken first: what commits while names are read is young
     report = SweepReport()
     names = NameFilter(filter_bytes, salt=struct.pack("<d", before))
-    async for name in referenced:
-        names.add(name)
-        report.names += 1
-        if report.names % 10_000 == 0:
-            progress(report)
-    report.overlooked = names.chance()
+    await _add_all(names, referenced, report, progress)
     orphans: list[Blob] = []
     async for blob in blobs.scan(PREFIX):
         verdict = judge(blob, names, before)
@@ -159,6 +154,20 @@ async def sweep(
     await _remove(blobs, orphans, before, report, delete=delete)
     progress(report)
     return report
+
+
+async def _add_all(
+    names: NameFilter,
+    referenced: AsyncIterator[str],
+    report: SweepReport,
+    progress: Callable[[SweepReport], None],
+) -> None:
+    async for name in referenced:
+        names.add(name)
+        report.names += 1
+        if report.names % 10_000 == 0:
+            progress(report)
+    report.overlooked = names.chance()
 
 
 async def _remove(

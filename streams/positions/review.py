@@ -166,25 +166,38 @@ async def accept(
         if dry_run:
             accepted += (await _decide(layout, cluster, topic, numbers, at))[0]
             continue
-        producer = cluster.transactions(layout.transactional_id(lane))
-        reader = await cluster.reader()
-        try:
-            await producer.start()
-            await cuts.enter(lane, producer, reader, may_record=False)
-            decided, kept = await _decide(layout, cluster, topic, numbers, at)
-            positions = {
-                TP(topic, each.partition): each.position for each in decided if each.position is not None
-            }
-            await producer.begin()
-            await producer.send(_records(layout, decided, kept))
-            if positions:
-                await producer.send_offsets(positions, layout.app_id)
-            await producer.commit()
-        finally:
-            await producer.discard()
-            await reader.close()
-        accepted += decided
+        accepted += await _accept_in_lane(lane, layout, cluster, cuts, topic, numbers, at)
     return accepted
+
+
+async def _accept_in_lane(
+    lane: int,
+    layout: Layout,
+    cluster: Cluster,
+    cuts: Cuts,
+    topic: str,
+    numbers: Collection[int],
+    at: At | int,
+) -> list[Accepted]:
+    """In one transaction of the lane's own id, which fences its owner."""
+    producer = cluster.transactions(layout.transactional_id(lane))
+    reader = await cluster.reader()
+    try:
+        await producer.start()
+        await cuts.enter(lane, producer, reader, may_record=False)
+        decided, kept = await _decide(layout, cluster, topic, numbers, at)
+        positions = {
+            TP(topic, each.partition): each.position for each in decided if each.position is not None
+        }
+        await producer.begin()
+        await producer.send(_records(layout, decided, kept))
+        if positions:
+            await producer.send_offsets(positions, layout.app_id)
+        await producer.commit()
+    finally:
+        await producer.discard()
+        await reader.close()
+    return decided
 
 
 async def _decide(

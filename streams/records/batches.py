@@ -8,23 +8,12 @@ https://kafka.apache.org/documentation/#recordbatch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
 from streams.ports import TP, Damaged, Headers, Record
 from streams.records.decompression import CannotOpen, decompressed
+from streams.records.heads import CODEC, HEADER, LENGTH, LOG_APPEND_TIME, MAGIC_AT, OFFSET, Head, head_of
 
-#: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last timestamp,
-#: producer's id and epoch, base sequence, number of records.
-HEADER = Struct(">qiibIhiqqqhii")
-#: The CRC covers what follows it.
-CHECKED_FROM = 21
-_ATTRIBUTES = Struct(">h")
-_LOG_OVERHEAD = 12
-_LENGTH = Struct(">i")
-_OFFSET = Struct(">q")
-_MAGIC_AT = 16
-_CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 #: Bytes of the smallest record after its length: attributes, two deltas, three lengths.
 _SMALLEST = 6
 #: A record's headers may be as many; in memory each takes fifty times its two bytes there.
@@ -47,84 +36,6 @@ class Plain(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-
-
-class Head(NamedTuple):
-    """What stands before the records of a batch."""
-
-    base: int
-    length: int
-    epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_delta: int
-    first_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    sequence: int
-    records: int
-
-    @property
-    def last(self) -> int:
-        """The last offset that belongs to the batch, of which there may be no record any more."""
-        return self.base + self.last_delta
-
-    @property
-    def codec(self) -> int:
-        """How it is compressed; 0: not at all."""
-        return self.attributes & _CODEC
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether its producer's transaction decides if it is seen."""
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def is_control(self) -> bool:
-        """Whether it is a marker of the broker's, and no message."""
-        return bool(self.attributes & _CONTROL)
-
-
-def split(data: bytes) -> Iterator[tuple[bytes, int | None]]:
-    """The whole batches of a fetched answer, each with the first offset of the one behind it, if that is
-    known. What is cut off at the end comes again with the next answer.
-
-    Raises ValueError for a length that cannot be: what follows it cannot be found.
-    """
-    pos, end = 0, len(data)
-    while end - pos >= _LOG_OVERHEAD:
-        (length,) = _LENGTH.unpack_from(data, pos + 8)
-        if length <= _MAGIC_AT + 1 - _LOG_OVERHEAD:
-            raise ValueError(f"the batch at offset {_OFFSET.unpack_from(data, pos)[0]} has length {length}")
-        behind = pos + _LOG_OVERHEAD + length
-        if behind > end:
-            return
-        after = _OFFSET.unpack_from(data, behind)[0] if end - behind >= _OFFSET.size else None
-        yield data[pos:behind], after
-        pos = behind
-
-
-def head_of(raw: bytes) -> Head | None:
-    """The head of a batch; None for one of another format than 2."""
-    if raw[_MAGIC_AT] != 2 or len(raw) < HEADER.size:
-        return None
-    return Head(*HEADER.unpack_from(raw))
-
-
-def end_of(head: Head, after: int | None) -> int | None:
-    """The offset behind a batch of which the head may lie, given the first offset of the next one; None when
-    it cannot be told: offsets must not be passed that may be another batch's.
-    """
-    end = head.last + 1
-    if end > head.base and (after is None or end <= after) and (after is not None or _agrees(head)):
-        return end
-    return after if after is not None and after > head.base else None
-
-
-def _agrees(head: Head) -> bool:
-    return head.records == head.last_delta + 1
 
 
 def damaged_batch(tp: TP, raw: bytes, base: int, last: int, timestamp: int, why: str) -> Damaged:
@@ -156,14 +67,6 @@ def opened(head: Head, raw: bytes, limit: int) -> bytes:
     if not head.codec or not body:
         return body
     return decompressed(head.codec, body, limit)
-
-
-def uncompressed(head: Head, body: bytes) -> bytes:
-    """The same batch, but never compressed; its checksum is that of before."""
-    plain = head._replace(
-        length=HEADER.size - _LOG_OVERHEAD + len(body), attributes=head.attributes & ~_CODEC
-    )
-    return HEADER.pack(*plain) + body
 
 
 def walk(tp: TP, head: Head, body: bytes, last: int) -> Iterator[Record]:
@@ -243,7 +146,7 @@ def _place(head: Head, later: int, delta: int, between: tuple[int, int]) -> tupl
     before, most = between
     if not before < head.base + delta <= most:
         raise _Broken(f"it says that its offset is {head.base + delta}; it lies in {before + 1} to {most}")
-    timestamp = head.max_timestamp if head.attributes & _LOG_APPEND_TIME else head.first_timestamp + later
+    timestamp = head.max_timestamp if head.attributes & LOG_APPEND_TIME else head.first_timestamp + later
     return head.base + delta, (timestamp + _INT64) % (2 * _INT64) - _INT64  # as in other languages
 
 
@@ -295,16 +198,16 @@ def _legacy(tp: TP, raw: bytes) -> Record:
     """A message of version 0 or 1, which has no headers. One that is compressed holds several, in the place
     of the last one; it is not opened.
     """
-    offset, magic = _OFFSET.unpack_from(raw)[0], raw[_MAGIC_AT]
+    offset, magic = OFFSET.unpack_from(raw)[0], raw[MAGIC_AT]
     if magic > 1:
         why = f"its format is {magic}, and its length {len(raw)}"
         return damaged_batch(tp, raw, offset, offset, -1, why)
-    if raw[_MAGIC_AT + 1] & _CODEC:
+    if raw[MAGIC_AT + 1] & CODEC:
         why = f"it is compressed in the old message format {magic}"
         return damaged_batch(tp, raw, offset, offset, -1, why)
-    begin = _MAGIC_AT + 2 + (_OFFSET.size if magic else 0)
+    begin = MAGIC_AT + 2 + (OFFSET.size if magic else 0)
     try:
-        timestamp = _OFFSET.unpack_from(raw, _MAGIC_AT + 2)[0] if magic and len(raw) >= begin else -1
+        timestamp = OFFSET.unpack_from(raw, MAGIC_AT + 2)[0] if magic and len(raw) >= begin else -1
         key, pos = _legacy_bytes(raw, begin)
         value, _ = _legacy_bytes(raw, pos, is_last=True)
     except _Broken as broken:
@@ -313,10 +216,10 @@ def _legacy(tp: TP, raw: bytes) -> Record:
 
 
 def _legacy_bytes(raw: bytes, pos: int, *, is_last: bool = False) -> tuple[bytes | None, int]:
-    if len(raw) - pos < _LENGTH.size:
+    if len(raw) - pos < LENGTH.size:
         raise _Broken("it is cut off")
-    (size,) = _LENGTH.unpack_from(raw, pos)
-    pos += _LENGTH.size
+    (size,) = LENGTH.unpack_from(raw, pos)
+    pos += LENGTH.size
     left = len(raw) - pos
     if size > left or (is_last and max(size, 0) < left):
         raise _Broken(f"a part of it says that it has {size} bytes, and there are {left}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streams.dead_letters.record import ROOM
@@ -72,12 +72,16 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     audit = {**kept, "retention.ms": _ms(AUDIT_RETENTION)}
     specs.append(TopicSpec(layout.operations, layout.partitions, replication, kept))
     specs.append(TopicSpec(layout.operations_log, 1, replication, audit))
-    for topic, route in app.routes.items():
-        tiers = max(len(handler.retry.delays) for handler in route.handlers)
-        beside = [*route.retries[:tiers], dead_letter_topic(topic)]
-        specs += [TopicSpec(name, 1, replication, dead) for name in beside]
+    specs += [TopicSpec(name, 1, replication, dead) for name in _beside_sources(app)]
     specs.append(TopicSpec(layout.announcements, 1, replication, compacted))
     return specs
+
+
+def _beside_sources(app: Application) -> Iterator[str]:
+    """Of each topic that is consumed: the topics of its retries, and that of its dead letters."""
+    for topic, route in app.routes.items():
+        yield from route.retries[: max(len(handler.retry.delays) for handler in route.handlers)]
+        yield dead_letter_topic(topic)
 
 
 def differences(

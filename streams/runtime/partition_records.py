@@ -20,18 +20,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
 from streams.ports import TP
-from streams.records.batches import (
-    MAX_HEADERS,
-    Head,
-    damaged_batch,
-    end_of,
-    head_of,
-    opened,
-    read_batch,
-    split,
-    uncompressed,
-    walk,
-)
+from streams.records.batches import MAX_HEADERS, damaged_batch, opened, read_batch, walk
+from streams.records.heads import Head, end_of, head_of, split, uncompressed
 
 log = structlog.get_logger(__name__)
 

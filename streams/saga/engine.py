@@ -31,9 +31,8 @@ from streams.ports import Clock
 from streams.saga.definition import Saga
 from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
 from streams.saga.repairs import settle
-from streams.saga.state import SagaRow
+from streams.saga.state import SagaRow, Transition
 from streams.saga.transition import begin, receive
-from streams.saga.turn import Transition
 
 
 class SagaHandler(Handler[Any, Outcome]):
@@ -103,12 +102,17 @@ def orchestrate(
             return outcome_of(settle(definition, saga, message, clock.now()), log)
         return outcome_of(receive(definition, saga, message, clock.now()), log)
 
-    run.__name__ = f"{newest.name}_saga"
-    run.__doc__ = f"Conduct the saga {newest.name}."
-    kinds: list[type[Message]] = [*(each.started_by for each in versions), newest.replies]
-    kinds += [] if repairs is None else [repairs]
-    run.__annotations__["message"] = reduce(or_, dict.fromkeys(kinds))
+    _describe(run, versions, repairs)
     return SagaHandler(versions, service, run, table, log, repairs)
+
+
+def _describe(run: Callable[..., Outcome], versions: tuple[Saga, ...], repairs: type[Repair] | None) -> None:
+    """Name the handler after its saga, and annotate the messages that it takes: the wiring reads these."""
+    run.__name__ = f"{versions[0].name}_saga"
+    run.__doc__ = f"Conduct the saga {versions[0].name}."
+    kinds: list[type[Message]] = [each.started_by for each in versions]
+    kinds += [kind for kind in (versions[0].replies, repairs) if kind is not None]
+    run.__annotations__["message"] = reduce(or_, dict.fromkeys(kinds))
 
 
 class _Known(NamedTuple):

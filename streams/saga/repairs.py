@@ -11,8 +11,8 @@ import msgspec
 from streams.errors import RepairRefused
 from streams.saga.definition import Saga, Step
 from streams.saga.messages import TEXT_BOUND, Repair
-from streams.saga.state import SagaRow, StepState
-from streams.saga.turn import Transition, Turn
+from streams.saga.state import SagaRow, StepState, Transition
+from streams.saga.turn import Turn
 
 #: Why a saga that an operator has cancelled does not complete: a word for programs, as a refusal's is.
 CANCELLED = "cancelled"

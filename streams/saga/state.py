@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from streams.model.message import Row
+from streams.model.message import Message, Row
+from streams.model.outcome import Timer
 from streams.saga.messages import TEXT_BOUND
 
 #: `completing` is after the pivot: it only goes forward. `failed` waits for an operator.
@@ -125,3 +126,20 @@ class SagaRow(Row, frozen=True, kw_only=True):
             detail=detail[:TEXT_BOUND],
         )
         return msgspec.structs.replace(self, entries=entry.number, log=(*self.log, entry)[-LOG_BOUND:])
+
+
+class Transition(NamedTuple):
+    """A saga's next state, and what goes with it.
+
+    Attributes:
+        send: commands, and the message at the end.
+        timers: deadlines and delays; each is named after its step.
+        cancel: names of timers that are not needed any more.
+        entries: what has happened, in order.
+    """
+
+    row: SagaRow
+    send: list[Message]
+    timers: list[Timer]
+    cancel: list[str]
+    entries: list[LogEntry]

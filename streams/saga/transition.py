@@ -12,8 +12,8 @@ from streams.errors import TooLarge
 from streams.model.message import Message
 from streams.saga.definition import Saga
 from streams.saga.messages import Reply, saga_id
-from streams.saga.state import KEPT_BOUND, SagaRow, StepState
-from streams.saga.turn import Transition, Turn
+from streams.saga.state import KEPT_BOUND, SagaRow, StepState, Transition
+from streams.saga.turn import Turn
 
 
 def begin(definition: Saga, message: Message, now: float) -> Transition:

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from streams.errors import TooLarge, Undecodable
-from streams.model.codecs import NO_JSON
 from streams.model.message import Message
 from streams.model.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
-from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command, Reply, ReplyOutcome
-from streams.saga.state import KEPT_BOUND, LogEntry, SagaRow, SagaStatus, StepState
+from streams.saga.messages import LONG_AGO, Command, Reply, ReplyOutcome
+from streams.saga.replies import data_of, error_of, fields_of, reason_of
+from streams.saga.state import KEPT_BOUND, LogEntry, SagaRow, SagaStatus, StepState, Transition
 
 #: A command that ended so may have been done all the same; one that has expired, by a try before that.
 _UNCERTAIN = frozenset({"error", "expired", "timed_out"})
-
-
-class Transition(NamedTuple):
-    """A saga's next state, and what goes with it.
-
-    Attributes:
-        send: commands, and the message at the end.
-        timers: deadlines and delays; each is named after its step.
-        cancel: names of timers that are not needed any more.
-        entries: what has happened, in order.
-    """
-
-    row: SagaRow
-    send: list[Message]
-    timers: list[Timer]
-    cancel: list[str]
-    entries: list[LogEntry]
 
 
 class Turn:
@@ -79,13 +62,13 @@ class Turn:
             final = reply.outcome in ("refused", "cancelled") and not asked_after
             if final and step.compensate is None:
                 uncertain = False  # the participant knows: it is not done and will not be
-            self._change(step, uncertain=uncertain, error=_error(reply))
+            self._change(step, uncertain=uncertain, error=error_of(reply))
             wait = None if final else step.tries.wait(self.state(step).tries)
             if wait is not None:
                 self._again(step, wait)
                 return
             if not self.row.reason:
-                self.row = msgspec.structs.replace(self.row, reason=_reason(reply))
+                self.row = msgspec.structs.replace(self.row, reason=reason_of(reply))
             self.settle(step, "failed")
         self.advance()
 
@@ -94,7 +77,7 @@ class Turn:
         if reply.outcome == "success":
             self.settle(step, "compensated")
         else:
-            self._change(step, error=_error(reply))
+            self._change(step, error=error_of(reply))
             wait = step.retry_compensation.wait(self.state(step).tries)
             if wait is not None:
                 self._again(step, wait)
@@ -271,7 +254,7 @@ class Turn:
         facts = self._definition.known(self.row.start)
         for step in self._definition.steps():
             if data := self.state(step).data:
-                facts |= _fields(_decoded(step, data))
+                facts |= fields_of(data_of(step, data))
         return facts
 
     def _check_room(self, step: Step, data: bytes) -> None:
@@ -289,7 +272,7 @@ class Turn:
         if reply.outcome != "success":
             return reply
         try:
-            _decoded(step, reply.data)
+            data_of(step, reply.data)
             self._check_room(step, reply.data)
         except (Undecodable, TooLarge) as error:
             return msgspec.structs.replace(reply, outcome="error", reason=str(error), data=b"")
@@ -312,26 +295,3 @@ class Turn:
         before = self.row.status
         self.row = msgspec.structs.replace(self.row, status=status)
         self.note("", before, status, detail)
-
-
-def _fields(value: msgspec.Struct | None) -> dict[str, Any]:
-    return {} if value is None else {name: getattr(value, name) for name in value.__struct_fields__}
-
-
-def _decoded(step: Step, data: bytes) -> msgspec.Struct | None:
-    if step.reply is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=step.reply)
-    except NO_JSON as error:
-        raise Undecodable(f"the reply to step {step.name} is no {step.reply.__name__}: {error}") from error
-
-
-def _error(reply: Reply) -> str:
-    return f"{reply.outcome}: {reply.reason}"[:TEXT_BOUND] if reply.reason else reply.outcome
-
-
-def _reason(reply: Reply) -> str:
-    if reply.outcome == "cancelled":
-        return "timed_out"  # it was asked after when its time was over
-    return reply.reason[:TEXT_BOUND] if reply.outcome == "refused" and reply.reason else reply.outcome

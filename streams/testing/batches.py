@@ -8,7 +8,7 @@ from typing import Any
 
 import cramjam
 
-from streams.records.batches import CHECKED_FROM, HEADER, Head
+from streams.records.heads import CHECKED_FROM, HEADER, Head
 
 
 def _xerial(data: bytes) -> bytes:

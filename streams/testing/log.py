@@ -8,7 +8,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from streams.ports import TP, Headers, Record
-from streams.records.batches import HEADER, damaged_batch, head_of, read_batch
+from streams.records.batches import damaged_batch, read_batch
+from streams.records.heads import HEADER, head_of
 from streams.testing.batches import is_whole
 
 

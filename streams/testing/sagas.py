@@ -28,9 +28,8 @@ from streams.model.outcome import Timer
 from streams.saga import repairs
 from streams.saga.definition import Saga
 from streams.saga.messages import Command, Reply, ReplyOutcome
-from streams.saga.state import LogEntry, SagaRow
+from streams.saga.state import LogEntry, SagaRow, Transition
 from streams.saga.transition import begin, receive
-from streams.saga.turn import Transition
 
 success: Final = "success"
 refused: Final = "refused"

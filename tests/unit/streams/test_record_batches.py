@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ports import TP, Damaged, Record
-from streams.records.batches import BATCH, RECORD, REST, end_of, head_of, read_batch, split
+from streams.records.batches import BATCH, RECORD, REST, read_batch
 from streams.records.decompression import CannotOpen, decompressed
+from streams.records.heads import end_of, head_of, split
 from streams.testing.batches import CODECS, batch, checked, record
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 
