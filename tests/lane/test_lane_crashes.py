@@ -218,8 +218,10 @@ async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:
     pause = world.faults.pause_at("sent")
     lane = world.lane()
     await pause.reached()
+    beside = {"Lane._read", "Lane._fire_timers"}
+    assert running(*beside) == beside, "they have other names now: this waits until they have ended"
     lane.lane.stop()
-    await world.until(lambda: not running("Lane._read", "Lane._fire_timers"))  # only the commit is left
+    await world.until(lambda: not running(*beside))  # only the commit is left
     pause.resume()
     await lane.ended()
     assert lane.lane.commits == 1

@@ -12,7 +12,7 @@ from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 from test_lane_timers import asking_for
 
-from streams.errors import Undecodable
+from streams.errors import PermanentError, Undecodable
 from streams.model.codecs import Schemas, json_without_schema
 from streams.policy.breaker import BreakerPolicy, BreakerState
 
@@ -58,6 +58,28 @@ async def test_a_timer_at_no_time_is_a_dead_letter_at_once(world: World, due: fl
     (letter,) = await dead_letters(world, work.asked.TOPIC)
     assert dict(letter.headers)["dlq-error-type"] == b"Unencodable"
     assert await counts(world, "asks") == {"a": 1}
+
+
+async def test_answers_that_are_permanent_errors_open_no_breaker(world: World) -> None:
+    """Who answers, if only that it cannot be, is there: such messages are no outage, however many."""
+
+    def before(event: Any) -> None:
+        if event.i < 12:
+            raise PermanentError("404")
+
+    work = counting(world.name)
+    await started(world, work, breaker=BREAKER)
+    work.hooks.before = before
+    good = [world.event(work, "a", i) for i in range(12, 14)]
+    await world.post(*(world.event(work, "a", i) for i in range(12)), *good)
+    lane = await world.open()
+    await world.settled(work.source)
+    assert lane.lane.gates["bench.count"].breaker.state is BreakerState.CLOSED
+    await lane.stop()
+    assert [i for _, i in work.hooks.calls] == list(range(14))
+    letters = [dict(letter.headers) for letter in await dead_letters(world, work.source)]
+    assert [each["dlq-error-type"] for each in letters] == [b"PermanentError"] * 12
+    await check(world, work, good)
 
 
 async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:

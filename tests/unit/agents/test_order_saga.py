@@ -221,7 +221,8 @@ async def test_a_card_is_charged_under_the_name_that_the_choreography_has_for_it
     charged = await capture(ORDER, gateway)
     assert reply_of(charged).outcome == "success"
     assert list(gateway.done) == ["capture:o-1"]
-    assert charged.rows["payment"].status == "captured"
+    payment = Payment(status="captured", cents=ORDER.total_cents, charge_id="ch-capture:o-1")
+    assert charged.rows["payment"] == payment
 
 
 async def test_a_declined_card_is_a_refusal() -> None:
@@ -235,7 +236,17 @@ async def test_a_charge_that_nobody_knows_of_is_given_back() -> None:
     await capture(ORDER, gateway)
     refunded = await refund(None, None, gateway)
     assert list(gateway.done) == ["capture:o-1", "refund:o-1"]
-    assert (reply_of(refunded).outcome, refunded.rows["payment"].status) == ("success", "refunded")
+    assert reply_of(refunded).outcome == "success"
+    payment = Payment(status="refunded", cents=ORDER.total_cents, charge_id="ch-capture:o-1")
+    assert refunded.rows["payment"] == payment
+
+
+async def test_a_payment_that_is_given_back_keeps_what_was_captured() -> None:
+    gateway = FakeGateway()
+    charged = await capture(ORDER, gateway)
+    refunded = await refund(charged.rows["participation"], charged.rows["payment"], gateway)
+    assert charged.rows["payment"].cents == ORDER.total_cents == gateway.total("refunded")
+    assert refunded.rows["payment"] == msgspec.structs.replace(charged.rows["payment"], status="refunded")
 
 
 async def test_what_was_never_charged_is_not_given_back_and_not_charged_later() -> None:
