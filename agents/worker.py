@@ -46,7 +46,6 @@ def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp
             resources={**own, "clock": SystemClock()},
             delivery=settings.delivery(),
             claims=resources[CLAIMS],
-            choreographed=[orders_as_sagas(COURSES[settings.choreography])],
         )
 
     retries = Retries(total=settings.gateway_patience, most=settings.gateway_attempts)
@@ -55,7 +54,8 @@ def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp
         "gateway": gateway,
         CLAIMS: claim_checks(settings),
     }
-    return LaneApp(settings, bind, resources=opened, faults=faults)
+    shown = [orders_as_sagas(COURSES[settings.choreography])]
+    return LaneApp(settings, bind, resources=opened, faults=faults, choreographed=shown)
 
 
 tune_process()

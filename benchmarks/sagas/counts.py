@@ -29,7 +29,7 @@ from streams.runtime.declared import declare
 from streams.saga.state import LOG_BOUND, SagaRow
 from streams.staging.changes import TIMER
 from streams.system import NoFaults, SystemClock
-from streams.testing.broker import FakeCluster
+from streams.testing.cluster import FakeCluster
 from streams.testing.store import MemoryStores
 from tables.sagas import ORDER_SAGAS
 

@@ -5,7 +5,7 @@ Made once at start from the choreography; everything that the hot path can have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,6 @@ from streams.model.outcome import Outcome
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import MAX_TIERS, RetryPolicy
 from streams.ports import TP
-from streams.saga.views import ChoreographedSaga
 
 #: Tables of the lane itself.
 _TAKEN = (*BUILT_IN, CLAIMS)
@@ -168,7 +167,6 @@ class Application:
     """All that lanes need to know. Raises WiringError when a resource that a handler names is missing.
 
     Without `claims` no payload is checked in, and one that comes by reference cannot be had.
-    `choreographed` are sagas without an orchestrator, as operators see them.
     """
 
     def __init__(
@@ -180,12 +178,10 @@ class Application:
         resources: Mapping[str, Any] | None = None,
         delivery: LaneOptions | None = None,
         claims: ClaimChecks | None = None,
-        choreographed: Sequence[ChoreographedSaga] = (),
     ) -> None:
         self.layout = layout
         self.wiring = wiring
         self.claims = claims
-        self.choreographed = tuple(choreographed)
         self.delivery = delivery or LaneOptions()
         resources = {CONSUMED: frozenset(wiring.routes), **(resources or {})}
         self.tables = {
@@ -194,8 +190,6 @@ class Application:
         }
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
-        if lost := [each.table.name for each in self.choreographed if each.table.name not in self.tables]:
-            raise WiringError(f"choreographed sagas are read from {lost}, which no handler has")
         #: Changelog topic -> the table it belongs to, built-in ones too.
         built_in = BUILT_IN if claims is None else _TAKEN
         self.changelogs = {layout.changelog(table): table for table in [*self.tables, *built_in]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,11 +29,12 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import DEAD_LETTER_ROOM
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.operations import OperationsProducer
-from streams.runtime.process import EXIT_FAILED, Worker
+from streams.runtime.process import EXIT_FAILED, WorkerProcess
 from streams.runtime.slots import Slot, free_port, take_slot
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.runtime.web import LaneWeb
+from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.system import NoFaults, SystemClock
 
@@ -46,7 +47,8 @@ class LaneApp(faust.App):
     """A worker of the application.
 
     `resources`, such as clients, are entered in the worker's event loop when it starts and left when it
-    stops; `application` makes the bound application of them.
+    stops; `application` makes the bound application of them. `choreographed` are sagas without
+    an orchestrator, for operators to see.
     """
 
     class BootStrategy(faust.App.BootStrategy):
@@ -63,13 +65,14 @@ class LaneApp(faust.App):
         *,
         resources: Mapping[str, AbstractAsyncContextManager[Any]] | None = None,
         faults: Faults | None = None,
-        schemas: Schemas | None = None,
+        choreographed: Sequence[ChoreographedSaga] = (),
     ) -> None:
         self.steadfaust = settings
         self.standbys = settings.standbys
-        self.schemas = schemas or Schemas()
+        self.schemas = Schemas()
+        self.choreographed = tuple(choreographed)
         self.slot: Slot | None = None
-        self.worker: Worker | None = None
+        self.process: WorkerProcess | None = None
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
         self.cluster: KafkaCluster | None = None
@@ -101,7 +104,7 @@ class LaneApp(faust.App):
             web_stats_enabled=False,
             web_metrics_enabled=False,
             PartitionAssignor=LaneAssignor,
-            Worker=Worker,
+            Worker=WorkerProcess,
         )
 
     # -- what the runtime asks -------------------------------------------------------------------------
@@ -163,6 +166,7 @@ class LaneApp(faust.App):
             for name, resource in self._resources.items()
         }
         app = self._lane_application = self._make_application(opened, self.schemas)
+        check_tables(self.choreographed, app.tables)
         self.cluster = KafkaCluster(bootstrap, options)
         self.operators = OperationsProducer(bootstrap, options)
         announcements = self.announcements = Announcements(
@@ -224,8 +228,8 @@ class LaneApp(faust.App):
         """End the worker in order, loudly: other lanes commit what they have under way."""
         log.critical("worker_stops", error=str(error))
         self.fatal = self.fatal or error
-        if self.worker is not None:
-            self.worker.give_up()
+        if self.process is not None:
+            self.process.give_up()
 
     # -- rebalance -------------------------------------------------------------------------------------
 

@@ -7,13 +7,10 @@ import gc
 import os
 import threading
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import structlog
 from faust.worker import Worker as FaustWorker
-
-if TYPE_CHECKING:
-    from streams.runtime.app import LaneApp
 
 log = structlog.get_logger(__name__)
 
@@ -25,12 +22,27 @@ EXIT_HUNG = 70
 EXIT_FAILED = 1
 
 
-class Worker(FaustWorker):
+class HostedApp(Protocol):
+    """What the process asks of its application.
+
+    Attributes:
+        process: by which the application ends the process.
+        fatal: the error, which was logged, for which the process ends.
+    """
+
+    process: WorkerProcess | None
+    fatal: BaseException | None
+
+    def take_slot(self) -> Any:
+        """Take the lowest free slot, before anything is started."""
+
+
+class WorkerProcess(FaustWorker):
     """Faust's worker, which takes a slot before it starts, and whose shutdown is bounded."""
 
-    def __init__(self, app: LaneApp, *services: Any, **options: Any) -> None:
+    def __init__(self, app: HostedApp, *services: Any, **options: Any) -> None:
         app.take_slot()
-        app.worker = self
+        app.process = self
         options["redirect_stdouts"] = False
         super().__init__(app, *services, **options)
         if not self.stdout.isatty():

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from aiohttp.web import AppRunner
 from faust.web.drivers.aiohttp import Web
 
 from streams.errors import ClusterUnavailable
+from streams.lane.host import LaneHost
 from streams.lane.lane import Lane
 from streams.lane.standby import Standby
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
+from streams.runtime.announcements import Announcements
+from streams.runtime.operations import OperationsProducer
+from streams.runtime.slots import Slot
+from streams.saga.views import ChoreographedSaga
+from streams.settings import Settings
 from streams.web.routes import application
-
-if TYPE_CHECKING:
-    from streams.runtime.app import LaneApp
 
 #: Seconds that a page under way may take when the worker stops.
 SHUTDOWN_TIMEOUT = 2.0
@@ -26,27 +29,54 @@ SHUTDOWN_TIMEOUT = 2.0
 _LANE_OPENS_WITHIN = 5.0
 
 
+class ShownApp(Protocol):
+    """What the pages are made from. All of it but the settings comes as the worker starts."""
+
+    conf: Any
+    steadfaust: Settings
+    slot: Slot | None
+    host: LaneHost | None
+    operators: OperationsProducer | None
+    announcements: Announcements | None
+
+    @property
+    def lane_application(self) -> Application:
+        """The bound application. Raises SteadfaustError while the worker is starting."""
+
+    @property
+    def choreographed(self) -> Sequence[ChoreographedSaga]:
+        """Sagas without an orchestrator."""
+
+    @property
+    def assignor(self) -> Any:
+        """Knows what the group has decided last."""
+
+
 class LaneWeb(Web):
     """Faust starts and stops it with the worker; of Faust's own pages none is mounted."""
 
-    def __init__(self, app: LaneApp, **options: Any) -> None:
+    def __init__(self, app: ShownApp, **options: Any) -> None:
         super().__init__(app, **options)
-        self.web_app = application(_Worker(app))
+        self.web_app = application(_View(app))
         self._runner = AppRunner(self.web_app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT)
 
     def init_server(self) -> None:
         """Mount nothing: the pages are complete, and Faust's index stands at / whatever its settings say."""
 
 
-class _Worker:
-    """A LaneApp as its pages see it."""
+class _View:
+    """The application as its pages see it."""
 
-    def __init__(self, app: LaneApp) -> None:
+    def __init__(self, app: ShownApp) -> None:
         self._app = app
 
     @property
     def application(self) -> Application:
         return self._app.lane_application
+
+    @property
+    def choreographed(self) -> Sequence[ChoreographedSaga]:
+        return self._app.choreographed
 
     @property
     def assignment(self) -> Assignment:

@@ -6,12 +6,13 @@ one of the events that it has seen, and its course says which events there are. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
+from streams.errors import WiringError
 from streams.model.message import Message
 from streams.model.table import Table
 from streams.saga.repairs import waiting
@@ -176,6 +177,12 @@ class ChoreographedSaga:
     name: str
     table: Table[Any]
     view: Callable[[str, Any], SagaView | None]
+
+
+def check_tables(sagas: Sequence[ChoreographedSaga], tables: Collection[str]) -> None:
+    """Raises WiringError for a saga that is read from a table that the application does not have."""
+    if lost := [each.table.name for each in sagas if each.table.name not in tables]:
+        raise WiringError(f"choreographed sagas are read from {lost}, which no handler has")
 
 
 def choreographed(

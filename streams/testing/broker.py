@@ -1,22 +1,34 @@
-"""Kafka in memory, as far as a lane depends on it. Passes the contract suite together with the real one."""
+"""What the fake cluster keeps: logs, transactional ids and group positions, and faults that tests inject."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 from itertools import count
 from math import inf
 from time import time
 
-from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.ports import TP, Headers, Identity, Record
-from streams.testing.clients import FakeReader, FakeTransactions, Fault
+from streams.errors import TopicMismatch
+from streams.ports import TP, Headers, Record
 from streams.testing.log import Entry, Log, Transaction, TransactionState
 
-__all__ = ["FakeCluster", "Fault"]
-
 _ids = count(1)
+
+
+class Fault(Enum):
+    """What can go wrong once, at the next occasion."""
+
+    COMMIT_DONE = "the commit happens, its answer is lost"
+    COMMIT_LOST = "the commit does not happen: the transaction stays open until the id is initialised"
+    SEND_REFUSED = "no record is written"
+    SEND_TORN = "only the first of the partitions gets its records"
+    SEND_UNANSWERED = "every record is written, the answer is lost"
+    OFFSETS_REFUSED = "the source positions are not added"
+    START_FAILED = "the id is initialised, the answer is lost"
+    FETCH_DELAYED = "a fetch with records waiting comes back empty"
+    UNAVAILABLE = "a question about positions is not answered"
 
 
 class Producer:
@@ -30,12 +42,9 @@ class Producer:
         self.transaction: Transaction | None = None
 
 
-class FakeCluster:
-    """Topics, transactional ids and group positions. Every request gives other tasks a turn, as networks do.
-
-    `topics` are names with their numbers of partitions; `max_batch` is the largest record that a producer
-    makes, in bytes, `limits` has the `max.message.bytes` of topics that take less, `max_unpacked` is what
-    readers decompress a batch to; `now` is the time of records, in seconds since the epoch.
+class FakeBroker:
+    """The state behind `streams.testing.cluster.FakeCluster`, whose arguments it takes, and what a test does
+    to it.
     """
 
     def __init__(
@@ -57,56 +66,20 @@ class FakeCluster:
         self.happened: Counter[Fault] = Counter()
         self.id = f"cluster#{next(_ids)}"
         self._now = now
-        self._ids: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
         self._logs: dict[TP, Log] = {}
         self._producers: dict[str, Producer] = {}
-        self._groups: dict[str, dict[TP, int]] = {}
+        self.groups: dict[str, dict[TP, int]] = {}
         self._faults: list[tuple[Fault, int]] = []
         self._waiting: set[asyncio.Future[None]] = set()
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
-    # What a lane needs: the Cluster port.
-
-    def transactions(self, transactional_id: str) -> FakeTransactions:
-        """A producer that is not started yet."""
-        return FakeTransactions(self, transactional_id)
-
-    async def reader(self) -> FakeReader:
-        """A reader with nothing assigned."""
-        return FakeReader(self)
-
-    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
-        """The group's committed positions; partitions without one are left out."""
-        await self._question()
-        positions = self._groups.get(group, {})
-        return {tp: positions[tp] for tp in tps if tp in positions}
-
-    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The first offset still in each log."""
-        await self._question()
-        return {tp: self.log(tp).start for tp in tps}
-
-    async def identity(self, topics: Iterable[str]) -> Identity:
-        """The ids of the cluster and of these topics; topics that it does not have are left out."""
-        await self._question()
-        return Identity(self.id, {name: self._ids[name] for name in topics if name in self._ids})
-
-    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The high watermark of each log."""
-        await self._question()
-        return {tp: self.log(tp).end for tp in tps}
-
-    async def _question(self) -> None:
-        await asyncio.sleep(0)
-        if self.take(Fault.UNAVAILABLE):
-            raise ClusterUnavailable("injected: no answer")
-
     # What a test does and looks at.
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Add a topic, or more partitions to one."""
-        self._ids.setdefault(name, f"{name}#{next(_ids)}")
+        self.ids.setdefault(name, f"{name}#{next(_ids)}")
         for partition in range(partitions):
             self._logs.setdefault(TP(name, partition), Log(TP(name, partition)))
 
@@ -176,15 +149,15 @@ class FakeCluster:
 
     def recreate_topic(self, name: str) -> None:
         """Delete a topic and make it anew, empty. Groups have no positions in it any more, as in Kafka."""
-        self._ids[name] = f"{name}#{next(_ids)}"
+        self.ids[name] = f"{name}#{next(_ids)}"
         for log in list(self._of(name)):
             self._logs[log.tp] = Log(log.tp)
-            for positions in self._groups.values():
+            for positions in self.groups.values():
                 positions.pop(log.tp, None)
 
     def forget_group(self, group: str) -> None:
         """Drop the group's positions, as Kafka does when nobody was in it for long."""
-        self._groups.pop(group, None)
+        self.groups.pop(group, None)
 
     def visible(self, topic: str) -> list[Record]:
         """What a read_committed reader of the whole topic would get, partition by partition."""
@@ -199,7 +172,7 @@ class FakeCluster:
         """All that is in a log: markers, open and aborted records too."""
         return list(self.log(tp).entries())
 
-    # What the clients of this module ask of the broker.
+    # What clients ask of the broker.
 
     def log(self, tp: TP) -> Log:
         """The log of a partition. Raises TopicMismatch when there is none."""
@@ -225,7 +198,7 @@ class FakeCluster:
             self.log(tp).mark(transaction)
         if state is TransactionState.COMMITTED:
             for group, offsets in transaction.offsets.items():
-                self._groups.setdefault(group, {}).update(offsets)
+                self.groups.setdefault(group, {}).update(offsets)
         self.wake()
 
     def take(self, fault: Fault) -> bool:

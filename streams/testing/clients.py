@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
 from streams.model.envelope import record_size
 from streams.ports import TP, Batch, Outgoing, Record
+from streams.testing.broker import FakeBroker, Fault, Producer
 from streams.testing.log import Transaction, TransactionState
-
-if TYPE_CHECKING:
-    from streams.testing.broker import FakeCluster, Producer
-
-
-class Fault(Enum):
-    """What can go wrong once, at the next occasion."""
-
-    COMMIT_DONE = "the commit happens, its answer is lost"
-    COMMIT_LOST = "the commit does not happen: the transaction stays open until the id is initialised"
-    SEND_REFUSED = "no record is written"
-    SEND_TORN = "only the first of the partitions gets its records"
-    SEND_UNANSWERED = "every record is written, the answer is lost"
-    OFFSETS_REFUSED = "the source positions are not added"
-    START_FAILED = "the id is initialised, the answer is lost"
-    FETCH_DELAYED = "a fetch with records waiting comes back empty"
-    UNAVAILABLE = "a question about positions is not answered"
 
 
 class FakeTransactions:
@@ -36,8 +18,8 @@ class FakeTransactions:
     that a zombie learns of its fencing at the first request after them.
     """
 
-    def __init__(self, cluster: FakeCluster, transactional_id: str) -> None:
-        self._cluster = cluster
+    def __init__(self, broker: FakeBroker, transactional_id: str) -> None:
+        self._broker = broker
         self._id = transactional_id
         self._epoch: int | None = None
         self._in_transaction = False
@@ -47,11 +29,11 @@ class FakeTransactions:
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open."""
         await asyncio.sleep(0)
-        producer = self._cluster.producer(self._id)
+        producer = self._broker.producer(self._id)
         producer.epoch += 1
-        self._cluster.end(producer, TransactionState.ABORTED)
+        self._broker.end(producer, TransactionState.ABORTED)
         self._epoch = producer.epoch
-        if self._cluster.take(Fault.START_FAILED):
+        if self._broker.take(Fault.START_FAILED):
             raise self._fail(f"{self._id} failed to initialise: injected")
         await asyncio.sleep(0)
 
@@ -69,21 +51,21 @@ class FakeTransactions:
         for tp, records in wanted.items():
             self._check_sizes(tp, records)
         for tp in wanted:
-            self._cluster.log(tp)
+            self._broker.log(tp)
         transaction = await self._request("send")
         for tp, records in wanted.items():
             self._refuse_too_large(tp, records)
         transaction.partitions |= wanted.keys()
-        refused, torn = self._cluster.take(Fault.SEND_REFUSED), self._cluster.take(Fault.SEND_TORN)
+        refused, torn = self._broker.take(Fault.SEND_REFUSED), self._broker.take(Fault.SEND_TORN)
         ends: dict[TP, int] = {}
-        timestamp = self._cluster.timestamp()
+        timestamp = self._broker.timestamp()
         for tp, records in wanted.items():
             if refused or (torn and ends):
                 break
-            log = self._cluster.log(tp)
+            log = self._broker.log(tp)
             for key, value, headers in records:
                 ends[tp] = log.append(transaction, timestamp, key, value, headers) + 1
-        if refused or torn or self._cluster.take(Fault.SEND_UNANSWERED):
+        if refused or torn or self._broker.take(Fault.SEND_UNANSWERED):
             raise self._fail(f"{self._id} failed to send: injected")
         await asyncio.sleep(0)
         return ends
@@ -91,7 +73,7 @@ class FakeTransactions:
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
         """Add the group's source positions to the transaction."""
         transaction = await self._request("send offsets")
-        if self._cluster.take(Fault.OFFSETS_REFUSED):
+        if self._broker.take(Fault.OFFSETS_REFUSED):
             raise self._fail(f"{self._id} failed to send offsets: injected")
         transaction.offsets.setdefault(group, {}).update(offsets)
         await asyncio.sleep(0)
@@ -105,10 +87,10 @@ class FakeTransactions:
             self._in_transaction = False
             return
         await self._request("commit")
-        producer = self._cluster.producer(self._id)
-        lost, unanswered = self._cluster.take(Fault.COMMIT_LOST), self._cluster.take(Fault.COMMIT_DONE)
+        producer = self._broker.producer(self._id)
+        lost, unanswered = self._broker.take(Fault.COMMIT_LOST), self._broker.take(Fault.COMMIT_DONE)
         if not lost:
-            self._cluster.end(producer, TransactionState.COMMITTED)
+            self._broker.end(producer, TransactionState.COMMITTED)
         if lost or unanswered:
             raise self._fail(f"{self._id} failed to commit: injected")
         self._in_transaction = False
@@ -120,14 +102,14 @@ class FakeTransactions:
             self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
 
     def _check_sizes(self, tp: TP, records: Sequence[Outgoing]) -> None:
-        limit = self._cluster.max_batch
+        limit = self._broker.max_batch
         for size in (record_size(*record) for record in records):
             if size > limit:
                 raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
 
     def _refuse_too_large(self, tp: TP, records: Sequence[Outgoing]) -> None:
         """What the broker does with a batch that its topic does not take: nothing of this send is written."""
-        limit = self._cluster.limits.get(tp.topic)
+        limit = self._broker.limits.get(tp.topic)
         if limit is None:
             return
         for size in (record_size(*record) for record in records):
@@ -145,15 +127,15 @@ class FakeTransactions:
         """What the broker does first with every request of a transaction."""
         self._check_usable()
         await asyncio.sleep(0)
-        self._cluster.sweep()
-        producer: Producer = self._cluster.producer(self._id)
+        self._broker.sweep()
+        producer: Producer = self._broker.producer(self._id)
         if producer.epoch != self._epoch:
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: another owner started")
             raise self._failure
         if not self._in_transaction:
             raise self._fail(f"{self._id} failed to {name}: it is not in a transaction")
         self._requested = True
-        return self._cluster.opened(producer)
+        return self._broker.opened(producer)
 
     def _fail(self, text: str) -> OutcomeUnknown:
         self._failure = OutcomeUnknown(text)
@@ -163,15 +145,15 @@ class FakeTransactions:
 class FakeReader:
     """A read_committed reader of chosen partitions."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, broker: FakeBroker) -> None:
+        self._broker = broker
         self._positions: dict[TP, int] = {}
         self._closed = False
 
     async def assign(self, positions: Mapping[TP, int]) -> None:
         """Read exactly these partitions, each from its position; replaces what was assigned before."""
         for tp in positions:
-            self._cluster.log(tp)
+            self._broker.log(tp)
         self._positions = dict(positions)
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
@@ -181,7 +163,7 @@ class FakeReader:
         while True:
             if self._closed:
                 raise RuntimeError("the reader was closed")
-            if self._something_to_read() and self._cluster.take(Fault.FETCH_DELAYED):
+            if self._something_to_read() and self._broker.take(Fault.FETCH_DELAYED):
                 return []
             batches = self._take(max_records)
             if batches:
@@ -189,17 +171,17 @@ class FakeReader:
             remaining = deadline - monotonic()
             if remaining <= 0:
                 return []
-            await self._cluster.changed(remaining)
+            await self._broker.changed(remaining)
 
     def _something_to_read(self) -> bool:
-        self._cluster.sweep()
-        return any(self._cluster.log(tp).stable > position for tp, position in self._positions.items())
+        self._broker.sweep()
+        return any(self._broker.log(tp).stable > position for tp, position in self._positions.items())
 
     def _take(self, max_records: int) -> list[Batch]:
         batches = []
         for tp, position in list(self._positions.items()):
             records: Sequence[Record]
-            log = self._cluster.log(tp)
+            log = self._broker.log(tp)
             if not log.start <= position <= log.end:
                 raise PositionLost(
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "

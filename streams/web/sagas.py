@@ -12,7 +12,6 @@ from urllib.parse import quote
 import uuid_utils
 
 from streams.errors import Undecodable, UnknownSchema
-from streams.model.application import Application
 from streams.model.codecs import decode_row
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.table import row_key, split_row_key
@@ -77,9 +76,9 @@ class Wanted(NamedTuple):
         )
 
 
-def kinds(app: Application) -> list[SagaKind]:
+def kinds(view: WorkerView) -> list[SagaKind]:
     """All sagas of an application, the orchestrated ones first."""
-    found = []
+    app, found = view.application, []
     for each in app.wiring.handlers():
         if isinstance(each, SagaHandler):
             heard = each.repairs is not None and each.repairs.TOPIC in app.routes
@@ -87,7 +86,7 @@ def kinds(app: Application) -> list[SagaKind]:
             found.append(
                 SagaKind(each.saga, each.rows["saga"].table.name, lambda _, row: orchestrated(row), repairs)
             )
-    return [*found, *(SagaKind(each.name, each.table.name, each.view) for each in app.choreographed)]
+    return [*found, *(SagaKind(each.name, each.table.name, each.view) for each in view.choreographed)]
 
 
 def wanted_of(query: Query, now: float) -> Wanted:
@@ -139,7 +138,7 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
         found: SagaShown = await elsewhere(view, lane, path, {}, asked_by, ask)
         return found
     store = readable_store(view, lane)
-    for kind in kinds_of(app, ident):
+    for kind in kinds_of(view, ident):
         data = store.get(kind.table, store_key(partition, row_key(_key(ident))))
         if data is None:
             continue
@@ -158,12 +157,12 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
     raise Problem(404, "no_saga", f"there is no saga {ident}: asked {view.url}, the owner of lane {lane}")
 
 
-def kinds_of(app: Application, ident: str) -> list[SagaKind]:
+def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:
     """Where a saga may lie. Raises Problem 404 for a name that there is not."""
     name, colon, _ = ident.partition(":")
-    found = [kind for kind in kinds(app) if kind.name == name]
+    found = [kind for kind in kinds(view) if kind.name == name]
     if not found or not colon:
-        names = ", ".join(f"{name}:..." for name in dict.fromkeys(kind.name for kind in kinds(app)))
+        names = ", ".join(f"{name}:..." for name in dict.fromkeys(kind.name for kind in kinds(view)))
         raise Problem(404, "no_saga", f"{ident!r} is no saga's id: there are {names or 'no sagas'}")
     return found
 
@@ -175,7 +174,7 @@ async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwne
         raise Problem(400, "no_reason", "who asks, and why? both are kept in the saga's log")
     if len(asked.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
-    repairs = next((kind.repairs for kind in kinds_of(app, ident) if kind.repairs is not None), None)
+    repairs = next((kind.repairs for kind in kinds_of(view, ident) if kind.repairs is not None), None)
     shown = await show_saga(view, ident, asked_by=None, ask=ask)
     if repairs is None or not shown.operations:
         how = shown.saga.way or shown.saga.status
@@ -238,7 +237,7 @@ async def _of_lane(
     view: WorkerView, lane: int, begin: bytes, wanted: Wanted
 ) -> AsyncIterator[tuple[bytes, SagaAnswer | None]]:
     """Every row that may be a saga, by its place in the lane; with the saga where it is one that is meant."""
-    store, all_kinds = readable_store(view, lane), kinds(view.application)
+    store, all_kinds = readable_store(view, lane), kinds(view)
     first = begin[0] if begin else 0
     for number, kind in enumerate(all_kinds[first:], start=first):
         before = [each.table for each in all_kinds[:number] if each.name == kind.name]

@@ -10,6 +10,7 @@ from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store
 from streams.retry.gate import HandlerGate
+from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
@@ -96,6 +97,10 @@ class WorkerView(Protocol):
     @property
     def application(self) -> Application:
         """The bound application. Raises SteadfaustError while the worker is starting."""
+
+    @property
+    def choreographed(self) -> Sequence[ChoreographedSaga]:
+        """Sagas without an orchestrator, which are listed beside those of the application."""
 
     @property
     def assignment(self) -> Assignment:

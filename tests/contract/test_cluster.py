@@ -31,7 +31,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
-from streams.testing.broker import FakeCluster
+from streams.testing.cluster import FakeCluster
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic

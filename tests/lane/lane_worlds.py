@@ -17,8 +17,8 @@ from streams.model.envelope import new_headers
 from streams.model.layout import Layout
 from streams.ports import TP, Record, Stores
 from streams.runtime.declared import DEAD_LETTER_ROOM, declare
-from streams.testing.broker import FakeCluster
 from streams.testing.clock import ManualClock
+from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
 from streams.testing.store import MemoryStores
 

@@ -14,7 +14,7 @@ import streams.lane.lane
 from streams.lane.standby import Standby
 from streams.model.envelope import new_headers
 from streams.ports import TP
-from streams.testing.clients import Fault
+from streams.testing.broker import Fault
 
 
 async def test_a_question_that_is_not_answered_does_not_make_a_running_lane_open_again(

@@ -15,8 +15,9 @@ from lane_workloads import counting
 from lane_worlds import FakeWorld
 
 from chaos.model.spec import Spec
-from streams.testing.broker import FakeCluster, Fault
+from streams.testing.broker import Fault
 from streams.testing.clients import FakeTransactions
+from streams.testing.cluster import FakeCluster
 
 MESSAGES = (1, 2, 1, 3)
 SPEC = Spec(messages=MESSAGES, max_batch=len(MESSAGES))
@@ -170,7 +171,7 @@ class NoFencing(FakeTransactions):
     """Starts without a new epoch, and leaves the open transaction alone."""
 
     async def start(self) -> None:
-        producer = self._cluster.producer(self._id)
+        producer = self._broker.producer(self._id)
         producer.epoch = max(producer.epoch, 0)
         self._epoch = producer.epoch
 
@@ -180,7 +181,7 @@ class OffsetsAtOnce(FakeTransactions):
 
     async def send_offsets(self, offsets: Any, group: str) -> None:
         await super().send_offsets(offsets, group)
-        self._cluster._groups.setdefault(group, {}).update(offsets)
+        self._broker.groups.setdefault(group, {}).update(offsets)
 
 
 @pytest.mark.parametrize("kind", [NoFencing, OffsetsAtOnce])

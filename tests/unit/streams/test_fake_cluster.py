@@ -6,8 +6,9 @@ import pytest
 
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, PositionLost
 from streams.ports import TP, Outgoing
-from streams.testing.broker import FakeCluster, Fault
+from streams.testing.broker import Fault
 from streams.testing.clients import FakeTransactions
+from streams.testing.cluster import FakeCluster
 
 ROWS, OUT, SOURCE = TP("rows", 0), TP("out", 1), TP("source", 0)
 

@@ -14,7 +14,7 @@ from streams.errors import LayoutMismatch, PositionLost
 from streams.ports import TP
 from streams.positions.identity import Recorded, decode, encode
 from streams.staging.changes import IDENTITY, POSITION
-from streams.testing.broker import FakeCluster
+from streams.testing.cluster import FakeCluster
 
 ORDERS = TP("orders", 0)
 CHANGELOG = TP("shop-lane-changelog", 0)
@@ -30,7 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A lane that has read five messages of a topic which was made anew since, with three others."""
     made = Cluster({"orders": 1, "shop-lane-changelog": 1, "shop-announcements": 1})
     made.produce(TP("shop-announcements", 0), b"cut:1", b"{}")
-    former = Recorded(made.id, {name: made._ids[name] for name in ("orders", "shop-lane-changelog")})
+    former = Recorded(made.id, {name: made.ids[name] for name in ("orders", "shop-lane-changelog")})
     made.produce(CHANGELOG, IDENTITY, encode(former))
     made.produce(CHANGELOG, POSITION + b"orders", b"5")
     made.recreate_topic("orders")
@@ -85,12 +85,12 @@ def test_accepting_records_the_topic_and_the_position_with_the_group_in_one_tran
         "partition": 0,
         "before": 5,
         "position": 2,
-        "topic_id": cluster._ids["orders"],
+        "topic_id": cluster.ids["orders"],
     }
     written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
     assert written[POSITION + b"orders"] == b"2"
-    assert decode(written[IDENTITY]).topics["orders"] == cluster._ids["orders"]
-    assert cluster._groups["shop"] == {ORDERS: 2}
+    assert decode(written[IDENTITY]).topics["orders"] == cluster.ids["orders"]
+    assert cluster.groups["shop"] == {ORDERS: 2}
     assert len({entry.transaction for entry in cluster.entries(CHANGELOG)} - {None}) == 1
     assert run("list").exit_code == 0
 

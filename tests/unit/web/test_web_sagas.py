@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -21,7 +22,7 @@ from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from streams.saga.state import SagaRow
-from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreographed
+from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, check_tables, choreographed
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, given_saga, success
 from streams.web import sagas as sagas_module
@@ -83,7 +84,10 @@ def guest_view(saga_id: str, guest: Guest) -> SagaView | None:
     return choreographed(saga_id, COURSE, [Seen(VisitWanted.TOPIC, guest.seen_at, "at the door"), *gone])
 
 
-def make_application(**more: Any) -> Application:
+VISITS = ChoreographedSaga("visit", GUESTS, guest_view)
+
+
+def make_application() -> Application:
     wiring = choreography(on(VisitWanted, greet, visit), on(VisitReply, visit), on(VisitRepair, visit))
     return Application(
         Layout("post", 8, 4),
@@ -91,7 +95,6 @@ def make_application(**more: Any) -> Application:
         json_without_schema,
         resources={"clock": ManualClock(NOW)},
         delivery=LaneOptions(saga_limit=30.0),
-        choreographed=[ChoreographedSaga("visit", more.pop("table", GUESTS), guest_view)],
     )
 
 
@@ -99,7 +102,9 @@ def make_application(**more: Any) -> Application:
 async def two():
     """Two workers that share the lanes, and a browser of the first."""
     app = make_application()
-    first, second = (FakeWorker.with_lanes(*lanes, app=app) for lanes in ((0, 1), (2, 3)))
+    first, second = (
+        FakeWorker.with_lanes(*lanes, app=app, choreographed=[VISITS]) for lanes in ((0, 1), (2, 3))
+    )
     async with Browser.of(first) as one, Browser.of(second) as other:
         first.url, second.url = (str(browser.make_url("")).rstrip("/") for browser in (one, other))
         for worker in (first, second):
@@ -334,4 +339,4 @@ async def test_operations_are_taken_from_this_machine_as_json_only(two):
 
 def test_choreographed_sagas_are_read_from_a_table_that_there_is():
     with pytest.raises(WiringError, match="read from \\['lost'\\], which no handler has"):
-        make_application(table=Table("lost", Guest))
+        check_tables([VISITS, replace(VISITS, table=Table("lost", Guest))], make_application().tables)

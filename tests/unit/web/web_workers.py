@@ -22,6 +22,7 @@ from streams.model.table import Table, row_key
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.retry.gate import HandlerGate
+from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.changes import store_key
 from streams.testing.log import FakeRecord
@@ -97,6 +98,7 @@ class FakeWorker:
     asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
     patience: float = 0.0
     unreadable_announcements: int = 0
+    choreographed: Sequence[ChoreographedSaga] = ()
 
     @classmethod
     def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:

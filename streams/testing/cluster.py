@@ -1,0 +1,54 @@
+"""Kafka in memory, as far as a lane depends on it. Passes the contract suite together with the real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from streams.errors import ClusterUnavailable
+from streams.ports import TP, Identity
+from streams.testing.broker import FakeBroker, Fault
+from streams.testing.clients import FakeReader, FakeTransactions
+
+
+class FakeCluster(FakeBroker):
+    """Topics, transactional ids and group positions. Every request gives other tasks a turn, as networks do.
+
+    `topics` are names with their numbers of partitions; `max_batch` is the largest record that a producer
+    makes, in bytes, `limits` has the `max.message.bytes` of topics that take less, `max_unpacked` is what
+    readers decompress a batch to; `now` is the time of records, in seconds since the epoch.
+    """
+
+    def transactions(self, transactional_id: str) -> FakeTransactions:
+        """A producer that is not started yet."""
+        return FakeTransactions(self, transactional_id)
+
+    async def reader(self) -> FakeReader:
+        """A reader with nothing assigned."""
+        return FakeReader(self)
+
+    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
+        """The group's committed positions; partitions without one are left out."""
+        await self._question()
+        positions = self.groups.get(group, {})
+        return {tp: positions[tp] for tp in tps if tp in positions}
+
+    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The first offset still in each log."""
+        await self._question()
+        return {tp: self.log(tp).start for tp in tps}
+
+    async def identity(self, topics: Iterable[str]) -> Identity:
+        """The ids of the cluster and of these topics; topics that it does not have are left out."""
+        await self._question()
+        return Identity(self.id, {name: self.ids[name] for name in topics if name in self.ids})
+
+    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The high watermark of each log."""
+        await self._question()
+        return {tp: self.log(tp).end for tp in tps}
+
+    async def _question(self) -> None:
+        await asyncio.sleep(0)
+        if self.take(Fault.UNAVAILABLE):
+            raise ClusterUnavailable("injected: no answer")
