@@ -59,7 +59,7 @@ class Damaged(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A cluster's id, and the ids of topics by their names: a topic that is made anew has another one."""
+    """A cluster's id, and the ids of topics by their names: a topic that is created again has another one."""
 
     cluster: str
     topics: Mapping[str, str]

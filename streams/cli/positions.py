@@ -56,7 +56,7 @@ def accept_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be recorded.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a topic that was made anew, cut or reset: record what it is, and where to go on in it."""
+    """Go on with a topic that was created again, cut or reset: record what it is, and where to go on."""
     where = _at(at)
 
     async def run(layout: Layout, cluster: Cluster) -> list[Accepted]:

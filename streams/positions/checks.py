@@ -31,8 +31,8 @@ STALLED = 30.0
 async def require_same_changelogs(
     store: Store, cluster: Cluster, tables: Mapping[TP, str], identity: Identity
 ) -> None:
-    """Raises TopicRecreated when a changelog was made anew: its rows are gone from Kafka, and the store may
-    be the last to have them. Once an operator has accepted that, the store is wiped.
+    """Raises TopicRecreated when a changelog was created again: its rows are gone from Kafka, and the store
+    may be the last to have them. Once an operator has accepted that, the store is wiped.
     """
     noted = copy_of(store)
     if former := made_anew(noted, identity, [tp.topic for tp in tables]):

@@ -1,5 +1,5 @@
-"""Which topics positions and rows belong to: a topic that was deleted and made anew has the same name, and an
-offset of the former one means another message in it, or none.
+"""Which topics positions and rows belong to: a topic that was deleted and created again has the same name, and
+an offset of the former one means another message in it, or none.
 
 Each lane partition records in its lane changelog the ids of its topics, with its positions. A local store
 notes of which changelogs it is a copy. Both are compared with what the cluster has when a lane opens.
@@ -56,7 +56,7 @@ def made_anew(recorded: Recorded, actual: Identity, topics: Iterable[str]) -> li
 
 
 def refusal(recorded: Recorded, actual: Identity, topics: list[str], where: str) -> TopicRecreated:
-    """What to raise for topics that were made anew. `where` says what is of the former ones."""
+    """What to raise for topics that were created again. `where` says what is of the former ones."""
     if recorded.cluster != actual.cluster:
         what = (
             f"this is another cluster, {actual.cluster}: {where} is of {recorded.cluster}, and"
@@ -64,11 +64,11 @@ def refusal(recorded: Recorded, actual: Identity, topics: list[str], where: str)
         )
     else:
         ids = [f"{topic} (was {recorded.topics[topic]}, is {actual.topics[topic]})" for topic in topics]
-        what = f"made anew since, so that {where} means nothing in it: {', '.join(ids)}"
+        what = f"created again since, so that {where} means nothing in it: {', '.join(ids)}"
     return TopicRecreated(
         f"{what}. Nothing was handled. If this is meant, see `steadfaust positions list`, and"
         f" `steadfaust positions accept --topic {topics[0]}` goes on with what is there now;"
-        ' see docs/operating.md, "A topic was made anew".'
+        ' see docs/operating.md, "A topic was created again".'
     )
 
 

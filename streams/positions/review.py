@@ -101,7 +101,7 @@ def _standing(
     was, topic_id = recorded.topics.get(tp.topic, ""), identity.topics[tp.topic]
     problem = ""
     if was and was != topic_id:
-        problem = "made anew" if recorded.cluster == identity.cluster else "another cluster"
+        problem = "created again" if recorded.cluster == identity.cluster else "another cluster"
     elif is_changelog(layout, tp.topic):
         pass
     elif group is not None and group != position:

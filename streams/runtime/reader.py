@@ -151,7 +151,7 @@ class KafkaReader:
         first, end = await self._log_range(TP(topic, partition))
         return PositionLost(
             f"{topic}[{partition}] is to be read from offset {offset}, but its log holds {first} to {end}: "
-            "records were removed before they were processed, or the topic was made anew"
+            "records were removed before they were processed, or the topic was created again"
         )
 
     def position(self, tp: TP) -> int:

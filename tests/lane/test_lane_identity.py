@@ -43,11 +43,11 @@ async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_acc
     await world.recreate(work.source)
     new = [world.event(work, "a", 10 + i) for i in range(8 if longer else 3)]
     await world.post(*new)
-    await refused(world, rf"made anew since.*{work.source} .*positions accept --topic {work.source}")
+    await refused(world, rf"created again since.*{work.source} .*positions accept --topic {work.source}")
     (standing,) = await standings(world.app.layout, world.cluster, [work.source])
-    assert (standing.problem, standing.recorded, standing.end) == ("made anew", 5, len(new))
+    assert (standing.problem, standing.recorded, standing.end) == ("created again", 5, len(new))
     (dry,) = await accept(world.app.layout, world.cluster, work.source, [0], dry_run=True)
-    await refused(world, "made anew")
+    await refused(world, "created again")
     (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0])
     assert accepted == dry
     assert (accepted.before, accepted.position) == (5, 0)
@@ -111,7 +111,7 @@ async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_th
     await handled(world, work, events)
     changelog = world.app.layout.changelog(LANE)
     await world.recreate(changelog)
-    await refused(world, "made anew")
+    await refused(world, "created again")
     await accept(world.app.layout, world.cluster, changelog, [0])
     with pytest.raises(PositionLost, match="stands at 3, the changelog at None"):
         await world.lane().ended()

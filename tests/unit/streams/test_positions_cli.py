@@ -27,7 +27,7 @@ class Cluster(FakeCluster):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A lane that has read five messages of a topic which was made anew since, with three others."""
+    """A lane that has read five messages of a topic which was created again since, with three others."""
     made = Cluster({"orders": 1, "shop-lane-changelog": 1, "shop-announcements": 1})
     made.produce(TP("shop-announcements", 0), b"cut:1", b"{}")
     former = Recorded(made.id, {name: made.ids[name] for name in ("orders", "shop-lane-changelog")})
@@ -58,11 +58,11 @@ def test_what_stops_a_lane_is_listed_and_told_by_the_exit_status(
     shown = json.loads(line)
     assert (shown["topic"], shown["problem"], shown["recorded"], shown["end"]) == (
         "orders",
-        "made anew",
+        "created again",
         5,
         3,
     )
-    assert "orders[0]  holds 0 to 3  at 5  MADE ANEW" in run("list").output
+    assert "orders[0]  holds 0 to 3  at 5  CREATED AGAIN" in run("list").output
     assert run("list", "--topic", "unknown").exit_code == 3
 
 
