@@ -1,5 +1,5 @@
-"""Which topics positions and rows belong to: a topic that was deleted and created again has the same name, and
-an offset of the former one means another message in it, or none.
+"""Which topics positions and rows belong to: a topic that was deleted and created again has the same name,
+and an offset of the former one means another message in it, or none.
 
 Each lane partition records in its lane changelog the ids of its topics, with its positions. A local store
 notes of which changelogs it is a copy. Both are compared with what the cluster has when a lane opens.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 GUARANTEE = ROOT / "docs" / "guarantee.md"
+ROOMS = ROOT / "docs" / "adr" / "0019-rooms.md"
 
 CODE = re.compile(r"`([^`\n]+)`")
 #: A path, a test in it, or both: without a path it is one of the file named before.
@@ -362,12 +364,22 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert said[name] == (f"{default:.15g}" if number else str(default).lower()), name
 
 
-@pytest.mark.parametrize(
-    "page", [README, ROOT / "docs" / "how-it-works.md", ROOT / "docs" / "adr" / "0019-rooms.md"]
-)
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "how-it-works.md", ROOMS])
 def test_every_room_of_the_library_is_on_the_page(page: Path) -> None:
     rooms = {path.parent.name for path in (ROOT / "streams").glob("*/__init__.py")}
     assert {room for room in rooms if f"{room}/" not in page.read_text()} == set()
+
+
+BESIDE = 44
+
+
+def test_the_picture_of_the_rooms_is_the_contract() -> None:
+    """Its rooms, line by line, are the layers that import-linter holds; a word on them stands beside."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each.get("containers") == ["streams"])
+    picture = ROOMS.read_text().split("```")[1].strip("\n").splitlines()
+    drawn = [line[:BESIDE].split() for line in picture]
+    assert drawn == [layer.replace(":", " ").split() for layer in layers]
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
