@@ -73,6 +73,7 @@ class World:
     cluster: Any
     clock: Any
     app: Application
+    is_fake: bool
 
     def __init__(self) -> None:
         self.name = f"lane{next(_names)}"
@@ -165,6 +166,11 @@ class World:
                     running.task.result()
             assert time.monotonic() < deadline, "waited in vain"
             await self._tick()
+
+    async def passes(self, seconds: float, *, real: float) -> None:
+        """Let time go on with all that runs in it: `seconds`, or `real` ones where time is not the test's."""
+        end = self.clock.now() + (seconds if self.is_fake else real)
+        await self.until(lambda: self.clock.now() >= end)
 
     async def open(self, number: int = 0, **options: Any) -> Running:
         """A lane, once it is open."""

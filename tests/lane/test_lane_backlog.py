@@ -7,7 +7,7 @@ from lane_checker import check
 from lane_failing import LATER, Failing, finish, letters_of, started
 from lane_hosts import host_of, opened
 from lane_workloads import Reminding, counting, reminding
-from lane_worlds import FakeWorld, Running
+from lane_worlds import FakeWorld, Running, World
 from test_lane_dead_letters import with_header
 from test_lane_timers import asking_for
 
@@ -53,17 +53,29 @@ BOUND_BYTES = 100_000
 LARGE = 2_000
 
 
-async def full(fake: FakeWorld) -> Running:
+async def full(world: World) -> Running:
     """A lane that cannot commit, when it has taken all that it takes; its commits go on afterwards."""
-    pause = fake.faults.pause_at("staged", fake.faults.reached["staged"] + 1)
-    lane = await fake.open()
-    await fake.until(lambda: lane.lane.backlog)
+    pause = world.faults.pause_at("staged", world.faults.reached["staged"] + 1)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.backlog * LARGE >= BOUND_BYTES)
     for _ in range(100):
-        await fake._tick()
+        await world._tick()
     held = lane.lane.backlog
     pause.resume()
     assert held < BOUND_BYTES / LARGE + FETCH_RECORDS
     return lane
+
+
+async def test_what_a_lane_has_taken_and_not_committed_is_bounded_in_bytes(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
+    large = with_header("note", b"x" * LARGE)
+    events = [large(world.event(work, f"k{i % 8}", i)) for i in range(1500)]
+    await world.post(*events)
+    lane = await full(world)
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, events)
 
 
 @pytest.mark.parametrize("what", ["header", "row", "output"])

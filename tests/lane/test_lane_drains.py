@@ -18,7 +18,7 @@ from lane_failing import (
 )
 from lane_pausing import COUNT, KEYS, asked, reasons, some, states, told, wished
 from lane_workloads import asking, counting, deployed
-from lane_worlds import FakeWorld
+from lane_worlds import FakeWorld, World
 
 from streams.errors import OutcomeUnknown, PermanentError, TransientError
 from streams.model.operations import HandlerCommand, PauseState
@@ -93,10 +93,9 @@ async def test_a_drain_is_not_done_before_what_was_under_way_and_its_retries(fak
     await finish(world, work, lane, [event])
 
 
-async def test_a_drain_goes_on_after_its_lane_has_reopened(fake: FakeWorld) -> None:
-    world = fake
+async def test_a_drain_goes_on_after_its_lane_has_reopened(world: World) -> None:
     work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(4.0,)))
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     events = some(world, work, range(2), "a")
     await world.post(*events)

@@ -20,6 +20,7 @@ from streams.model.choreography import choreography
 from streams.model.envelope import new_headers
 from streams.model.message import Message, Row
 from streams.model.table import Table, split_row_key
+from streams.policy.retry import RetryPolicy
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK
@@ -69,10 +70,11 @@ async def table(world: World, of: Table[Any]) -> dict[str, Row]:
     }
 
 
-async def begin(world: World) -> FakeGateway:
+async def begin(world: World, **delivery: Any) -> FakeGateway:
     gateway = FakeGateway()
     await world.start(
-        Workload(choreography(*orchestrated, *stock_keeping), {"gateway": gateway, "clock": world.clock})
+        Workload(choreography(*orchestrated, *stock_keeping), {"gateway": gateway, "clock": world.clock}),
+        **delivery,
     )
     stock = [StockReceived(sku=sku, units=5) for sku in ("apple", "pear")]
     await world.post(*(post(world, message) for message in stock))
@@ -141,9 +143,9 @@ async def test_orders_end_as_their_data_calls_for_when_the_lane_is_killed(
 
 
 async def test_an_order_whose_payment_is_not_heard_of_is_cancelled_and_its_money_comes_back(
-    fake: FakeWorld,
+    world: World,
 ) -> None:
-    gateway = await begin(fake)
+    gateway = await begin(world, retry=RetryPolicy(immediate=1, delays=()))
     charge = gateway.charge
 
     async def charge_and_say_nothing(**asked: Any) -> Charge:
@@ -151,13 +153,13 @@ async def test_an_order_whose_payment_is_not_heard_of_is_cancelled_and_its_money
         raise ConnectionError("the answer was lost")
 
     gateway.charge = charge_and_say_nothing  # type: ignore[assignment]
-    lane = await fake.open()
-    await finish(fake, lane)
-    tracked: Any = await table(fake, ORDERS)
+    lane = await world.open()
+    await finish(world, lane)
+    tracked: Any = await table(world, ORDERS)
     assert tracked["good"].status == "cancelled"
     assert {
         name for name, done in gateway.done.items() if isinstance(done, Charge) and not done.declined
     } == {name.replace("refund", "capture") for name in gateway.done if name.startswith("refund")}
     assert "refund:good" in gateway.done
-    stock: Any = await table(fake, STOCK)
+    stock: Any = await table(world, STOCK)
     assert {sku: row.on_hand for sku, row in stock.items()} == {"apple": 5, "pear": 5}

@@ -21,7 +21,7 @@ from lane_failing import (
 )
 from lane_pausing import COUNT, KEYS, asked, reasons, some, states, told, wished
 from lane_workloads import counting, reminding
-from lane_worlds import FakeWorld, Post
+from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
 from streams.errors import TransientError
@@ -47,8 +47,7 @@ async def test_one_id_may_name_wishes_of_different_kinds_and_of_different_handle
     await lane.stop()
 
 
-async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_on(fake: FakeWorld) -> None:
-    world = fake
+async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_on(world: World) -> None:
     work = counting(world.name, tallied=True)
     await started(world, work)
     lane = await world.open()
@@ -56,7 +55,7 @@ async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_
     events = some(world, work, range(4))
     await world.post(*events)
     await settled(world, work, lane)
-    await pass_time(world, 5.0)
+    await world.passes(5.0, real=0.5)
     assert work.hooks.calls == []
     assert await counts(world, "tallies") == dict.fromkeys(KEYS, 4)
     assert await reasons(world) == {"paused": len(KEYS)}
@@ -98,7 +97,17 @@ async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
 async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
     fake: FakeWorld, kind: HandlerCommand, point: str, disk: str
 ) -> None:
-    world = fake
+    await killed_while_it_settles(fake, kind, point, disk)
+
+
+async def test_a_lane_killed_before_the_commit_of_a_wish_is_continued_on_another_machine(
+    world: World,
+) -> None:
+    await killed_while_it_settles(world, HandlerCommand.PAUSE, "sent", "lost")
+
+
+async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str, disk: str) -> None:
+    """Kill the lane at a point of the commit that settles a wish; another one finishes, and all is right."""
     work = counting(world.name)
     await started(world, work)
     events = some(world, work, range(3))
@@ -119,7 +128,7 @@ async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
     await world.settled(work.source, world.app.layout.operations)
     ended = {HandlerCommand.PAUSE: PauseState.PAUSED, HandlerCommand.DRAIN: PauseState.DRAINED}
     if kind in ended:
-        await pass_time(world, 3.0)
+        await world.passes(3.0, real=0.3)
         assert set((await states(world)).values()) == {ended[kind]}
         before = len(work.hooks.calls)
         await world.post(*(more := some(world, work, range(3, 4))))

@@ -7,14 +7,15 @@ from typing import Any
 
 from lane_checker import dead_letters, latest
 from lane_desk import Broken, letter_ids, operated, operation
-from lane_failing import LATER
+from lane_failing import LATER, Failing
 from lane_parcels import BUCKET, THRESHOLD, Parcels
 from lane_workloads import carrying, messages_of
-from lane_worlds import FakeWorld, Running
+from lane_worlds import FakeWorld, Running, World
 
 from streams.claims.checks import ClaimChecks
-from streams.claims.claim import claim_in
+from streams.claims.claim import AVRO, PREFIX, claim_in
 from streams.claims.sweep import Sweepable, sweep
+from streams.errors import TransientError
 from streams.lane.housekeeping import PAUSE
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
@@ -53,13 +54,13 @@ def stored(world: FakeWorld) -> list[bytes]:
         store.close()
 
 
-async def swept(parcels: Parcels) -> Any:
+async def swept(parcels: Parcels, grace: float = DAY) -> Any:
     async def names() -> AsyncIterator[str]:
         for record in await parcels.world.records(parcels.world.app.layout.changelog(CLAIMS)):
             if record.value is not None:
                 yield (record.key or b"").decode()
 
-    return await sweep(parcels.blobs, names(), now=parcels.world.clock.now, grace=DAY, delete=True)
+    return await sweep(parcels.blobs, names(), now=parcels.world.clock.now, grace=grace, delete=True)
 
 
 async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: FakeWorld) -> None:
@@ -79,6 +80,28 @@ async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: F
     report = await swept(parcels)
     assert report.found[Sweepable.ORPHAN].objects == report.deleted.objects == 2
     assert parcels.blobs.names == []
+
+
+async def test_whatever_is_referred_to_is_named_after_a_crash_and_the_sweeper_takes_orphans_only(
+    world: World,
+) -> None:
+    parcels = Parcels(world, carrying(world.name))
+    await parcels.start(retry=LATER)
+    parcels.work.hooks.before = Failing(world, {("b", 0): 1}, TransientError("busy"))
+    world.faults.kill_at("sent", 2)
+    for i in range(2):
+        for key in "abc":
+            await parcels.post(key, i, LARGE)
+    await world.lane().killed()
+    await parcels.blobs.put(f"{PREFIX}nobodys/orphan-{'0' * 64}", b"of a try", AVRO)
+    lane = await world.open(stores=world.stores())
+    await parcels.settled()
+    await lane.stop()
+    await parcels.check()
+    report = await swept(parcels, grace=0.0)
+    assert report.found[Sweepable.REFERENCED].objects == len(await parcels.named()) == 12
+    assert report.deleted.objects == report.found[Sweepable.ORPHAN].objects == 1
+    await parcels.check_references()
 
 
 async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:

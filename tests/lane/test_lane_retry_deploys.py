@@ -5,15 +5,14 @@ from __future__ import annotations
 from lane_checker import counts
 from lane_failing import LATER, Failing, letters_of, nothing_waits, pass_time, settled, started
 from lane_workloads import counting, deployed
-from lane_worlds import FakeWorld
+from lane_worlds import FakeWorld, World
 
 from streams.errors import TransientError
 
 
 async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_until_it_does_again(
-    fake: FakeWorld,
+    world: World,
 ) -> None:
-    world = fake
     work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
@@ -23,7 +22,8 @@ async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_unti
     await lane.stop()
     lane = await world.open(app=world.cut_into(without, lanes=1))
     await world.post(world.event(without, "a", 1), world.event(without, "b", 2))
-    await pass_time(world, 3.0)
+    await world.until(lambda: bool(without.hooks.calls))
+    await world.passes(3.0, real=0.5)
     assert (lane.lane.state, lane.lane.reopened) == ("open", 0)
     assert without.hooks.calls == [("b", 2)], "those of the key wait behind it"
     await lane.stop()

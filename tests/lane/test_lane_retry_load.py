@@ -10,7 +10,7 @@ import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
 from lane_workloads import asking, counting
-from lane_worlds import FakeWorld, Running
+from lane_worlds import FakeWorld, Running, World
 
 from streams.errors import TransientError
 from streams.lane.lane import HOUSEKEEPING
@@ -97,6 +97,27 @@ async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: F
 
 
 # -- turns ------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(world: World) -> None:
+    """There are always more new ones than the lane takes at a time, until the late ones are through."""
+    work = counting(world.name)
+    await started(world, work, retry=LATER, max_backlog=100)
+    late = {(f"late-{n}", 0): 1 for n in range(20)}
+    work.hooks.before = failing = Failing(world, late, TransientError("busy"))
+    events = [world.event(work, key, i) for key, i in late]
+    await world.post(*events)
+    lane = await world.open()
+    while not all(len(failing.of(*which)) == 2 for which in late):
+        events += (
+            new := [world.event(work, f"new-{i % 10}", i) for i in range(len(events), len(events) + 100)]
+        )
+        assert len(events) < 10_000, "they had no turn"
+        await world.post(*new)
+        await world.passes(0.05, real=0.01)
+        most_done = len(events) - 200
+        await world.until(lambda done=most_done: lane.handled > done)
+    await finish(world, work, lane, events)
 
 
 async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:

@@ -13,6 +13,7 @@ from lane_desk import letter_ids, operated, operation
 from lane_pausing import asked
 from lane_sagas import (
     GiveMoneyBack,
+    LeaveSeat,
     TakeMoney,
     TakeSeat,
     Trip,
@@ -25,12 +26,14 @@ from lane_sagas import (
 )
 from lane_worlds import FakeWorld, Post, World
 
+import streams.retry.retries
 from streams.model.envelope import new_headers
 from streams.model.layout import dead_letter_topic
 from streams.model.message import Message
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.table import split_row_key
 from streams.policy.retry import RetryPolicy
+from streams.saga.definition import Saga, saga
 from streams.saga.messages import Command
 from streams.saga.state import SagaRow
 from streams.testing.broker import Fault
@@ -123,14 +126,14 @@ async def test_a_commit_without_answer_changes_no_saga(fake: FakeWorld, fault: F
     await check(fake, work)
 
 
-async def waiting(fake: FakeWorld) -> TripReply:
+async def waiting(world: World, version: Saga = Trip) -> TripReply:
     """A saga whose command nobody has answered yet, and whose lane is gone; the reply that it waits for."""
-    await fake.start(trips(fake.clock, participants=False))
-    await fake.post(post(fake, TripWanted(k="a", to="home")))
-    lane = await fake.open()
-    await fake.settled(TripWanted.TOPIC)
+    await world.start(trips(world.clock, participants=False, versions=(version,)))
+    await world.post(post(world, TripWanted(k="a", to="home")))
+    lane = await world.open()
+    await world.settled(TripWanted.TOPIC)
     await lane.stop()
-    (sent,) = await fake.records(TakeSeat.TOPIC)
+    (sent,) = await world.records(TakeSeat.TOPIC)
     return success_of(msgspec.json.decode(sent.value or b"", type=TakeSeat))
 
 
@@ -140,22 +143,31 @@ def success_of(command: Command) -> TripReply:
     )
 
 
+def quick_trip(timeout: float) -> Saga:
+    """The same, of which a step has so many seconds."""
+    return (
+        saga("trip", started_by=TripWanted)
+        .step("seat", TakeSeat, compensate=LeaveSeat, timeout=timeout)
+        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=30)
+    )
+
+
 async def step_status(fake: FakeWorld) -> str:
     return (await rows(fake))["a"].step("seat").status
 
 
-async def test_an_outage_with_replies_unread_fires_no_false_deadline(fake: FakeWorld) -> None:
-    reply = await waiting(fake)
-    await fake.post(post(fake, reply))
-    fake.clock.set(fake.clock.now() + 60)  # the deadline was at 30
-    lane = await fake.open()
-    await fake.until(lambda: lane.lane.counters.timers == 1)
-    await fake.until(lambda: lane.handled >= 2)
-    await fake.settled(TripReply.TOPIC)
+async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: World) -> None:
+    reply = await waiting(world, quick_trip(2.0))
+    await world.post(post(world, reply))
+    await world.passes(60.0, real=2.0)  # the deadline is over
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.timers == 1)
+    await world.until(lambda: lane.handled >= 2)
+    await world.settled(TripReply.TOPIC)
     await lane.stop()
-    outcomes = [json.loads(r.value or b"")["outcome"] for r in await fake.records(TripReply.TOPIC)]
+    outcomes = [json.loads(r.value or b"")["outcome"] for r in await world.records(TripReply.TOPIC)]
     assert outcomes == ["success", "timed_out"]
-    row = (await rows(fake))["a"]
+    row = (await rows(world))["a"]
     assert (row.status, row.step("seat").status, row.step("money").status) == (
         "started",
         "completed",
@@ -178,20 +190,20 @@ async def test_a_deadline_without_a_reply_turns_the_saga_back_and_the_late_reply
 
 
 async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_no_dead_letter(
-    fake: FakeWorld,
+    world: World,
 ) -> None:
-    work = trips(fake.clock)
+    work, wait = trips(world.clock), 10.0 if world.is_fake else 1.0
     work.till.closed = True
-    await fake.start(work, retry=RetryPolicy(immediate=2, delays=(10.0, 60.0)))
-    await fake.post(post(fake, TripWanted(k="a", to="home")))
-    began = fake.clock.now()
-    lane = await fake.open()
-    await ended(fake, lane, {"a": "compensated"})
-    assert work.till.asked == 4  # at once, twice again, and after 10 s; the next would be 40 s too late
-    row = (await rows(fake))["a"]
+    await world.start(work, retry=RetryPolicy(immediate=2, delays=(wait, 60.0)))
+    await world.post(post(world, TripWanted(k="a", to="home")))
+    began = world.clock.now()
+    lane = await world.open()
+    await ended(world, lane, {"a": "compensated"})
+    assert work.till.asked == 4  # at once, twice again, and after a wait; the next would be 40 s too late
+    row = (await rows(world))["a"]
     assert row.step("money").error == "error: TransientError: closed"
-    assert 10 <= row.log[-1].time - began < 30
-    assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
+    assert wait <= row.log[-1].time - began < 30
+    assert await world.records(dead_letter_topic(TakeMoney.TOPIC)) == []
     assert not lane.lane.gates["money.take_money"].queues  # nothing waits behind it for ever
 
 
@@ -230,40 +242,40 @@ async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld)
 
 
 async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_no_others(
-    fake: FakeWorld,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a rolling deploy: their lane goes from a worker that has the version to one that has not."""
-    new = trips(fake.clock, participants=False, versions=(Trip, replace(Trip, version=2)))
-    await fake.start(new)
+    if not world.is_fake:
+        monkeypatch.setattr(streams.retry.retries, "NOT_YET_PAUSE", 0.3)
+    new = trips(world.clock, participants=False, versions=(Trip, replace(Trip, version=2)))
+    await world.start(new)
     keys = [str(i) for i in range(30)]
-    await fake.post(*(post(fake, TripWanted(k=key, to="home")) for key in keys))
-    lane = await fake.open()
-    await fake.settled(TripWanted.TOPIC)
+    await world.post(*(post(world, TripWanted(k=key, to="home")) for key in keys))
+    lane = await world.open()
+    await world.settled(TripWanted.TOPIC)
     await lane.stop()
     sent = [
-        msgspec.json.decode(each.value or b"", type=TakeSeat) for each in await fake.records(TakeSeat.TOPIC)
+        msgspec.json.decode(each.value or b"", type=TakeSeat) for each in await world.records(TakeSeat.TOPIC)
     ]
-    await fake.post(*(post(fake, success_of(command)) for command in sent))
-    lane = await fake.open(app=fake.cut_into(trips(fake.clock, participants=False), lanes=1))
-    await fake.settled(TripReply.TOPIC)
-    began = fake.clock.now()
-    await fake.post(post(fake, TripWanted(k="old", to="home")))
-    await fake.settled(TripWanted.TOPIC)
-    assert len(await fake.records(TakeSeat.TOPIC)) == 31
-    assert fake.clock.now() - began < 5
-    for _ in range(20):
-        fake.clock.set(fake.clock.now() + 100)
-        await fake.turns()
+    await world.post(*(post(world, success_of(command)) for command in sent))
+    lane = await world.open(app=world.cut_into(trips(world.clock, participants=False), lanes=1))
+    await world.settled(TripReply.TOPIC)
+    began = world.clock.now()
+    await world.post(post(world, TripWanted(k="old", to="home")))
+    await world.settled(TripWanted.TOPIC)
+    assert len(await world.records(TakeSeat.TOPIC)) == 31
+    assert world.clock.now() - began < 5
+    await world.passes(100.0, real=1.0)
     await lane.stop()
-    found = await rows(fake)
+    found = await rows(world)
     assert {found[key].step("seat").status for key in keys} == {"in_progress"}
-    lane = await fake.open()
-    fake.clock.set(fake.clock.now() + 100)
-    await fake.until(lambda: not lane.lane.gates["trips.trip_saga"].queues and not lane.lane.backlog)
+    lane = await world.open()
+    await world.passes(30.0, real=0.3)
+    await world.until(lambda: not lane.lane.gates["trips.trip_saga"].queues and not lane.lane.backlog)
     await lane.stop()
-    found = await rows(fake)
+    found = await rows(world)
     assert {found[key].step("seat").status for key in keys} == {"completed"}
-    assert await fake.records(dead_letter_topic(TripReply.TOPIC)) == []
+    assert await world.records(dead_letter_topic(TripReply.TOPIC)) == []
 
 
 async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_no_dead_letter(
