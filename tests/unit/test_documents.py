@@ -135,8 +135,8 @@ def test_the_guarantee_says_which_sentences_rest_on_the_fake_broker_alone() -> N
 @pytest.mark.parametrize(
     "promise",
     [
-        "**So.**\n- `tests/lane/test_lane_drains.py`",
-        "**So.** (Without a broker.)\n- `tests/lane/test_lane_drains.py`",
+        "**So.**\n- `tests/lane/test_lane_desk_deploys.py`",
+        "**So.** (Without a broker.)\n- `tests/lane/test_lane_desk_deploys.py`",
         "**So.** (On the fake broker.)\n- `tests/lane/test_lane_delivery.py`",
         "**So.** (On the fake broker.)\n- `tests/scenarios/test_faults.py`",
         "**So.**\n- `tests/unit/test_documents.py`",
