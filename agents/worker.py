@@ -44,7 +44,7 @@ def create_app(settings: OrderSettings, faults: Faults | None = None) -> LaneApp
             CHOREOGRAPHIES[settings.choreography],
             avro(latest, schemas),
             resources={**own, "clock": SystemClock()},
-            delivery=settings.delivery(),
+            lane_options=settings.lane_options(),
             claims=resources[CLAIMS],
         )
 

@@ -21,6 +21,6 @@ def lane_app(application: Callable[[Layout, LaneOptions], Application]) -> LaneA
 
     def bind(resources: dict[str, Any], schemas: Any) -> Application:
         del resources, schemas
-        return application(settings.layout(), settings.delivery())
+        return application(settings.layout(), settings.lane_options())
 
     return LaneApp(settings, bind)

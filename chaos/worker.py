@@ -44,7 +44,9 @@ def create_app(settings: OrderSettings, faults: Faults) -> LaneApp:
             wiring,
             avro(schema, schemas),
             resources={**own, "clock": SystemClock()},
-            delivery=replace(settings.delivery(), breaker=_BREAKER, delete_retention=DELETE_RETENTION),
+            lane_options=replace(
+                settings.lane_options(), breaker=_BREAKER, delete_retention=DELETE_RETENTION
+            ),
             claims=resources[_CLAIMS],
         )
 

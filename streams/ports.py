@@ -104,7 +104,7 @@ class Reader(Protocol):
 
 class Transactions(Protocol):
     """A transactional producer with a fixed id. After any exception its transaction's outcome is unknown:
-    discard it and start another (design rule 4).
+    discard it and start another (docs/adr/0002).
     """
 
     async def start(self) -> None:

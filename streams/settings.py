@@ -124,7 +124,7 @@ class Settings(BaseSettings):
         """The application's cut. Raises SettingsError."""
         return Layout(self.app_id, self.partitions, self.lanes)
 
-    def delivery(self) -> LaneOptions:
+    def lane_options(self) -> LaneOptions:
         """How lanes work. Raises SettingsError when retentions contradict each other."""
         inbox, dead_letters = self.inbox_retention_days * DAY, self.dead_letter_retention_days * DAY
         retry = RetryPolicy(delays=self._delays())

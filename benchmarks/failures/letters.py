@@ -93,7 +93,7 @@ def _found(found: Mapping[str, tuple[float, int]], number: int, peaks: Mapping[s
 def _letters(ground: Ground, number: int) -> Iterator[Packed]:
     """Rows as a lane writes them, one for each key."""
     (handler, *_) = ground.app.routes[ground.topic].handlers
-    limit, now_ms = ground.app.delivery.max_message_bytes, int(time.time() * 1000)
+    limit, now_ms = ground.app.lane_options.max_message_bytes, int(time.time() * 1000)
     errors = [_raised(), *[ValueError("not to be tried again")] * (_EVERY - 1)]
     offsets = dict.fromkeys(range(ground.layout.partitions), 0)
     for i in range(number):

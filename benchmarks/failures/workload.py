@@ -104,9 +104,9 @@ def wiring(app_id: str) -> Choreography:
     return choreography(on(EventMade, count), on(CallAsked, call))
 
 
-def application(layout: Layout, delivery: LaneOptions) -> Application:
+def application(layout: Layout, lane_options: LaneOptions) -> Application:
     """The workload, bound."""
-    return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
+    return Application(layout, wiring(layout.app_id), json_without_schema, lane_options=lane_options)
 
 
 FAILURES = Workload("benchmarks.failures.worker", application, events_topic)

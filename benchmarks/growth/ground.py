@@ -71,7 +71,7 @@ class Ground:
             max_message_bytes=int(more.get("MAX_MESSAGE_BYTES", 1_000_000)),
         )
         self.layout = settings.layout()
-        self.app = workload.application(self.layout, settings.delivery())
+        self.app = workload.application(self.layout, settings.lane_options())
         self.topic = workload.topic(name)
         self._module = workload.module
         self.sources = [TP(self.topic, number) for number in range(partitions)]
@@ -125,7 +125,7 @@ class Ground:
 
     def _ids(self, number: int) -> Iterator[Packed]:
         (handler,) = self.app.routes[self.topic].handlers
-        retention = self.app.delivery.inbox_retention
+        retention = self.app.lane_options.inbox_retention
         inbox = Inbox(MemoryStores().open(0), Writes(bucket_length(retention)), retention)
         value = inbox.entry(b"", int(time.time() * 1000), b"").value or b""
         for partition in range(self.layout.partitions):

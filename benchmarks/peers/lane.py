@@ -79,8 +79,8 @@ def application(settings: Settings) -> LaneApp:
     wiring = choreography(on(EventMade, count))
 
     def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
-        layout, delivery = settings.layout(), settings.delivery()
-        return Application(layout, wiring, codecs(schemas), resources=resources, delivery=delivery)
+        layout, lane_options = settings.layout(), settings.lane_options()
+        return Application(layout, wiring, codecs(schemas), resources=resources, lane_options=lane_options)
 
     return LaneApp(settings, bind)
 

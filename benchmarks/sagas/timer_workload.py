@@ -62,9 +62,9 @@ def wiring(app_id: str) -> Choreography:
     return choreography(on(TimerAsked, take))
 
 
-def application(layout: Layout, delivery: LaneOptions) -> Application:
+def application(layout: Layout, lane_options: LaneOptions) -> Application:
     """The workload, bound."""
-    return Application(layout, wiring(layout.app_id), json_without_schema, delivery=delivery)
+    return Application(layout, wiring(layout.app_id), json_without_schema, lane_options=lane_options)
 
 
 TIMERS = Workload("benchmarks.sagas.timer_worker", application, events_topic)

@@ -30,13 +30,13 @@ def _with_timeout(saga: Saga, seconds: float) -> Saga:
     return replace(saga, stages=stages)
 
 
-def application(layout: Layout, delivery: LaneOptions, timeout: float = 30.0) -> Application:
+def application(layout: Layout, lane_options: LaneOptions, timeout: float = 30.0) -> Application:
     """The saga, bound."""
     saga = _with_timeout(OrderSaga, timeout)
     conduct = orchestrate(saga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition)
     wiring = choreography(on(OrderSubmitted, conduct), on(OrderSagaReply, conduct))
     codecs = avro(latest, Schemas())
-    return Application(layout, wiring, codecs, resources={"clock": SystemClock()}, delivery=delivery)
+    return Application(layout, wiring, codecs, resources={"clock": SystemClock()}, lane_options=lane_options)
 
 
 FLIGHT = Workload("benchmarks.sagas.worker", application, lambda _app_id: OrderSubmitted.TOPIC)

@@ -69,7 +69,11 @@ def application(settings: Settings) -> LaneApp:
     def bind(resources: dict[str, Any], schemas: Any) -> Application:
         del schemas
         return Application(
-            settings.layout(), wiring, json_without_schema, resources=resources, delivery=settings.delivery()
+            settings.layout(),
+            wiring,
+            json_without_schema,
+            resources=resources,
+            lane_options=settings.lane_options(),
         )
 
     return LaneApp(settings, bind)

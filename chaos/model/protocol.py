@@ -12,7 +12,7 @@ Which step stands for which code:
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
 | has all answers, sends EndTxn | `KafkaTransactions.send` and `send_offsets` have returned, `commit` |
 | hears that it has committed, writes RocksDB | `Store.apply` in `Lane._commit` |
-| is fenced; has an error or no answer | `discard`, `Lane._recoil`: at any point, what was sent goes on |
+| is fenced; has an error or no answer | `discard`, `Lane._back_off`: at any point, what was sent goes on |
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |
 | follows as a standby | `streams.lane.standby` |
 

@@ -1,7 +1,7 @@
 """Claim check: a payload that is too large for a record, or binary, is an object that the record refers to.
 
 Pure. The object's name holds its digest, so a rerun that makes other bytes makes another object, and the same
-bytes may be written again at any time (design rule 18).
+bytes may be written again at any time (docs/adr/0010).
 """
 
 from __future__ import annotations

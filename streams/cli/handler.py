@@ -20,9 +20,9 @@ app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_
 
 HANDLERS = "/api/handlers"
 UNFINISHED = 4
-#: Between looks at whether a wish holds, in seconds.
+#: Between looks at whether a command holds, in seconds.
 PAUSE = 0.5
-#: In which states a wish holds.
+#: In which states a command holds.
 _HOLDS = {
     HandlerCommand.PAUSE: (PauseState.PAUSED, PauseState.DRAINED),
     HandlerCommand.DRAIN: (PauseState.DRAINED,),
@@ -78,7 +78,7 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Let a handler's messages wait, retries and replays too, until it is resumed; others go on."""
-    _wish(HandlerCommand.PAUSE, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _command(HandlerCommand.PAUSE, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Let a handler's new messages wait, work off what waits already, then pause it."""
-    _wish(HandlerCommand.DRAIN, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _command(HandlerCommand.DRAIN, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
 
 
 @app.command()
@@ -108,10 +108,10 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Let a handler run: what has waited for it is due at once, each key in its order."""
-    _wish(HandlerCommand.RESUME, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _command(HandlerCommand.RESUME, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
 
 
-def _wish(
+def _command(
     kind: HandlerCommand, name: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool
 ) -> None:
     asked = find_worker(worker)
@@ -137,8 +137,8 @@ def _wish(
 def _wait(
     asked: Worker, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
 ) -> tuple[HandlersAnswer, int]:
-    """Look until a wish holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
-    waiting, not the wish.
+    """Look until a command holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
+    waiting, not the command.
     """
     until = time.monotonic() + timeout
     while True:

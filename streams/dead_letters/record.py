@@ -8,7 +8,7 @@ from streams.errors import text_of
 from streams.model.envelope import record_size, rfc3339
 from streams.ports import Damaged, Outgoing, Record
 
-#: A stack trace in a header must not push the message over the broker's limit (mission, mistake 10).
+#: A stack trace in a header must not push the message over the broker's limit (docs/guarantee.md).
 MAX_TRACE_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
 #: What a dead letter may take beyond the limit of other records: what says why it is one.

@@ -43,8 +43,8 @@ class DeadLetters:
         self._overlay = overlay
         self._writer = writer
         self._group = app.layout.app_id
-        self._limit = app.delivery.max_message_bytes
-        self._max_replays = app.delivery.max_replays
+        self._limit = app.lane_options.max_message_bytes
+        self._max_replays = app.lane_options.max_replays
         self._log = TP(app.layout.operations_log, 0)
 
     def get(self, local: bytes) -> Letter | None:

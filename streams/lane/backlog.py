@@ -15,8 +15,8 @@ class BacklogLimit:
     hold twice as much at the very most, and only until those with more than their share have committed.
     """
 
-    def __init__(self, delivery: LaneOptions) -> None:
-        self._delivery = delivery
+    def __init__(self, lane_options: LaneOptions) -> None:
+        self._options = lane_options
         self._held: list[Sequences] = []
 
     @contextmanager
@@ -32,14 +32,14 @@ class BacklogLimit:
         """How many messages more a lane may take; 0 when it has to commit first. `waiting` are messages that
         it has read and could not take yet.
         """
-        delivery, messages, size = self._delivery, sequences.held + waiting, sequences.held_bytes
-        if size >= delivery.max_backlog_bytes:
+        lane_options, messages, size = self._options, sequences.held + waiting, sequences.held_bytes
+        if size >= lane_options.max_backlog_bytes:
             return 0
         lanes = max(1, len(self._held))
-        share = delivery.max_worker_backlog // lanes - messages
-        if size >= delivery.max_worker_backlog_bytes // lanes:
+        share = lane_options.max_worker_backlog // lanes - messages
+        if size >= lane_options.max_worker_backlog_bytes // lanes:
             share = 0
-        left = delivery.max_worker_backlog - waiting - sum(each.held for each in self._held)
-        if sum(each.held_bytes for each in self._held) >= delivery.max_worker_backlog_bytes:
+        left = lane_options.max_worker_backlog - waiting - sum(each.held for each in self._held)
+        if sum(each.held_bytes for each in self._held) >= lane_options.max_worker_backlog_bytes:
             left = 0
-        return max(0, min(delivery.max_backlog - messages, max(share, left)))
+        return max(0, min(lane_options.max_backlog - messages, max(share, left)))

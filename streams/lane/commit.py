@@ -1,7 +1,7 @@
 """The commit protocol: state, inbox, outputs and source positions in one Kafka transaction, then the store.
 
 Any exception on the way leaves the outcome unknown. Nobody retries or aborts here: the lane discards the
-producer and its overlay, and opens again from what Kafka says (design rule 4).
+producer and its overlay, and opens again from what Kafka says (docs/adr/0002).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Pipeline:
         """`progress` is called when an async handler has finished, with its error if it failed;
         `partitions` are the lane's.
         """
-        self.sequences = Sequences(app.layout, min(IDS_BYTES, app.delivery.max_message_bytes // 2))
+        self.sequences = Sequences(app.layout, min(IDS_BYTES, app.lane_options.max_message_bytes // 2))
         self.overlay = Overlay()
         self.counters = counters
         self._app = app
@@ -84,30 +84,30 @@ class Pipeline:
         self._free = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns(counters)
-        self._stager = OutcomeWriter(app, self.overlay, counters)
-        letters = self._letters = DeadLetters(app, store, self.overlay, self._stager)
+        self._writer = OutcomeWriter(app, self.overlay, counters)
+        letters = self._letters = DeadLetters(app, store, self.overlay, self._writer)
         queues = Queues(store, self.overlay)
-        self._retries = Retries(app, queues, self._stager, letters)
+        self._retries = Retries(app, queues, self._writer, letters)
         self._schemas = SchemaWaits(app, self._retries)
         self.gates = self._retries.gates
         self._payloads = Payloads(app.claims)
         self._references = None
         if app.claims is not None:
-            kept = app.delivery.claim_retention
+            kept = app.lane_options.claim_retention
             self._references = References(store, self.overlay, letters, app.claims.bucket, kept)
-        self._heads = RetryScheduler(
+        self._scheduler = RetryScheduler(
             app, queues, self.gates, self.sequences, self._busy, self._schemas.tell, len(partitions)
         )
         self._retries.load(clock.now())
-        self._pauses = Pauses(app, self.gates, queues, self._stager, self.sequences)
+        self._pauses = Pauses(app, self.gates, queues, self._writer, self.sequences)
         self._pauses.load(store)
-        self._replays = Replays(app, queues, self._stager, self._retries)
-        self._desk = OperationProcessor(
+        self._replays = Replays(app, queues, self._writer, self._retries)
+        self._operations = OperationProcessor(
             app,
             clock,
             inbox,
             overlay=self.overlay,
-            stager=self._stager,
+            writer=self._writer,
             letters=letters,
             replays=self._replays,
             pauses=self._pauses,
@@ -116,7 +116,7 @@ class Pipeline:
             has_room=lambda: self.room_in_flight > 0,
         )
         self._expiry = Expiry(
-            app, store, letters=letters, stager=self._stager, sequences=self.sequences, counters=counters
+            app, store, letters=letters, writer=self._writer, sequences=self.sequences, counters=counters
         )
 
     @property
@@ -127,7 +127,7 @@ class Pipeline:
     @property
     def room_in_flight(self) -> int:
         """How many keys more new messages may begin; a part is left to heads that were due and found none."""
-        return self._app.delivery.max_in_flight - self.in_flight - self._heads.reserved
+        return self._app.lane_options.max_in_flight - self.in_flight - self._scheduler.reserved
 
     async def close(self) -> None:
         """Cancel what is under way; its effects were never staged."""
@@ -146,11 +146,11 @@ class Pipeline:
             self.sequences.pass_by(batch.tp, batch.next_offset)
             return None
         if batch.tp.topic == self._app.layout.operations:
-            return self._desk.accept(batch)
+            return self._operations.accept(batch)
         route = self._app.routes[batch.tp.topic]
         self._free = self.room_in_flight
         room = min(len(records), self._free) if route.is_async else len(records)
-        self._stager.at(self._clock.now())
+        self._writer.at(self._clock.now())
         arrivals: list[Arrival] = []
         taken = 0
         while taken < room and self._take(batch, records[taken], route, arrivals):
@@ -172,7 +172,7 @@ class Pipeline:
             envelope = checked(record)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
             if home != record.partition:
-                self._stager.forward(entry, record, home)
+                self._writer.forward(entry, record, home)
                 entry.done = True
             elif not record.value and DATAREF in envelope.headers:
                 if self._free <= 0:
@@ -180,11 +180,11 @@ class Pipeline:
                 arrivals.append(self._referring(entry, route, record, envelope))
             else:
                 message = decoded(route, record, envelope)
-                arrivals.append(Arrival(entry, route, record, envelope, message, self._stager.now))
+                arrivals.append(Arrival(entry, route, record, envelope, message, self._writer.now))
         except UnknownSchema as error:
             self._schemas.tell(error)
-            self._stager.refer(entry, record)
-            unread = Arrival(entry, route, record, envelope, None, self._stager.now)
+            self._writer.refer(entry, record)
+            unread = Arrival(entry, route, record, envelope, None, self._writer.now)
             unread.error = error
             arrivals.append(unread)
         except PermanentError as error:
@@ -199,8 +199,8 @@ class Pipeline:
         """A message whose payload is fetched when its turn comes."""
         require_reference(route, envelope)
         self._free -= 1
-        self._stager.refer(entry, record)
-        return Arrival(entry, route, record, envelope, None, self._stager.now)
+        self._writer.refer(entry, record)
+        return Arrival(entry, route, record, envelope, None, self._writer.now)
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival]) -> None:
         """Drop handlers that have seen the message; mark it for the others before any of them runs."""
@@ -212,7 +212,7 @@ class Pipeline:
         ]
         prefix = prefix_of(partition)
         local = [prefix + key for _, _, key in pairs]
-        seen = self.inbox.seen(local, self._stager.now)
+        seen = self.inbox.seen(local, self._writer.now)
         for arrival in arrivals:
             arrival.handlers = ()
         for (arrival, handler, key), own, was_seen in zip(pairs, local, seen, strict=True):
@@ -230,7 +230,7 @@ class Pipeline:
             self._busy[key].append(arrival)
             return
         if arrival.asked is not None:
-            self._desk.settle(arrival)
+            self._operations.settle(arrival)
         unfinished: Unfinished | None = None
         if not (arrival.route.is_async and arrival.handlers):
             while arrival.message is not None or not arrival.lacks_payload:
@@ -251,7 +251,7 @@ class Pipeline:
         while queue:
             arrival = queue.popleft()
             if arrival.asked is not None:
-                self._desk.settle(arrival)
+                self._operations.settle(arrival)
             if unfinished is not None or arrival.lacks_payload:
                 async with self._payloads.room(arrival, unfinished):
                     await self._run_async(arrival, unfinished)
@@ -282,7 +282,7 @@ class Pipeline:
             while permit is not None:
                 try:
                     outcome = self._call(arrival, handler)
-                    self._stager.stage(arrival, handler, outcome, inbox_key)
+                    self._writer.stage(arrival, handler, outcome, inbox_key)
                 except NeedsUpload as upload:
                     names = [each.name for each, _ in arrival.handlers]
                     arrival.handlers = arrival.handlers[names.index(handler.name) :]
@@ -317,7 +317,7 @@ class Pipeline:
                     if handler.is_async:
                         outcome = await Timed(outcome, self._turns, handler.name, arrival)
                         began = perf_counter()
-                    prepared = self._stager.stage(arrival, handler, outcome, inbox_key, ())
+                    prepared = self._writer.stage(arrival, handler, outcome, inbox_key, ())
                     self._turns.ended(handler.name, arrival, began)
                     if prepared is not None:
                         await self._write(arrival.entry, prepared)
@@ -339,12 +339,12 @@ class Pipeline:
     ) -> bool:
         """Give a message its payload. False: now that it has it, it waits behind others of its order."""
         await self._payloads.fetch(arrival)
-        return not self._retries.sort_in(arrival, handler, inbox_key, permit, self._at_now())
+        return not self._retries.requeue_by_order_key(arrival, handler, inbox_key, permit, self._at_now())
 
     async def _write(self, entry: Entry, prepared: Prepared) -> None:
         """Write the payloads of an outcome, and only then stage it."""
         await self._payloads.write(prepared.uploads)
-        if removed := self._stager.put_prepared(entry, prepared):
+        if removed := self._writer.put_prepared(entry, prepared):
             self._append(entry.partition, removed)
 
     def _admit(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Permit | None:
@@ -359,7 +359,9 @@ class Pipeline:
         permit = arrival.permit
         if arrival.error is not None:
             self._retries.give_up(arrival, handler, inbox_key, arrival.error, arrival.attempts, now)
-        elif permit is not None and self._retries.sort_in(arrival, handler, inbox_key, permit, now):
+        elif permit is not None and self._retries.requeue_by_order_key(
+            arrival, handler, inbox_key, permit, now
+        ):
             return None
         return permit
 
@@ -385,7 +387,7 @@ class Pipeline:
 
     def _at_now(self) -> float:
         now = self._clock.now()
-        self._stager.at(now)
+        self._writer.at(now)
         return now
 
     def _done(self, arrival: Arrival) -> None:
@@ -395,7 +397,7 @@ class Pipeline:
 
     def _after(self, arrival: Arrival) -> Arrival | None:
         """Whoever has waited behind a message that waited itself, if it may run now."""
-        return self._heads.after(arrival, self._at_now()) if arrival.queue else None
+        return self._scheduler.after(arrival, self._at_now()) if arrival.queue else None
 
     def _call(self, arrival: Arrival, handler: BoundHandler) -> Any:
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
@@ -430,18 +432,18 @@ class Pipeline:
         """Run heads of queues that are due, `room` messages at most, and tell of handlers that have drained;
         returns how many there were.
         """
-        with closing(self._heads.due(room, self._at_now())) as due:
+        with closing(self._scheduler.due(room, self._at_now())) as due:
             for arrival in due:
                 self._dispatch(arrival)
-        return self._heads.tried + self._pauses.drain(self._at_now())
+        return self._scheduler.tried + self._pauses.drain(self._at_now())
 
     def tidy(self) -> None:
         """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
-        self._heads.tidy(self._clock.now())
+        self._scheduler.tidy(self._clock.now())
 
     def expire(self, now: float) -> int:
         """Let dead letters expire that are too old at `now`, epoch seconds; returns how many."""
-        self._stager.at(now)
+        self._writer.at(now)
         return self._expiry.step(now)
 
     def watch_letters(self) -> None:
@@ -458,7 +460,7 @@ class Pipeline:
         """
         if timer_key(due.name) in self._busy:
             return False
-        self.sequences.add(self._stager.fire(due, self._at_now()))
+        self.sequences.add(self._writer.fire(due, self._at_now()))
         return True
 
     def keep_house(self, now: float) -> bool:
@@ -473,6 +475,6 @@ class Pipeline:
 
     def _append(self, partition: int, changes: Sequence[Change]) -> None:
         entry = Entry(partition, None, 0)
-        self._stager.put(entry, changes)
+        self._writer.put(entry, changes)
         entry.done = True
         self.sequences.add(entry)

@@ -68,7 +68,7 @@ class LaneHost:
         self._clock = clock
         self._faults = faults
         self._on_fatal = on_fatal
-        self._backlog_limit = BacklogLimit(app.delivery)
+        self._backlog_limit = BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
         self._wanted = _Wanted()
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
@@ -175,7 +175,7 @@ class LaneHost:
     async def _end(self, runner: Lane | Standby) -> None:
         runner.stop()
         task = self._tasks[runner]
-        timeout = self._app.delivery.stop_timeout + CLOSE_TIMEOUT
+        timeout = self._app.lane_options.stop_timeout + CLOSE_TIMEOUT
         await asyncio.wait((task,), timeout=timeout)
         if not task.done():
             log.error("lane_cancelled", task=task.get_name(), waited=timeout)

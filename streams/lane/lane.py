@@ -113,7 +113,7 @@ class Lane:
         self._stores = stores
         self._clock = clock
         self._faults = faults
-        self._writes = Writes(bucket_length(app.delivery.inbox_retention))
+        self._writes = Writes(bucket_length(app.lane_options.inbox_retention))
         self._due = DueIndex()
         self._stopping = asyncio.Event()
         self._may_open = may_open
@@ -124,9 +124,9 @@ class Lane:
         self._touched = 0.0
         self._idle_until: float | None = None
         self._pipeline: Pipeline | None = None
-        self._backlog_limit = backlog_limit or BacklogLimit(app.delivery)
+        self._backlog_limit = backlog_limit or BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
-        self._reopening = Reopening(app.delivery.max_batch, app.delivery.fenced_pause)
+        self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
 
     @property
     def backlog(self) -> int:
@@ -157,11 +157,11 @@ class Lane:
                     if str(error) == self._disagreed:
                         raise
                     self._disagreed = str(error)
-                    await self._recoil(error)
+                    await self._back_off(error)
                 except (HandlerFailed, PositionLost, LayoutMismatch):
                     raise
                 except Exception as error:  # noqa: BLE001 - logged; whatever it was, the answer is to open again
-                    await self._recoil(error)
+                    await self._back_off(error)
             await self._stopping.wait()
         finally:
             if self.state is not LaneState.QUARANTINED:
@@ -201,7 +201,7 @@ class Lane:
                 await self._work(pipeline, producer, reader)
 
     async def _open(self, producer: Transactions, reader: Reader) -> Pipeline:
-        """In this order: fence all old owners, recover, learn the positions, go (design rule 3)."""
+        """In this order: fence all old owners, recover, learn the positions, go (docs/adr/0002)."""
         assert self.store is not None
         began = self._clock.now()
         await producer.start()
@@ -222,7 +222,7 @@ class Lane:
         self._disagreed = ""
         self._due = DueIndex()  # others may have written what was recovered
         await reader.assign(positions)
-        inbox = Inbox(self.store, self._writes, self._app.delivery.inbox_retention)
+        inbox = Inbox(self.store, self._writes, self._app.lane_options.inbox_retention)
         self._error = None
         partitions = self._app.layout.partitions_of(self.number)
         pipeline = Pipeline(
@@ -235,7 +235,7 @@ class Lane:
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
         return pipeline
 
-    async def _recoil(self, error: Exception) -> None:
+    async def _back_off(self, error: Exception) -> None:
         """Wait before opening again, or give up."""
         self.state = LaneState.WAITING
         self.error = error
@@ -284,7 +284,7 @@ class Lane:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if self._stopping.is_set():  # a commit in flight may end
-                await asyncio.wait(tasks[1:2], timeout=self._app.delivery.stop_timeout)
+                await asyncio.wait(tasks[1:2], timeout=self._app.lane_options.stop_timeout)
         finally:
             for task in tasks:
                 task.cancel()
@@ -315,7 +315,7 @@ class Lane:
 
     async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
         assert self.store is not None
-        linger = self._app.delivery.linger
+        linger = self._app.lane_options.linger
         while not self._stopping.is_set():
             self._wake.clear()
             if self._error is not None:
@@ -324,7 +324,7 @@ class Lane:
                 continue
             if linger and pipeline.sequences.backlog < self._reopening.limit:
                 await self._clock.sleep(linger)
-            staged = pipeline.sequences.take(self._reopening.limit, self._app.delivery.max_batch_bytes)
+            staged = pipeline.sequences.take(self._reopening.limit, self._app.lane_options.max_batch_bytes)
             began = self._clock.now()
             ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
             changelogs = self._app.changelogs
@@ -399,14 +399,14 @@ class Lane:
     async def _touch(self) -> None:
         """An idle lane's store is current, too: say so, lest it be rebuilt when it is opened again."""
         assert self.store is not None
-        interval, now = min(HOUSEKEEPING, self._app.delivery.delete_retention / 8), self._clock.now()
+        interval, now = min(HOUSEKEEPING, self._app.lane_options.delete_retention / 8), self._clock.now()
         if now - max(self.store.current_at() or 0.0, self._touched) > interval:
             await touch(self.store, self._cluster, changelog_partitions(self._app, self.number), self._clock)
             self._touched = now
 
     def _fire_due(self, pipeline: Pipeline) -> None:
         assert self.store is not None
-        delivery = self._app.delivery
+        lane_options = self._app.lane_options
         stale = []
         with closing(self._due.due(self.store, self._clock.now(), pipeline.is_staged)) as found:
             for due, index_key in found:
@@ -414,7 +414,7 @@ class Lane:
                     stale.append(Write(TIMERS_BY_DUE, index_key, None))
                 elif pipeline.fire(due):
                     self._wake.set()
-                if pipeline.sequences.is_over(delivery.max_backlog, delivery.max_backlog_bytes):
+                if pipeline.sequences.is_over(lane_options.max_backlog, lane_options.max_backlog_bytes):
                     break
         if stale:
             self.store.apply(stale, {})

@@ -83,7 +83,7 @@ async def start_positions(
         log.error("store_ahead_of_changelog", partitions=ahead, action="wiped, rebuilt from the changelog")
         store.wipe()
     elif behind or _is_too_old(store, tables, clock.now(), delete_retention):
-        # Tombstones may have been compacted away: what was deleted could come back (design rule 4).
+        # Tombstones may have been compacted away: what was deleted could come back (docs/adr/0002).
         age = None if current_at is None else clock.now() - current_at
         log.warning("store_too_old", seconds=age, action="wiped, rebuilt from the changelog")
         store.wipe()
@@ -134,7 +134,7 @@ async def recover(
     """
     tables = changelog_partitions(app, lane)
     positions, ends, freshness = await start_positions(
-        store, cluster, tables, delete_retention=app.delivery.delete_retention, clock=clock
+        store, cluster, tables, delete_retention=app.lane_options.delete_retention, clock=clock
     )
     todo = {tp for tp in tables if positions[tp] < ends[tp]}
     await reader.assign({tp: positions[tp] for tp in todo})
@@ -175,7 +175,7 @@ async def source_positions(
     The group's committed position and the one in the changelog were written by one transaction; a group
     that was gone for long has lost its own: then the changelog's counts, and is to be committed again.
     Raises PositionsDisagree when they do, and PositionLost when the log no longer reaches back to them
-    (design rule 3).
+    (docs/adr/0002).
     """
     committed = await cluster.committed(app.layout.app_id, sources)
     begins = await cluster.begin_offsets(sources)

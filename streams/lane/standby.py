@@ -40,7 +40,7 @@ class Standby:
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
-        self._writes = Writes(bucket_length(app.delivery.inbox_retention))
+        self._writes = Writes(bucket_length(app.lane_options.inbox_retention))
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class Standby:
         try:
             reader = await self._cluster.reader()
             try:
-                retention = self._app.delivery.delete_retention
+                retention = self._app.lane_options.delete_retention
                 positions, _, freshness = await start_positions(
                     store, self._cluster, tables, delete_retention=retention, clock=self._clock
                 )

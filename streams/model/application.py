@@ -176,13 +176,13 @@ class Application:
         codecs: MakeCodec,
         *,
         resources: Mapping[str, Any] | None = None,
-        delivery: LaneOptions | None = None,
+        lane_options: LaneOptions | None = None,
         claims: ClaimChecks | None = None,
     ) -> None:
         self.layout = layout
         self.wiring = wiring
         self.claims = claims
-        self.delivery = delivery or LaneOptions()
+        self.lane_options = lane_options or LaneOptions()
         resources = {CONSUMED: frozenset(wiring.routes), **(resources or {})}
         self.tables = {
             name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
@@ -246,8 +246,8 @@ class Application:
                 (name, self.tables[row.table.name], row.subkey, row.any) for name, row in handler.rows.items()
             ),
             {message: self._bind_message(message, source) for message in handler.sends},
-            handler.retry or self.delivery.retry,
-            handler.breaker or self.delivery.breaker,
+            handler.retry or self.lane_options.retry,
+            handler.breaker or self.lane_options.breaker,
             handler.order_by,
             handler.on_give_up,
             handler.hears_late,

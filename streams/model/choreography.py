@@ -27,7 +27,7 @@ def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None)
     """When this message arrives, these handlers run, each once and in this order.
 
     A message that no handler of the choreography sends comes from outside and may repeat, so its handlers
-    are covered by the inbox; what the lanes write themselves does not repeat and skips it (design rule 9).
+    are covered by the inbox; what the lanes write themselves does not repeat and skips it (docs/adr/0006).
     `inbox` overrides that.
     """
     return Route(message, handlers, inbox)

@@ -203,7 +203,7 @@ def _named(stored: bytes) -> bytes:
 
 
 def encode_row(codec: Codec[Any], row: Any) -> bytes:
-    """A row's stored form: the fingerprint of its writer's schema, then its bytes (design rule 7)."""
+    """A row's stored form: the fingerprint of its writer's schema, then its bytes (docs/adr/0005)."""
     return _stored(codec.fingerprint) + codec.encode(row)
 
 

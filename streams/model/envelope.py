@@ -153,7 +153,7 @@ def _no_id(record: Record) -> PermanentError:
 
 def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
     """The id of the message that `handler` sends as its `index`-th answer to `incoming`, an envelope's
-    identity (design rule 13).
+    identity.
 
     A rerun makes the same ids. The form is that of a UUID, version 8 (RFC 9562: free content).
     """

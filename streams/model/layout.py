@@ -1,4 +1,4 @@
-"""How an application is cut: partitions for good, lanes as what is owned and committed together (rule 2)."""
+"""How an application is cut: partitions for good, lanes as what is owned together (docs/adr/0001)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Layout:
         return self.lane_of(self.partition_of(key.encode()))
 
     def transactional_id(self, lane: int) -> str:
-        """Fixed for each lane of a cut, so that opening it fences its previous owner (design rule 3)."""
+        """Fixed for each lane of a cut, so that opening it fences its previous owner (docs/adr/0014)."""
         return f"{self.app_id}-lane-{lane}-of-{self.lanes}"
 
     def changelog(self, table: str) -> str:

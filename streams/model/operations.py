@@ -21,7 +21,7 @@ class LetterCommand(StrEnum):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An operator's wish, the value of a message. Its id is the message's.
+    """An operator's command, the value of a message. Its id is the message's.
 
     Attributes:
         kind: what is to be done.
@@ -66,7 +66,7 @@ class PauseState(StrEnum):
 
 
 class HandlerOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator's wish about a handler, the value of a message. Its id is the message's.
+    """An operator's command about a handler, the value of a message. Its id is the message's.
 
     Attributes:
         kind: what is to be done.

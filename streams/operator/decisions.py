@@ -1,5 +1,5 @@
 """What operators do about dead letters: a policy without I/O. An operation is a message to the letter's lane,
-so it happens once, in order with everything else about the letter's key (mission, mistake 9).
+so it happens once, in order with everything else about the letter's key (docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _why_not(letter: Letter, operation: Operation, limits: Limits, *, gone: bool
 
 
 def edited(letter: Letter, operation: Operation, id_bytes: bytes) -> Letter:
-    """The letter with another message in it: a new one, caused by the old one (mission, mistake 9)."""
+    """The letter with another message in it: a new one, caused by the old one (docs/adr/0011)."""
     given = operation.headers
     headers: Sequence[tuple[str, bytes | None]] = letter.headers if given is None else given
     known = dict(letter.headers)

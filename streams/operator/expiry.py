@@ -30,15 +30,15 @@ class Expiry:
         store: Store,
         *,
         letters: DeadLetters,
-        stager: OutcomeWriter,
+        writer: OutcomeWriter,
         sequences: Sequences,
         counters: Counters,
     ) -> None:
-        self._retention = app.delivery.dead_letter_retention
-        self._room = app.delivery.max_backlog // 2
+        self._retention = app.lane_options.dead_letter_retention
+        self._room = app.lane_options.max_backlog // 2
         self._store = store
         self._letters = letters
-        self._stager = stager
+        self._writer = writer
         self._sequences = sequences
         self._counters = counters
         self._next = 0.0
@@ -85,7 +85,7 @@ class Expiry:
             offset=letter.offset,
         )
         entry = Entry(letter.partition, None, 0)
-        self._stager.put(entry, [self._letters.remove(letter)])
+        self._writer.put(entry, [self._letters.remove(letter)])
         entry.done = True
         self._sequences.add(entry)
         return True

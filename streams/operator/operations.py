@@ -56,7 +56,7 @@ class OperationProcessor:
         inbox: Inbox,
         *,
         overlay: Overlay,
-        stager: OutcomeWriter,
+        writer: OutcomeWriter,
         letters: DeadLetters,
         replays: Replays,
         pauses: Pauses,
@@ -72,7 +72,7 @@ class OperationProcessor:
         self._inbox = inbox
         self._letters = letters
         self._overlay = overlay
-        self._stager = stager
+        self._writer = writer
         self._replays = replays
         self._pauses = pauses
         self._sequences = sequences
@@ -81,13 +81,13 @@ class OperationProcessor:
         #: No handler's: of an operation nothing follows but what it asks for.
         any_route = next(iter(app.routes.values()))
         self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
-        self._limits = Limits(app.delivery.max_replays, app.delivery.edit_dead_letters)
+        self._limits = Limits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
     # -- taking them ----------------------------------------------------------------------------------
 
     def accept(self, batch: Batch) -> Batch | None:
         """Take operations in order; returns those for which there is no room yet."""
-        self._stager.at(self._clock.now())
+        self._writer.at(self._clock.now())
         for taken, record in enumerate(batch.records):
             if not self._has_room() and not _is_about_a_handler(record):
                 return Batch(batch.tp, batch.records[taken:], batch.next_offset)
@@ -117,8 +117,8 @@ class OperationProcessor:
         source = envelope.headers.get(SOURCE) or b""
         inbox_key = self._inbox.key(_asked_of(operation), source, envelope.id_bytes)
         own = entry.prefix + inbox_key
-        if self._overlay.get(INBOX, own) is not None or self._inbox.seen([own], self._stager.now)[0]:
-            self._stager.counters.duplicates += 1
+        if self._overlay.get(INBOX, own) is not None or self._inbox.seen([own], self._writer.now)[0]:
+            self._writer.counters.duplicates += 1
             return None
         self._overlay.put(own, Change(INBOX, inbox_key, b""))
         letter = self._letter(operation) if isinstance(operation, Operation) else None
@@ -139,7 +139,7 @@ class OperationProcessor:
             return
         asked, arrival.asked = arrival.asked, None
         now = self._clock.now()
-        self._stager.at(now)
+        self._writer.at(now)
         operation, entry, now_ms = asked.operation, arrival.entry, int(now * 1000)
         if isinstance(operation, HandlerOperation):
             self._note(entry, asked, self._pauses.settle(entry, operation, asked.id_bytes, now), now)
@@ -157,8 +157,8 @@ class OperationProcessor:
             if verdict.do is Do.RELEASE:
                 self._replays.release(entry, letter)
             elif verdict.do is Do.REPLAY:
-                self._stager.put(entry, [self._letters.set(verdict.letter)])  # what a failure finds before
-                self._stager.refer(entry, verdict.letter.record)  # maybe another object, by an edit
+                self._writer.put(entry, [self._letters.set(verdict.letter)])  # what a failure finds before
+                self._writer.refer(entry, verdict.letter.record)  # maybe another object, by an edit
                 if why_not := self._replay(arrival, verdict.letter):
                     verdict = refused(letter, operation, now_ms, why_not)
         self._note(entry, asked, verdict.result, now)
@@ -166,8 +166,8 @@ class OperationProcessor:
 
     def _note(self, entry: Entry, asked: PendingOperation, result: str, now: float) -> None:
         """The operation is settled, and never again."""
-        self._stager.counters.operations += 1
-        self._stager.put(entry, [Inbox.entry(asked.inbox_key, int(now * 1000), result.encode()[:200])])
+        self._writer.counters.operations += 1
+        self._writer.put(entry, [Inbox.entry(asked.inbox_key, int(now * 1000), result.encode()[:200])])
 
     def _tell(
         self,
@@ -179,8 +179,8 @@ class OperationProcessor:
     ) -> None:
         if letter is not None and verdict.letter is not None:
             if verdict.do is not Do.REPLAY:
-                self._stager.put(entry, [self._letters.set(verdict.letter)])
-            done = self._letters.done(verdict.letter, operation, id_bytes, self._stager.now, verdict.result)
+                self._writer.put(entry, [self._letters.set(verdict.letter)])
+            done = self._letters.done(verdict.letter, operation, id_bytes, self._writer.now, verdict.result)
             entry.sends.append(done)
         log.info(
             "operation",
@@ -215,7 +215,7 @@ class OperationProcessor:
             envelope = checked(letter.record)
             home = self._app.layout.partition_of(letter.key or b"")
             if route.outside and home != letter.partition:
-                self._stager.forward(arrival.entry, letter.record, home)
+                self._writer.forward(arrival.entry, letter.record, home)
                 handlers: list[tuple[BoundHandler, bytes | None]] = []
             else:
                 arrival.message = unpacked(route, letter.record, envelope)
@@ -227,10 +227,10 @@ class OperationProcessor:
             self._letters.write(entry, route, record, error, letter.handler, holds=letter.queue)
             return ""
         self._replays.release(arrival.entry, letter)
-        changes, told = self._letters.succeeded(letter.record, letter.handler, self._stager.now)
-        self._stager.put(arrival.entry, changes)
+        changes, told = self._letters.succeeded(letter.record, letter.handler, self._writer.now)
+        self._writer.put(arrival.entry, changes)
         arrival.entry.sends.extend(told)
-        self._stager.counters.replayed += 1
+        self._writer.counters.replayed += 1
         arrival.route, arrival.record, arrival.envelope, arrival.handlers = (
             route,
             letter.record,
@@ -245,8 +245,8 @@ class OperationProcessor:
             return f"{letter.topic} is not covered by the inbox"
         if letter.edited:
             return "it was edited, and has a new id"
-        age = self._stager.now - min(letter.timestamp, letter.failed_at_ms) / 1000
-        return "it is older than what the inbox keeps" if age > self._app.delivery.inbox_retention else ""
+        age = self._writer.now - min(letter.timestamp, letter.failed_at_ms) / 1000
+        return "it is older than what the inbox keeps" if age > self._app.lane_options.inbox_retention else ""
 
     def _left(
         self, route: BoundRoute, envelope: Envelope, partition: int
@@ -259,14 +259,14 @@ class OperationProcessor:
         for handler in route.handlers:
             key = self._inbox.key(handler.name_bytes, source, envelope.id_bytes)
             own = prefix_of(partition) + key
-            if self._overlay.get(INBOX, own) is None and not self._inbox.seen([own], self._stager.now)[0]:
+            if self._overlay.get(INBOX, own) is None and not self._inbox.seen([own], self._writer.now)[0]:
                 self._overlay.put(own, Change(INBOX, key, b""))
                 left.append((handler, key))
         return left
 
 
 def _asked_of(operation: Operation | HandlerOperation) -> bytes:
-    """What stands in the inbox for a handler: people choose ids of wishes, perhaps one for several."""
+    """What stands in the inbox for a handler: people choose ids of commands, perhaps one for several."""
     if isinstance(operation, Operation):
         return OPERATIONS
     return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()
@@ -282,9 +282,9 @@ def _understood(record: Record) -> Operation | HandlerOperation:
     """
     data = record.value or b""
     if _is_about_a_handler(record):
-        wish = decode_handler_operation(data)
-        said = {name: capped(getattr(wish, name), MAX_SAID) for name in ("handler", "who", "why")}
-        return msgspec.structs.replace(wish, **said)
+        command = decode_handler_operation(data)
+        said = {name: capped(getattr(command, name), MAX_SAID) for name in ("handler", "who", "why")}
+        return msgspec.structs.replace(command, **said)
     operation = decode_operation(data)
     parse_id(operation.letter, within=record.partition)
     said = {name: capped(getattr(operation, name), MAX_SAID) for name in ("who", "why", "job")}

@@ -40,12 +40,12 @@ class Pauses:
         app: Application,
         gates: Mapping[str, HandlerGate],
         queues: Queues,
-        stager: OutcomeWriter,
+        writer: OutcomeWriter,
         sequences: Sequences,
     ) -> None:
         self._gates = gates
         self._queues = queues
-        self._stager = stager
+        self._writer = writer
         self._sequences = sequences
         self._log = TP(app.layout.operations_log, 0)
         #: By handler and partition, the operation that asked for a drain; None: before this lane opened.
@@ -77,7 +77,7 @@ class Pauses:
         settled = decide_pause(gate.pauses.get(entry.prefix), operation, now_ms=int(now * 1000))
         state = settled.pause.state if settled.pause is not None else None
         if settled.changed:
-            self._stager.put(entry, [set_pause(operation.handler, settled.pause)])
+            self._writer.put(entry, [set_pause(operation.handler, settled.pause)])
             self._apply(gate, entry.partition, settled.pause, entry)
         self._tell(entry, operation, id_bytes, now, settled.result, str(state or "running"))
         log.info(
@@ -110,14 +110,14 @@ class Pauses:
         """The partitions in which something is left to do by itself. What is under way is: its queue is as it
         was, or it came before the operation.
         """
-        queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.stranded))
+        queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.unroutable))
         return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {local[:2] for local in queues}
 
     def _end(self, gate: HandlerGate, partition: int, now: float) -> None:
         entry = Entry(partition, None, 0)
         before = gate.pauses[entry.prefix]
         after = drained(before, int(now * 1000))
-        self._stager.put(entry, [set_pause(gate.handler, after)])
+        self._writer.put(entry, [set_pause(gate.handler, after)])
         self._apply(gate, partition, after, None)
         self._put_in_log(
             entry,

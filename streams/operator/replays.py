@@ -34,17 +34,17 @@ MOST_LOOKED_AT = 10_000
 class Replays:
     """Stages what becomes of a lane's queues when an operator has decided about a letter."""
 
-    def __init__(self, app: Application, queues: Queues, stager: OutcomeWriter, retries: Retries) -> None:
+    def __init__(self, app: Application, queues: Queues, writer: OutcomeWriter, retries: Retries) -> None:
         self._app = app
         self._queues = queues
-        self._stager = stager
+        self._writer = writer
         self._retries = retries
 
     def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter) -> str:
         """Let a handler see a letter's message again, before what waits behind it. Returns why not; empty
         when it is staged.
         """
-        now_ms = int(self._stager.now * 1000)
+        now_ms = int(self._writer.now * 1000)
         message = message_of(letter.record, now_ms, letter=True)
         if letter.queue:
             local = arrival.entry.prefix + letter.queue
@@ -57,7 +57,7 @@ class Replays:
             after = woken(queue, number, grown, now_ms)
         else:
             after = replayed(queue, message.size, now_ms)
-            most, most_bytes = self._app.delivery.max_waiting, self._app.delivery.max_waiting_bytes
+            most, most_bytes = self._app.lane_options.max_waiting, self._app.lane_options.max_waiting_bytes
             if queue is not None and (after.length > most or after.bytes > most_bytes):
                 return (
                     f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait already:"
@@ -67,10 +67,10 @@ class Replays:
         changes = with_message(local, after, number, message)
         if (too_large := self._retries.too_large(changes)) is not None:
             return str(too_large)
-        self._stager.put(arrival.entry, changes)
+        self._writer.put(arrival.entry, changes)
         gate = self._retries.gates[handler.name]
         gate.add(local)
-        gate.stranded.discard(local)  # its head is another one now
+        gate.unroutable.discard(local)  # its head is another one now
         return ""
 
     def release(self, entry: Entry, letter: Letter) -> None:
@@ -94,12 +94,12 @@ class Replays:
     def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int) -> None:
         """Stage that a message waits no more."""
         name, size = local[2:], self._queues.message(local, number).size
-        rest = released(queue, number, size, int(self._stager.now * 1000))
-        self._stager.put(entry, [set_queue(name, rest), set_message(name, number, None)])
+        rest = released(queue, number, size, int(self._writer.now * 1000))
+        self._writer.put(entry, [set_queue(name, rest), set_message(name, number, None)])
         gate = self._retries.gates.get(handler_of(name).decode())
         if gate is None:
             return
-        gate.stranded.discard(local)  # its head may be another one now
+        gate.unroutable.discard(local)  # its head may be another one now
         if rest is None:
             gate.remove(local)
         else:

@@ -1,4 +1,4 @@
-"""Who owns which lane: a pure function of the members (rule 1). Sticky, balanced, warm standbys first."""
+"""Who owns which lane: a pure function of the members, sticky and balanced (docs/adr/0003)."""
 
 from __future__ import annotations
 

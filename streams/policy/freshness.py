@@ -2,7 +2,7 @@
 
 A tombstone is kept for delete.retention.ms at least; after that compaction removes it. A copy that had all
 there was at a time finds every later deletion for so long, and may miss some afterwards: a row comes back,
-a timer rings again. So a copy older than half of it is thrown away (design rule 4). The other half is for
+a timer rings again. So a copy older than half of it is thrown away (docs/adr/0002). The other half is for
 clocks that differ, or that were set.
 """
 

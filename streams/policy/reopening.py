@@ -1,4 +1,4 @@
-"""What a lane does after an error: a policy without I/O (design rule 8).
+"""What a lane does after an error: a policy without I/O (docs/adr/0002).
 
 An error at the same place again and again makes its transactions smaller, until the message that cannot be
 committed is alone in one; then the lane is quarantined. Errors of the connection never quarantine: they pass.

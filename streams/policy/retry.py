@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler failed: a policy without I/O (design rules 10, 11, 17).
+"""What becomes of a message whose handler failed: a policy without I/O (docs/adr/0009).
 
 A message has a few immediate retries in its lane, then one delayed retry in each retry topic, then it goes to
 the dead letters. A business refusal is an outcome, never an error, and does not come here.

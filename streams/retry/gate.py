@@ -27,7 +27,7 @@ class HandlerGate:
         last_success: when an attempt has succeeded last, epoch seconds; 0: none since the lane opened.
         queues: the handler's queues by their local keys.
         running: those of which the head is under way.
-        stranded: those of which the head is of a topic that the handler no longer takes.
+        unroutable: those of which the head is of a topic that the handler no longer takes.
         pauses: the partitions, as they stand in local keys, in which new messages of the handler wait.
         held: those of them in which nothing of it is tried.
         under_way: attempts that take their time.
@@ -44,10 +44,10 @@ class HandlerGate:
         "pauses",
         "queues",
         "running",
-        "stranded",
         "succeeded",
         "under_way",
         "unread",
+        "unroutable",
     )
 
     def __init__(self, handler: str, policy: BreakerPolicy) -> None:
@@ -59,7 +59,7 @@ class HandlerGate:
         self.last_success = 0.0
         self.queues: set[bytes] = set()
         self.running: set[bytes] = set()
-        self.stranded: set[bytes] = set()
+        self.unroutable: set[bytes] = set()
         self.pauses: dict[bytes, Pause] = {}
         self.held: set[bytes] = set()
         self.under_way = 0
@@ -67,7 +67,7 @@ class HandlerGate:
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Tell how an attempt has ended: `ok` unless it may well be the outside's fault."""
-        self.tell(now)
+        self.update_breaker(now)
         if ok:
             self.away = False
         if permit != UNASKED:
@@ -77,11 +77,11 @@ class HandlerGate:
 
     def give_back(self, permit: Permit, *, now: float) -> None:
         """Tell that an attempt has ended that says nothing of the outside: it counts for nothing."""
-        self.tell(now)
+        self.update_breaker(now)
         if permit != UNASKED:
             self.breaker.give_back(permit)
 
-    def tell(self, now: float) -> None:
+    def update_breaker(self, now: float) -> None:
         """Pass on to the breaker what time it is and how many have succeeded."""
         count, self.succeeded = self.succeeded, 0
         if count:

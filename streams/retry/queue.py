@@ -1,5 +1,5 @@
 """Messages that wait for one handler, in the order in which they came: a queue for each ordering key
-(design rules 10 and 11). Values and their encoding; nothing happens here.
+(docs/adr/0009). Values and their encoding; nothing happens here.
 
 The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
 Queue and messages are rows in the lane's changelog, staged with what made them wait, so a crash loses none.

@@ -91,9 +91,9 @@ class Queues:
             if queue is not None:
                 yield local, queue
 
-    def due_some_time(self, handler: str, most: int, stranded: Collection[bytes] = ()) -> Iterator[bytes]:
+    def due_some_time(self, handler: str, most: int, unroutable: Collection[bytes] = ()) -> Iterator[bytes]:
         """A handler's queues that are tried by themselves, now or later, except those in APART and those that
-        are `stranded`; `most` of those that are committed. One may come twice.
+        are `unroutable`; `most` of those that are committed. One may come twice.
         """
         name = handler.encode()
         for local, change in self._overlay.changes(LANE):
@@ -101,10 +101,10 @@ class Queues:
                 continue
             queue = change.row
             is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason not in APART
-            if is_due and (own := local[:2] + local[3:]) not in stranded:
+            if is_due and (own := local[:2] + local[3:]) not in unroutable:
                 yield own
         with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:
-            yield from islice((local for local, _ in committed if local not in stranded), most)
+            yield from islice((local for local, _ in committed if local not in unroutable), most)
 
     def due(
         self, skipped: Mapping[bytes, Collection[bytes]], now: float

@@ -1,6 +1,6 @@
 """What becomes of messages that cannot run now or whose handler failed: they wait, or become dead letters.
 
-All of it is staged like any outcome, in the lane's transaction (design rules 10 and 11). The record that goes
+All of it is staged like any outcome, in the lane's transaction (docs/adr/0009). The record that goes
 to a retry topic shows what waits there; what is tried again is the waiting row, of the same transaction.
 Times are epoch seconds.
 """
@@ -59,31 +59,31 @@ NOT_YET_PAUSE = 30.0
 class Retries:
     """Decides for one lane, and stages what it decided."""
 
-    def __init__(self, app: Application, queues: Queues, stager: OutcomeWriter, letters: DeadLetters) -> None:
+    def __init__(self, app: Application, queues: Queues, writer: OutcomeWriter, letters: DeadLetters) -> None:
         self.gates: Mapping[str, HandlerGate] = {
             name: HandlerGate(name, handler.breaker) for name, handler in app.handlers.items()
         }
-        self._delivery = app.delivery
-        self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._options = app.lane_options
+        self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._queues = queues
-        self._stager = stager
+        self._writer = writer
         self._letters = letters
-        self._counters = stager.counters
+        self._counters = writer.counters
 
     def load(self, now: float) -> None:
         """Learn what waits. A handler that a breaker has held back begins with probes."""
-        strangers: set[str] = set()
+        unknown_handlers: set[str] = set()
         for local, queue in self._queues.committed():
             name = handler_of(local[2:]).decode("utf-8", "replace")
             gate = self.gates.get(name)
             if gate is None:
-                strangers.add(name)
+                unknown_handlers.add(name)
                 continue
             gate.add(local)
             self.await_head(gate, local, queue)
             if Reason.BREAKER in _reasons(queue) and gate.breaker.state is BreakerState.CLOSED:
                 gate.breaker.start_half_open(now)
-        for name in sorted(strangers):
+        for name in sorted(unknown_handlers):
             log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
 
     def await_head(self, gate: HandlerGate, local: bytes, queue: Queue) -> None:
@@ -134,7 +134,7 @@ class Retries:
         queue = self._queues.get(local)
         return queue is not None and queue.reason in (Reason.RETRY, Reason.SCHEMA)
 
-    def sort_in(
+    def requeue_by_order_key(
         self,
         arrival: Arrival,
         handler: BoundHandler,
@@ -180,14 +180,14 @@ class Retries:
         """
         queue = self._queues.get(local)
         assert queue is not None
-        letter, now_ms = is_replay(arrival), _ms(self._stager.now)
+        letter, now_ms = is_replay(arrival), _ms(self._writer.now)
         message = message_of(arrival.record, now_ms, letter=letter)
         if letter:  # its place is before them, as if its ordering key had been known from the start
             longer = replayed(queue, message.size, now_ms)
         else:
             longer = append(queue, message.size)
         number = longer.newest_replay if letter else queue.next
-        if longer.length > self._delivery.max_waiting or longer.bytes > self._delivery.max_waiting_bytes:
+        if longer.length > self._options.max_waiting or longer.bytes > self._options.max_waiting_bytes:
             error = QueueFull(
                 f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for {handler.name}"
                 " already: it cannot wait behind them"
@@ -195,8 +195,8 @@ class Retries:
             self._refuse(arrival, handler, inbox_key, error)
         else:
             changes = with_message(local, longer, number, message)
-            if self._put_or_bury(arrival, handler, inbox_key, changes, None) and letter:
-                self.gates[handler.name].stranded.discard(local)  # its head is another one now
+            if self._put_or_dead_letter(arrival, handler, inbox_key, changes, None) and letter:
+                self.gates[handler.name].unroutable.discard(local)  # its head is another one now
 
     def begin(
         self,
@@ -216,13 +216,13 @@ class Retries:
         if local in gate.queues:  # only where `order_by` does not say the same twice
             self.stand_behind(arrival, handler, inbox_key, local)
             return True
-        changes = _first(local, arrival, reason, due, attempts, _ms(self._stager.now), tried_ms=tried_ms)
-        if not self._put_or_bury(arrival, handler, inbox_key, changes, error, attempts):
+        changes = _first(local, arrival, reason, due, attempts, _ms(self._writer.now), tried_ms=tried_ms)
+        if not self._put_or_dead_letter(arrival, handler, inbox_key, changes, error, attempts):
             return False
         gate.add(local)
         return True
 
-    def _put_or_bury(
+    def _put_or_dead_letter(
         self,
         arrival: Arrival,
         handler: BoundHandler,
@@ -236,8 +236,8 @@ class Retries:
             self._refuse(arrival, handler, inbox_key, error or too_large, attempts)
             return False
         if inbox_key is not None:
-            changes.append(Inbox.entry(inbox_key, int(self._stager.now * 1000), b"waits"))
-        self._stager.put(arrival.entry, changes)
+            changes.append(Inbox.entry(inbox_key, int(self._writer.now * 1000), b"waits"))
+        self._writer.put(arrival.entry, changes)
         if not arrival.queue:  # else it has been counted
             self._counters.waiting += 1
         return True
@@ -251,7 +251,7 @@ class Retries:
         attempts: int = 0,
     ) -> None:
         """A message cannot wait: the handler tells whoever asked, or it becomes a dead letter."""
-        if not self._tells(arrival, handler, inbox_key, error):
+        if not self._reply_on_give_up(arrival, handler, inbox_key, error):
             self._letters.give_up(arrival, handler, error, inbox_key, attempts)
 
     def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
@@ -287,7 +287,7 @@ class Retries:
             self._leave(arrival, gate, now)
             if is_replay(arrival):
                 changes, told = self._letters.succeeded(arrival.record, handler.name, now)
-                self._stager.put(arrival.entry, changes)
+                self._writer.put(arrival.entry, changes)
                 arrival.entry.sends.extend(told)
                 self._counters.replayed += 1
 
@@ -308,7 +308,7 @@ class Retries:
         kind = classify(error, handler.retry)
         if isinstance(error, NotYet):  # no fault of the outside, and in time it will be known
             gate.record(permit, ok=True, now=now)
-            self._tell(arrival, handler, error, kind, attempts, "NotYet", NOT_YET_PAUSE)
+            self._log_failure(arrival, handler, error, kind, attempts, "NotYet", NOT_YET_PAUSE)
             due = now + NOT_YET_PAUSE
             self._wait(arrival, handler, inbox_key, Reason.RETRY, due, now, attempts - 1, error)
             return None
@@ -318,14 +318,14 @@ class Retries:
             gate.record(permit, ok=kind is FailureKind.PERMANENT, now=now)
         if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
             # A probe that failed while nothing says that the outside is back: it is not the message's fault.
-            self._tell(arrival, handler, error, kind, attempts - 1, "probe failed")
+            self._log_failure(arrival, handler, error, kind, attempts - 1, "probe failed")
             self.put_off(arrival, gate, Reason.BREAKER, now, attempts - 1, now)
             return None
         deadline = None if is_replay(arrival) else arrival.deadline
         away = self._away(arrival, gate, now)
         decision = decide(kind, attempts, policy=handler.retry, now=now, deadline=deadline, away=away)
         delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
-        self._tell(arrival, handler, error, kind, attempts, type(decision).__name__, delay)
+        self._log_failure(arrival, handler, error, kind, attempts, type(decision).__name__, delay)
         match decision:
             case TryAgain():
                 held = arrival.entry.prefix in gate.held
@@ -337,7 +337,7 @@ class Retries:
             case Later():
                 if self._wait(arrival, handler, inbox_key, Reason.RETRY, decision.due, now, attempts, error):
                     self._counters.retries += 1
-                    self._show(arrival, handler, error, attempts, decision)
+                    self._mirror_to_retry_topic(arrival, handler, error, attempts, decision)
             case PutOff():
                 self.put_off(arrival, gate, Reason.RETRY, decision.due, attempts - 1, now)
             case GiveUp() | Expired():
@@ -351,7 +351,7 @@ class Retries:
         record = arrival.record
         if is_replay(arrival):
             return None  # whoever asked for it is to hear of it: nobody can settle the letter meanwhile
-        if not isinstance(record, Waiting) or now > record.waits_since + self._delivery.outage_patience:
+        if not isinstance(record, Waiting) or now > record.waits_since + self._options.outage_patience:
             return None
         queue = self._queues.get(arrival.queue)
         if queue is None or not queue.tried_ms or _ms(gate.last_success) > queue.tried_ms:
@@ -372,7 +372,7 @@ class Retries:
         letter.
         """
         gate = self.gates[handler.name]
-        if self._tells(arrival, handler, inbox_key, error):
+        if self._reply_on_give_up(arrival, handler, inbox_key, error):
             if arrival.queue:
                 self._leave(arrival, gate, now)
             return
@@ -382,13 +382,13 @@ class Retries:
             local, changes = self._hold(arrival, handler, attempts)
         self._letters.give_up(arrival, handler, error, inbox_key, attempts, holds=local[2:])
         if local:
-            self._stager.put(arrival.entry, changes)
+            self._writer.put(arrival.entry, changes)
             gate.add(local)
             gate.running.discard(local)
         elif arrival.queue:
             self._leave(arrival, gate, now)
 
-    def _tells(
+    def _reply_on_give_up(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, error: Exception
     ) -> bool:
         """Whether the handler tells whoever asked. Not of a replay, which an operator has asked for, nor of a
@@ -398,7 +398,7 @@ class Retries:
             return False
         try:
             told = handler.on_give_up(arrival.message, error)
-            self._stager.stage(arrival, handler, told, inbox_key)
+            self._writer.stage(arrival, handler, told, inbox_key)
         except Exception:
             log.exception("give_up_not_told", handler=handler.name, action="it is a dead letter")
             return False
@@ -408,7 +408,7 @@ class Retries:
         """The queue that is to wait behind a dead letter, by its local key, and the changes that let it wait;
         nothing where the message cannot be its head.
         """
-        now_ms = _ms(self._stager.now)
+        now_ms = _ms(self._writer.now)
         if arrival.queue:
             queue = self._queues.get(arrival.queue)
             assert queue is not None
@@ -447,7 +447,7 @@ class Retries:
         queue = self._queues.get(local)
         assert queue is not None
         later = put_off(queue, reason, due_ms=_ms(due), attempts=attempts, tried_ms=_ms(tried))
-        self._stager.put(arrival.entry, [set_queue(local[2:], later)])
+        self._writer.put(arrival.entry, [set_queue(local[2:], later)])
         gate.running.discard(local)
 
     def _leave(self, arrival: Arrival, gate: HandlerGate, now: float) -> None:
@@ -456,12 +456,12 @@ class Retries:
         queue = self._queues.get(local)
         assert queue is not None
         rest = advance(queue, message_of(arrival.record, 0).size, _ms(now))
-        self._stager.put(arrival.entry, without_head(local, queue, rest))
+        self._writer.put(arrival.entry, without_head(local, queue, rest))
         gate.running.discard(local)
         if rest is None:
             gate.remove(local)
 
-    def _show(
+    def _mirror_to_retry_topic(
         self, arrival: Arrival, handler: BoundHandler, error: Exception, attempts: int, later: Later
     ) -> None:
         """Write the record to its retry topic, as it came."""
@@ -479,7 +479,7 @@ class Retries:
         outgoing = Outgoing(record.key, record.value, [*record.headers, *added])
         arrival.entry.sends.append((TP(arrival.route.retries[later.tier - 1], 0), outgoing))
 
-    def _tell(
+    def _log_failure(
         self,
         arrival: Arrival,
         handler: BoundHandler,

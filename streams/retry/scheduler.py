@@ -1,4 +1,4 @@
-"""The heads of queues: which of those that wait have their turn, within the lane's bounds (design rule 11).
+"""The heads of queues: which of those that wait have their turn, within the lane's bounds (docs/adr/0009).
 
 Handlers take turns in being first, and none takes all of the room while others have something due.
 """
@@ -73,7 +73,7 @@ class RetryScheduler:
         first = self._turn % len(names) if names else 0
         for name in (*names[first:], *names[:first]):
             gate = self._gates[name]
-            gate.tell(now)
+            gate.update_breaker(now)
             if gate.queues and gate.breaker.allowed_from <= now:
                 yield from self._announced(gate, self._app.handlers[name], now)
                 yield from self._due(gate, self._app.handlers[name], now)
@@ -123,7 +123,7 @@ class RetryScheduler:
                 continue
             queue = self._queues.get(local)
             behind = queue.behind[0] if queue is not None and queue.behind is not None else None
-            if queue is None or Reason.SCHEMA not in (queue.reason, behind) or local in gate.stranded:
+            if queue is None or Reason.SCHEMA not in (queue.reason, behind) or local in gate.unroutable:
                 gate.unread.forget(local)
             elif queue.reason is not Reason.SCHEMA:  # replays come before it
                 gate.unread.later(local)
@@ -142,7 +142,7 @@ class RetryScheduler:
             for local, queue in heads:
                 if self._is_full or self.tried >= min(share, self._may_try):
                     return
-                if local in gate.running or local in gate.stranded:
+                if local in gate.running or local in gate.unroutable:
                     continue
                 if self._finds_none_free(handler, local, queue):
                     self._reserve()
@@ -155,15 +155,15 @@ class RetryScheduler:
 
     def _reserve(self) -> None:
         """A head has found no place in flight: new messages leave it some."""
-        self.reserved = max(1, self._app.delivery.max_in_flight // 4)
+        self.reserved = max(1, self._app.lane_options.max_in_flight // 4)
 
     @property
     def _is_full(self) -> bool:
-        return self._sequences.held_bytes >= self._app.delivery.max_backlog_bytes
+        return self._sequences.held_bytes >= self._app.lane_options.max_backlog_bytes
 
     def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
         """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
-        if len(self._busy) < self._app.delivery.max_in_flight:
+        if len(self._busy) < self._app.lane_options.max_in_flight:
             return False
         return handler.is_async or refers(self._queues.head(local, queue))
 
@@ -173,7 +173,7 @@ class RetryScheduler:
         route = self._app.routes.get(waiting.topic)
         if route is None or handler not in route.handlers:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
-            gate.stranded.add(local)  # until a version that knows what to do with it
+            gate.unroutable.add(local)  # until a version that knows what to do with it
             return None
         entry = Entry(waiting.partition, None, 0, waiting.size)
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)

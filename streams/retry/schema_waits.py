@@ -21,7 +21,7 @@ class SchemaWaits:
     """Lets them wait in the queues of one lane."""
 
     def __init__(self, app: Application, retries: Retries) -> None:
-        self._patience = app.delivery.schema_patience
+        self._patience = app.lane_options.schema_patience
         self._retries = retries
         self._told: set[str] = set()
 

@@ -1,7 +1,7 @@
 """Announcements: the compacted topic by which workers tell each other their schemas and the layout.
 
-A schema is announced before the first message that is written with it (design rule 7). The layout is
-recorded at first start, and a worker that was started with another one refuses (rule 2).
+A schema is announced before the first message that is written with it (docs/adr/0005). The layout is
+recorded at first start, and a worker that was started with another one refuses (docs/adr/0001).
 """
 
 from __future__ import annotations

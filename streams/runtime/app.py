@@ -270,7 +270,7 @@ def settings_or_exit(kind: type[S]) -> S:
     try:
         settings = kind()
         settings.layout()
-        settings.delivery()
+        settings.lane_options()
         settings.brokers()
     except (SettingsError, ValueError) as error:
         raise SystemExit(f"error: {error}") from error

@@ -1,4 +1,4 @@
-"""Our assignor on Kafka's group protocol: members are given lanes, expanded to the topics of all (rule 1)."""
+"""Our assignor on the group protocol: members are given lanes, expanded to all topics (docs/adr/0003)."""
 
 from __future__ import annotations
 

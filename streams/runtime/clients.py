@@ -13,12 +13,12 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.ports import TP
 from streams.runtime.connections import connect
-from streams.runtime.quiet import quieten
+from streams.runtime.quiet import throttle_logs
 
 T = TypeVar("T")
 
 client.create_conn = connect
-quieten()
+throttle_logs()
 
 _MIB = 1 << 20
 _ASK_AGAIN = 0.05

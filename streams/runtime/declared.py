@@ -35,28 +35,28 @@ class TopicSpec:
 
 def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     """Every topic of an application, with the settings its guarantees depend on."""
-    layout, delivery = app.layout, app.delivery
+    layout, lane_options = app.layout, app.lane_options
     safe = {
         "min.insync.replicas": str(max(1, replication - 1)),
-        "max.message.bytes": str(delivery.max_message_bytes),
+        "max.message.bytes": str(lane_options.max_message_bytes),
     }
     messages = {
         **safe,
         "cleanup.policy": "delete",
-        "retention.ms": _ms(delivery.message_retention),
+        "retention.ms": _ms(lane_options.message_retention),
     }
     # What is kept for a time is kept for it: a cluster's bound in bytes must not cut it short.
     kept = {**messages, "retention.bytes": "-1"}
     compacted = {
         **safe,
         "cleanup.policy": "compact",
-        "delete.retention.ms": _ms(delivery.delete_retention),
+        "delete.retention.ms": _ms(lane_options.delete_retention),
     }
-    inbox = {**kept, "retention.ms": _ms(delivery.inbox_retention * (1 + 1 / BUCKETS))}
+    inbox = {**kept, "retention.ms": _ms(lane_options.inbox_retention * (1 + 1 / BUCKETS))}
     dead = {
         **kept,
-        "retention.ms": _ms(delivery.dead_letter_retention),
-        "max.message.bytes": str(delivery.max_message_bytes + DEAD_LETTER_ROOM),
+        "retention.ms": _ms(lane_options.dead_letter_retention),
+        "max.message.bytes": str(lane_options.max_message_bytes + DEAD_LETTER_ROOM),
     }
     # A payload by reference is swept when no message can refer to it any more.
     bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()

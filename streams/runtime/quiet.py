@@ -54,7 +54,7 @@ def _not_enough_replicas(record: logging.LogRecord) -> str | None:
     return "not enough replicas" if known else None
 
 
-def quieten() -> None:
+def throttle_logs() -> None:
     """Filter the loggers of aiokafka's clients."""
     sender.log.addFilter(Seldom(REPLICAS_INTERVAL, _not_enough_replicas))
     for module in (client, fetcher, group_coordinator, sender):

@@ -1,6 +1,6 @@
 """Slots: each worker of a machine takes the lowest free number, by a file lock that dies with the process.
 
-The slot gives the worker its static member id, its directory and its port (design rule 5).
+The slot gives the worker its static member id, its directory and its port (docs/adr/0003).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from streams.model.table import Table
 from streams.ports import Clock
 from streams.saga.definition import Saga
 from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
-from streams.saga.repairs import settle
+from streams.saga.repairs import apply_repair
 from streams.saga.state import SagaRow, Transition
 from streams.saga.transition import begin, receive
 
@@ -99,7 +99,7 @@ def orchestrate(
             return nothing(f"there is no saga {message.saga_id}")
         definition = _began_with(definitions, saga)
         if isinstance(message, Repair):
-            return outcome_of(settle(definition, saga, message, clock.now()), log)
+            return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
         return outcome_of(receive(definition, saga, message, clock.now()), log)
 
     _describe(run, versions, repairs)

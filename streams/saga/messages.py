@@ -42,7 +42,7 @@ class Reply(Message, frozen=True, kw_only=True):
     """The end of a command, told to the saga that sent it. An application derives one for each reply topic.
 
     The saga's deadlines are replies too, sent to itself: a timer puts one behind all that the reply topic has
-    when it is due, so what has succeeded by then is heard first (design rule 16).
+    when it is due, so what has succeeded by then is heard first (docs/adr/0013).
 
     Attributes:
         saga_id: which saga.

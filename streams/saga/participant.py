@@ -12,7 +12,7 @@
     def release(command: ReleaseStock, stock: StockLevel) -> Answer:
         return done(stock=stock.release(command.units))
 
-Command and compensation of a step meet in one row, under the key of both (design rule 15). The one that is
+Command and compensation of a step meet in one row, under the key of both (docs/adr/0013). The one that is
 asked again is answered again; a compensation that comes first leaves a mark, and the command after it is
 cancelled. One that fails is retried like any message, but not past its command's expiry; one that is given up
 is no dead letter: the saga is told, and decides.
@@ -248,7 +248,7 @@ def _before_undoing(command: Command, row: Participation | None, *, asks_outside
 
 
 def _given_up(command: Command, error: Exception) -> Outcome:
-    """Tell the saga of what is not tried any more, as soon as that is known (design rule 17). A question that
+    """Tell the saga of what is not tried any more, as soon as that is known (docs/adr/0013). A question that
     could not be looked at says nothing: there will be another.
     """
     if command.asks:

@@ -20,9 +20,9 @@ CANCELLED = "cancelled"
 MAX_WHY, MAX_WHO = 300, 100
 
 
-def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
-    """What an operator's message makes of a saga. What is refused changes nothing, but is told."""
-    name, why = repair.step[:TEXT_BOUND], said(repair)
+def apply_repair(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
+    """What an operator's message makes of a saga. What is refused changes nothing but the log of the saga."""
+    name, why = repair.step[:TEXT_BOUND], reason_text(repair)
     try:
         match repair.operation:
             case "retry":
@@ -36,12 +36,12 @@ def settle(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transi
     except RepairRefused as refused:
         turn = Turn(definition, row, now)
         asked = f"; it was asked: {why}"
-        told = f"{refusal(repair.operation)}{refused}"[: TEXT_BOUND - len(asked)] + asked
-        turn.note("", row.status, row.status, told)
+        entry = f"{refusal(repair.operation)}{refused}"[: TEXT_BOUND - len(asked)] + asked
+        turn.note("", row.status, row.status, entry)
         return turn.ended()
 
 
-def said(repair: Repair) -> str:
+def reason_text(repair: Repair) -> str:
     """Why and by whom, as the saga's log has it."""
     return f"{repair.why[:MAX_WHY]} ({repair.who[:MAX_WHO]})"
 
@@ -51,7 +51,7 @@ def refusal(operation: str) -> str:
     return f"{operation} refused: "
 
 
-def waiting(row: SagaRow) -> list[StepState]:
+def awaiting_operator(row: SagaRow) -> list[StepState]:
     """The steps that wait for an operator: compensations that have failed, or else what has no way back."""
     if row.status != "failed":
         return []
@@ -70,7 +70,7 @@ def skip(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> 
     """Go on without the failed step, or without undoing it."""
     turn, step = _taken_up(definition, row, name, now, f"skipped: {reason}")
     _can_do_without_reply(turn, step)
-    turn.settle(step, "skipped", error=reason[:TEXT_BOUND])
+    turn.set_status(step, "skipped", error=reason[:TEXT_BOUND])
     turn.advance()
     return turn.ended()
 
@@ -80,9 +80,9 @@ def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float
     turn, step = _taken_up(definition, row, name, now, f"done by hand: {reason}")
     _can_do_without_reply(turn, step)
     if turn.state(step).undoing:
-        turn.settle(step, "compensated", error=reason[:TEXT_BOUND])
+        turn.set_status(step, "compensated", error=reason[:TEXT_BOUND])
     else:
-        turn.settle(step, "completed", completed_at=now, error=reason[:TEXT_BOUND])
+        turn.set_status(step, "completed", completed_at=now, error=reason[:TEXT_BOUND])
     turn.advance()
     return turn.ended()
 
@@ -98,14 +98,14 @@ def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transitio
     turn.row = msgspec.structs.replace(turn.row, reason=row.reason or CANCELLED)
     for step in definition.steps():
         if turn.state(step).status == "in_progress":
-            turn.settle(step, "failed", uncertain=True, error=CANCELLED)
+            turn.set_status(step, "failed", uncertain=True, error=CANCELLED)
     turn.advance()
     return turn.ended()
 
 
 def _why_not_cancelled(definition: Saga, row: SagaRow) -> str:
     """Why a saga cannot go back, or not any more; empty when it can."""
-    stuck = [each for each in waiting(row) if not each.undoing]
+    stuck = [each for each in awaiting_operator(row) if not each.undoing]
     if row.ended:
         return f"is {row.status}"
     if row.status == "compensating" or (row.status == "failed" and not stuck):
@@ -126,7 +126,7 @@ def _taken_up(definition: Saga, row: SagaRow, name: str, now: float, why: str) -
     step = definition.find(name)
     if row.status != "failed":
         raise RepairRefused(f"{row.saga_id} is {row.status}: it waits for nobody")
-    names = [each.name for each in waiting(row)]
+    names = [each.name for each in awaiting_operator(row)]
     if step is None or name not in names:
         raise RepairRefused(f"{row.saga_id} does not wait for step {name}, but for {', '.join(names)}")
     turn = Turn(definition, row, now)

@@ -55,7 +55,7 @@ class Turn:
         """The reply to a command, or that there is none."""
         reply = self._as_taken(step, reply)
         if reply.outcome == "success":
-            self.settle(step, "completed", data=reply.data, completed_at=self._now, error="")
+            self.set_status(step, "completed", data=reply.data, completed_at=self._now, error="")
         else:
             uncertain = self.state(step).uncertain or reply.outcome in _UNCERTAIN
             asked_after = reply.outcome == "cancelled" and self.state(step).asked > 0
@@ -69,20 +69,20 @@ class Turn:
                 return
             if not self.row.reason:
                 self.row = msgspec.structs.replace(self.row, reason=reason_of(reply))
-            self.settle(step, "failed")
+            self.set_status(step, "failed")
         self.advance()
 
     def undone(self, step: Step, reply: Reply) -> None:
         """The reply to a compensation, or that there is none."""
         if reply.outcome == "success":
-            self.settle(step, "compensated")
+            self.set_status(step, "compensated")
         else:
             self._change(step, error=error_of(reply))
             wait = step.retry_compensation.wait(self.state(step).tries)
             if wait is not None:
                 self._again(step, wait)
                 return
-            self.settle(step, "failed")
+            self.set_status(step, "failed")
         self.advance()
 
     def ask_after(self, step: Step) -> bool:
@@ -136,7 +136,7 @@ class Turn:
 
     def _enter(self, step: Step) -> None:
         if step.when is not None and not step.when(self._facts()):
-            self.settle(step, "skipped")
+            self.set_status(step, "skipped")
         elif step.local is not None:
             self._make_locally(step)
         else:
@@ -147,11 +147,11 @@ class Turn:
         made = step.local(self._facts())
         if isinstance(made, Refusal):
             self.row = msgspec.structs.replace(self.row, reason=made.reason)
-            self.settle(step, "failed", error=f"refused: {made.reason}")
+            self.set_status(step, "failed", error=f"refused: {made.reason}")
         else:
             data = b"" if made is None else msgspec.json.encode(made)
             self._check_room(step, data)
-            self.settle(step, "completed", data=data, completed_at=self._now, error="")
+            self.set_status(step, "completed", data=data, completed_at=self._now, error="")
 
     def _backward(self) -> None:
         for stage in reversed(self._definition.stages):
@@ -182,7 +182,7 @@ class Turn:
     # -- commands -------------------------------------------------------------------------------------
 
     def _ask(self, step: Step, *, undoing: bool) -> None:
-        self.settle(step, "compensating" if undoing else "in_progress", undoing=undoing, tries=0)
+        self.set_status(step, "compensating" if undoing else "in_progress", undoing=undoing, tries=0)
         self._prepare(step)
         self.send(step)
 
@@ -281,7 +281,7 @@ class Turn:
     def _change(self, step: Step, **changes: Any) -> None:
         self.row = self.row.with_step(msgspec.structs.replace(self.state(step), **changes))
 
-    def settle(self, step: Step, status: str, **changes: Any) -> None:
+    def set_status(self, step: Step, status: str, **changes: Any) -> None:
         """Give a step another status; whatever was awaited of it is not any more."""
         before = self.state(step)
         self._change(step, status=status, **{"awaiting": "", **changes})

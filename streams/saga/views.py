@@ -15,7 +15,7 @@ import msgspec
 from streams.errors import WiringError
 from streams.model.message import Message
 from streams.model.table import Table
-from streams.saga.repairs import waiting
+from streams.saga.repairs import awaiting_operator
 from streams.saga.state import LogEntry, SagaRow, SagaStatus, StepState, StepStatus
 
 
@@ -99,7 +99,7 @@ def orchestrated(row: SagaRow) -> SagaView:
         created_at=row.created_at,
         changed_at=changes[-1].time if changes else row.created_at,
         pending=_pending(row),
-        waits_for=tuple(step.name for step in waiting(row)),
+        waits_for=tuple(step.name for step in awaiting_operator(row)),
         steps=tuple(
             _step(step, [entry for entry in changes if entry.step == step.name]) for step in row.steps
         ),
@@ -112,7 +112,7 @@ def _pending(row: SagaRow) -> tuple[str, ...]:
     if row.ended:
         return ()
     back = row.status == "compensating" or any(step.undoing for step in row.steps)
-    waits = waiting(row)
+    waits = awaiting_operator(row)
     to_come = _is_to_be_undone if back else _is_to_be_done
     return tuple(step.name for step in row.steps if step in waits or to_come(step))
 

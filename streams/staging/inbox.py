@@ -1,4 +1,4 @@
-"""The inbox: what has been handled already, by (handler, ce_source, ce_id) (design rule 9).
+"""The inbox: what has been handled already, by (handler, ce_source, ce_id) (docs/adr/0006).
 
 Entries are changelog records committed with what they stand for. Locally they lie in time buckets, one table
 each, so that expiry drops a table and costs nothing for each id.

@@ -46,7 +46,7 @@ class OutcomeWriter:
         self.now = 0.0
         self._app = app
         self._overlay = overlay
-        self._limit = app.delivery.max_message_bytes - RECORD_OVERHEAD
+        self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._claims = app.claims
         #: Up to so many bytes a message needs no closer look.
         self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
@@ -69,7 +69,7 @@ class OutcomeWriter:
         inbox_key: bytes | None,
         uploads: Uploads = None,
     ) -> Prepared | None:
-        """Everything is encoded and its size checked before any of it is staged (design rule 8). Where
+        """Everything is encoded and its size checked before any of it is staged (docs/guarantee.md). Where
         payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
         is raised.
 
@@ -221,11 +221,11 @@ class OutcomeWriter:
         return Outgoing(key, value, headers), uploads
 
     def forward(self, entry: Entry, record: Record, home: int) -> None:
-        """A client with another partitioner: the message goes on to the lane of its key (design rule 2).
+        """A client with another partitioner: the message goes on to the lane of its key (docs/adr/0006).
         Raises TooLarge.
         """
         size = record_size(record.key, record.value, record.headers)
-        if size > self._app.delivery.max_message_bytes:  # it came compressed
+        if size > self._app.lane_options.max_message_bytes:  # it came compressed
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
         entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))

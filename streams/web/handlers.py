@@ -74,7 +74,7 @@ def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], Pause]:
 
 
 async def ask_handler(view: WorkerView, handler: str, asked: AskHandler) -> AskedHandler:
-    """Send an operator's wish to every partition. Raises Problem, and ClusterUnavailable."""
+    """Send an operator's command to every partition. Raises Problem, and ClusterUnavailable."""
     app = view.application
     check_known(app, handler)
     if not asked.who.strip() or not asked.why.strip():
@@ -205,6 +205,6 @@ def _answer(app: Application, handlers: list[HandlerAnswer], left_out: dict[int,
         handlers=handlers,
         partitions=app.layout.partitions,
         left_out=left_out,
-        max_waiting=app.delivery.max_waiting,
-        max_waiting_bytes=app.delivery.max_waiting_bytes,
+        max_waiting=app.lane_options.max_waiting,
+        max_waiting_bytes=app.lane_options.max_waiting_bytes,
     )

@@ -244,7 +244,7 @@ def _check(app: Application, asked: Ask) -> None:
     for letter in asked.letters:
         partition_and_key(app, letter)
     if asked.operation is LetterCommand.EDIT:
-        if not app.delivery.edit_dead_letters:
+        if not app.lane_options.edit_dead_letters:
             raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
         if len(asked.letters) != 1:
             raise Problem(400, "one_letter", "edit one letter at a time")

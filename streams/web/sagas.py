@@ -18,7 +18,7 @@ from streams.model.table import row_key, split_row_key
 from streams.ports import TP, Outgoing
 from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id
-from streams.saga.repairs import said
+from streams.saga.repairs import reason_text
 from streams.saga.state import SagaStatus
 from streams.saga.views import SagaView, orchestrated
 from streams.staging.changes import split_store_key, store_key
@@ -193,7 +193,7 @@ async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwne
         saga=ident,
         step=repair.step,
         id=own_id,
-        said=said(repair),
+        said=reason_text(repair),
         entries=shown.entries,
     )
 
@@ -260,7 +260,7 @@ def _read(
     except (Undecodable, UnknownSchema) as error:
         return unreadable(ident, str(error)), None
     saga = kind.view(ident, row)
-    limit = view.application.delivery.saga_limit
+    limit = view.application.lane_options.saga_limit
     return (saga_answer(saga, view.now(), limit), saga) if saga is not None else (None, None)
 
 

@@ -82,7 +82,7 @@ def shown_table(app: Application, name: str) -> ShownTable:
         about = "objects that messages refer to, each with the last time that it was needed"
         return ShownTable(name, about, layout.changelog(CLAIMS), True, _claim)
     if (match := _INBOX_BUCKET.match(name)) is not None:
-        length = bucket_length(app.delivery.inbox_retention)
+        length = bucket_length(app.lane_options.inbox_retention)
         about = f"ids of messages handled in the {length / 86400:g} days since {_day(int(match[1]) * length)}"
         return ShownTable(name, about, layout.changelog(INBOX), True, _inbox_entry)
     raise Problem(404, "unknown_table", f"there is no table {name!r}: /tables lists what there is")

@@ -48,7 +48,7 @@ def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
         settings.layout(),
         choreography(on(ParcelSeen, note)),
         json_without_schema,
-        delivery=settings.delivery(),
+        lane_options=settings.lane_options(),
     )
 
 

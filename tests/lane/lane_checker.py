@@ -85,7 +85,7 @@ async def check_store(
     """A closed lane's store holds what its changelogs say, no more and no less. Stale entries of the indexes
     of what is due are allowed: they are recognised when they come up.
     """
-    writes = Writes(bucket_length(world.app.delivery.inbox_retention))
+    writes = Writes(bucket_length(world.app.lane_options.inbox_retention))
     rebuilt: dict[str, dict[bytes, bytes]] = {}
     for tp, table in changelog_partitions(world.app, lane).items():
         pairs = [

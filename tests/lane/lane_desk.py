@@ -54,12 +54,12 @@ async def letter_ids(world: World) -> list[str]:
 
 def operation(world: World, kind: LetterCommand, letter: str, *, operation_id: str = "", **more: Any) -> Post:
     """An operator's message."""
-    wish = Operation(kind=kind, letter=letter, **{"who": "ann", "why": "mended", "at_ms": 1, **more})
+    command = Operation(kind=kind, letter=letter, **{"who": "ann", "why": "mended", "at_ms": 1, **more})
     partition, _ = parse_id(letter)
     headers = new_headers(
         "operation", letter, source="desk", time=1e9, message_id=operation_id or f"{kind}-{letter}"
     )
-    return Post(world.app.layout.operations, partition, letter.encode(), encode_operation(wish), headers)
+    return Post(world.app.layout.operations, partition, letter.encode(), encode_operation(command), headers)
 
 
 async def operated(world: World, lane: Any, *posts: Post) -> None:

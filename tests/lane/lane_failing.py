@@ -43,9 +43,9 @@ class Failing:
         return [at for k, number, at in self.tries if (k, number) == (key, i)]
 
 
-async def started(world: World, work: Workload, **delivery: Any) -> None:
+async def started(world: World, work: Workload, **lane_options: Any) -> None:
     """Each late try counts, also while nothing else of the handler succeeds, unless told otherwise."""
-    await world.start(work, **{"retry": QUICK, "breaker": PATIENT, "outage_patience": 0.0, **delivery})
+    await world.start(work, **{"retry": QUICK, "breaker": PATIENT, "outage_patience": 0.0, **lane_options})
 
 
 async def letters_of(world: World, work: Workload) -> list[dict[str, bytes]]:

@@ -39,7 +39,7 @@ class KafkaWorld(World):
         self._producer: Any = None
 
     async def _start(self) -> None:
-        largest = self.app.delivery.max_message_bytes
+        largest = self.app.lane_options.max_message_bytes
         options = KafkaOptions(
             max_batch=largest,
             max_record=largest + DEAD_LETTER_ROOM,

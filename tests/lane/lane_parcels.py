@@ -38,11 +38,11 @@ class Parcels:
         )
         self.sent: dict[str, list[str]] = {}
 
-    async def start(self, **delivery: Any) -> None:
+    async def start(self, **lane_options: Any) -> None:
         await self.world.start(
             self.work,
             claims=self.checks,
-            **{"retry": QUICK, "breaker": PATIENT, "outage_patience": 0.0, **delivery},
+            **{"retry": QUICK, "breaker": PATIENT, "outage_patience": 0.0, **lane_options},
         )
 
     async def post(self, key: str, i: int, size: int = 0) -> Post:

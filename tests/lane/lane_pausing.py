@@ -1,4 +1,4 @@
-"""An operator of whole handlers in tests: wishes as messages to partitions, and what has become of them."""
+"""An operator of whole handlers in tests: commands as messages to partitions, and what has become of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNT = "bench.count"
 KEYS = "abcdefgh"
 
 
-def wished(
+def commanded(
     world: World,
     kind: HandlerCommand,
     handler: str = COUNT,
@@ -35,17 +35,17 @@ def wished(
     who: str = "ann",
 ) -> list[Post]:
     """An operator's messages, one to each partition."""
-    wish = HandlerOperation(kind=kind, handler=handler, who=who, why="the bank is down", at_ms=1)
+    command = HandlerOperation(kind=kind, handler=handler, who=who, why="the bank is down", at_ms=1)
     name = operation_id or f"{kind}-{handler}"
     headers = new_headers(HANDLER_OPERATION, handler, source="desk", time=1e9, message_id=name)
-    topic, data = world.app.layout.operations, encode_handler_operation(wish)
+    topic, data = world.app.layout.operations, encode_handler_operation(command)
     chosen = range(world.app.layout.partitions) if partitions is None else partitions
     return [Post(topic, number, handler.encode(), data, headers) for number in chosen]
 
 
 async def asked(world: World, kind: HandlerCommand, handler: str = COUNT, **more: Any) -> None:
     """Ask, and wait until it is settled everywhere."""
-    await world.post(*wished(world, kind, handler, **more))
+    await world.post(*commanded(world, kind, handler, **more))
     await world.settled(world.app.layout.operations)
 
 

@@ -91,7 +91,7 @@ class World:
         codecs: MakeCodec = json_without_schema,
         claims: ClaimChecks | None = None,
         transaction_timeout: float = 15.0,
-        **delivery: Any,
+        **lane_options: Any,
     ) -> Application:
         small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
         self.app = Application(
@@ -99,7 +99,7 @@ class World:
             workload.wiring,
             codecs,
             resources=workload.resources,
-            delivery=LaneOptions(**{**small, **delivery}),
+            lane_options=LaneOptions(**{**small, **lane_options}),
             claims=claims,
         )
         self.machine = self.stores()
@@ -115,7 +115,7 @@ class World:
             workload.wiring,
             codecs,
             resources=workload.resources,
-            delivery=self.app.delivery,
+            lane_options=self.app.lane_options,
         )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -266,7 +266,7 @@ class FakeWorld(World):
         self.clock = ManualClock()
 
     async def _start(self) -> None:
-        largest = self.app.delivery.max_message_bytes + DEAD_LETTER_ROOM
+        largest = self.app.lane_options.max_message_bytes + DEAD_LETTER_ROOM
         declared = declare(self.app, replication=1)
         self.cluster = FakeCluster(
             {spec.name: spec.partitions for spec in declared},

@@ -34,8 +34,8 @@ class Watched(RocksStores):
 
 async def main(bootstrap: str, name: str, directory: str, retention: str) -> None:
     work = reminding(name)
-    delivery = LaneOptions(delete_retention=float(retention))
-    app = Application(Layout(name, 1, 1), work.wiring, json_without_schema, delivery=delivery)
+    lane_options = LaneOptions(delete_retention=float(retention))
+    app = Application(Layout(name, 1, 1), work.wiring, json_without_schema, lane_options=lane_options)
     cluster = KafkaCluster(bootstrap, KafkaOptions(fetch_wait=0.1))
     stores = Watched(Path(directory))
     standby = Standby(app, 0, cluster=cluster, stores=stores, clock=SystemClock())

@@ -61,7 +61,7 @@ class ParcelLanes(Lanes):
             max_in_flight_bytes=60_000,
             cache_bytes=4_000,
         )
-        self.delivery = {"claims": self.parcels.checks, "retry": self.retry, "breaker": PATIENT}  # type: ignore[misc]
+        self.lane_options = {"claims": self.parcels.checks, "retry": self.retry, "breaker": PATIENT}  # type: ignore[misc]
         self.to_fail = self.retry.max_attempts - 1
 
     def workload(self) -> Any:

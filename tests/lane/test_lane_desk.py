@@ -39,9 +39,11 @@ HOLDING = RetryPolicy(delays=(), hold_while_dead=True)
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
-async def with_a_letter(world: World, work: Workload, **delivery: Any) -> tuple[Any, Broken, list[Post], str]:
+async def with_a_letter(
+    world: World, work: Workload, **lane_options: Any
+) -> tuple[Any, Broken, list[Post], str]:
     """A lane that has given up the second of three events of a key; its letter."""
-    await started(world, work, **delivery)
+    await started(world, work, **lane_options)
     work.hooks.before = broken = Broken(("a", 1))
     events = [world.event(work, "a", i) for i in range(3)]
     await world.post(*events)

@@ -49,8 +49,8 @@ class OperatedParcelLanes(Operators, FinerParcelLanes):
         while left := await letters_by_id(world):
             for ident in left:
                 for kind in (LetterCommand.RESTORE, LetterCommand.REPLAY):
-                    wish = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
-                    await world.post(wish)
+                    command = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
+                    await world.post(command)
             await world.settled(world.app.layout.operations)
             await super().until_done()
 

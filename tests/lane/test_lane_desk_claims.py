@@ -25,9 +25,9 @@ LARGE = 2 * THRESHOLD
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
-async def begun(world: World, order_by: Callable[[Any], str] | None = None, **delivery: Any) -> Parcels:
+async def begun(world: World, order_by: Callable[[Any], str] | None = None, **lane_options: Any) -> Parcels:
     parcels = Parcels(world, carrying(world.name, order_by=order_by))
-    await parcels.start(**{"retry": LATER, **delivery})
+    await parcels.start(**{"retry": LATER, **lane_options})
     return parcels
 
 

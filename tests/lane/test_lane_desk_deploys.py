@@ -19,13 +19,13 @@ NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 
 
 async def with_a_letter(
-    world: FakeWorld, retry: RetryPolicy, **delivery: Any
+    world: FakeWorld, retry: RetryPolicy, **lane_options: Any
 ) -> tuple[Workload, str, Broken]:
     """A letter of a handler that counts two topics, and whose event another handler has tallied; an event of
     the other topic has come since. The lane has stopped.
     """
     work, other = deployed(world.name, 1, 2, tallied=(1,)), deployed(world.name, 2)
-    await started(world, work, retry=retry, **delivery)
+    await started(world, work, retry=retry, **lane_options)
     work.hooks.before = broken = Broken(("a", 0))
     await world.post(world.event(work, "a", 0))
     lane = await world.open()

@@ -118,7 +118,7 @@ async def test_what_waits_behind_a_replay_that_was_tried_in_vain_goes_on_at_once
     lane = await world.open(app=app)
     await asked(world, HandlerCommand.RESUME)
     gate = lane.lane.gates["bench.count"]
-    await world.until(lambda: len(gate.stranded) == 1)
+    await world.until(lambda: len(gate.unroutable) == 1)
     await discard(world, lane, 0)
     await world.until(lambda: after.hooks.calls == [("a", LAST)] and not lane.lane.backlog)
     await lane.stop()
@@ -161,7 +161,7 @@ async def test_what_waits_for_its_schema_behind_such_a_replay_is_handled_when_th
     lane = await world.open(app=world.cut_into(after, lanes=1, codecs=avro_codecs(schemas)))
     await asked(world, HandlerCommand.RESUME)
     gate = lane.lane.gates["bench.count"]
-    await world.until(lambda: len(gate.stranded) == 1)
+    await world.until(lambda: len(gate.unroutable) == 1)
     schemas.add(MADE_NEWER)
     await world.until(lambda: not gate.unread.awaited())  # it was looked for, while the replay came before it
     await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))

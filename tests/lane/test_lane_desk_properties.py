@@ -73,8 +73,8 @@ class OperatedLanes(Operators, RetryingLanes):
             for ident in await held_by(world):
                 self.dead.clear()
                 kind = LetterCommand.DISCARD if next(self.ids) % 2 else LetterCommand.REPLAY
-                wish = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
-                await world.post(wish)
+                command = operation(world, kind, ident, operation_id=f"end-{next(self.ids)}", force=True)
+                await world.post(command)
             await world.clock.advance(1.0)
             await world.settled(desk)
         await Lanes.until_done(self)
@@ -105,7 +105,7 @@ def which(letter: Letter) -> tuple[str, str]:
 class HoldingLanes(OperatedLanes):
     """The same where later messages wait behind a dead letter."""
 
-    delivery: ClassVar[dict[str, Any]] = {
+    lane_options: ClassVar[dict[str, Any]] = {
         "retry": RetryPolicy(immediate=0, delays=(0.5,), hold_while_dead=True),
         "breaker": BreakerPolicy(minimum=8, window=5.0, open_for=1.0, max_open_for=4.0, probes=2),
         "max_waiting": 6,

@@ -16,7 +16,7 @@ from lane_failing import (
     settled,
     started,
 )
-from lane_pausing import COUNT, KEYS, asked, reasons, some, states, told, wished
+from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
 from lane_workloads import asking, counting, deployed
 from lane_worlds import FakeWorld, World
 
@@ -78,7 +78,7 @@ async def test_a_drain_is_not_done_before_what_was_under_way_and_its_retries(fak
     await world.post(event)
     lane = await world.open()
     await world.until(lambda: bool(work.hooks.calls))
-    await world.post(*wished(world, HandlerCommand.DRAIN))
+    await world.post(*commanded(world, HandlerCommand.DRAIN))
     home = world.app.layout.partition_of(b"a")
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 1)
     await pass_time(world, 2.0)
@@ -167,7 +167,7 @@ async def test_a_drain_is_not_done_while_what_an_earlier_pause_has_held_is_under
     await settled(world, work, lane)
     await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: bool(work.hooks.calls))
-    await world.post(*wished(world, HandlerCommand.DRAIN))
+    await world.post(*commanded(world, HandlerCommand.DRAIN))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 1)
     await pass_time(world, 2.0)
     assert len(lane.lane.gates[COUNT].held) == 1
@@ -207,7 +207,7 @@ async def test_what_the_handler_no_longer_takes_does_not_keep_a_drain_from_its_e
     await settled(world, work, lane)
     await lane.stop()
     lane = await world.open(app=world.cut_into(without, lanes=1))
-    await world.until(lambda: bool(lane.lane.gates[COUNT].stranded))
+    await world.until(lambda: bool(lane.lane.gates[COUNT].unroutable))
     await asked(world, HandlerCommand.DRAIN)
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert len(lane.lane.gates[COUNT].queues) == 1
@@ -227,7 +227,7 @@ async def test_much_that_the_handler_no_longer_takes_does_not_keep_a_drain_from_
     await settled(world, work, lane)
     await lane.stop()
     lane = await world.open(app=world.cut_into(without, lanes=1))
-    await world.until(lambda: len(lane.lane.gates[COUNT].stranded) == len(KEYS))
+    await world.until(lambda: len(lane.lane.gates[COUNT].unroutable) == len(KEYS))
     await asked(world, HandlerCommand.DRAIN)
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     await lane.stop()

@@ -50,11 +50,11 @@ class Operator:
 
 @asynccontextmanager
 async def an_operator(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, **delivery: Any
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, **lane_options: Any
 ) -> AsyncIterator[tuple[Operator, Any, Any]]:
     monkeypatch.setattr(commands, "PAUSE", 0.01)
     work = counting(fake.name, tallied=True)
-    await started(fake, work, **delivery)
+    await started(fake, work, **lane_options)
     lane = await fake.open()
     async with TestServer(application(Pages(fake, lane.lane))) as server:  # type: ignore[arg-type]
         yield Operator(str(server.make_url("")).rstrip("/"), fake), lane, work
@@ -109,7 +109,7 @@ async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
         await finish(fake, work, lane, [event])
 
 
-async def test_a_lane_that_does_not_answer_is_named_and_the_wish_holds_later(
+async def test_a_lane_that_does_not_answer_is_named_and_the_command_holds_later(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, lane, _):

@@ -58,9 +58,9 @@ class Beside:
         return letter
 
 
-async def beside(world: World, **delivery: Any) -> Beside:
+async def beside(world: World, **lane_options: Any) -> Beside:
     work = counting(world.name)
-    await world.start(work, **delivery)
+    await world.start(work, **lane_options)
     return Beside(world, work)
 
 

@@ -70,11 +70,11 @@ async def table(world: World, of: Table[Any]) -> dict[str, Row]:
     }
 
 
-async def begin(world: World, **delivery: Any) -> FakeGateway:
+async def begin(world: World, **lane_options: Any) -> FakeGateway:
     gateway = FakeGateway()
     await world.start(
         Workload(choreography(*orchestrated, *stock_keeping), {"gateway": gateway, "clock": world.clock}),
-        **delivery,
+        **lane_options,
     )
     stock = [StockReceived(sku=sku, units=5) for sku in ("apple", "pear")]
     await world.post(*(post(world, message) for message in stock))

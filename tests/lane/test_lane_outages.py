@@ -43,8 +43,8 @@ class Outside:
             raise ConnectionError("nobody there")
 
 
-async def in_outage(world: World, work: Any, *, away: bool = True, **delivery: Any) -> Outside:
-    await started(world, work, **delivery)
+async def in_outage(world: World, work: Any, *, away: bool = True, **lane_options: Any) -> Outside:
+    await started(world, work, **lane_options)
     work.hooks.before = outside = Outside(away=away)
     return outside
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
-from lane_pausing import states, wished
+from lane_pausing import commanded, states
 from test_lane_desk_properties import FinerHoldingLanes
 from test_lane_properties import Lanes
 from test_lane_retry_properties import AsyncRetryingLanes, FinerRetryingLanes, RetryingLanes
@@ -31,7 +31,7 @@ class Pausers(Lanes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wishes = count()
+        self.commands = count()
         self.tried_while_held: list[tuple[str, str]] = []
 
     @rule(
@@ -43,12 +43,12 @@ class Pausers(Lanes):
         everywhere=st.booleans(),
         twice=st.booleans(),
     )
-    def wish(
+    def command(
         self, handler: str, kind: HandlerCommand, partitions: set[int], *, everywhere: bool, twice: bool
     ) -> None:
-        name = f"wish-{next(self.wishes)}"
+        name = f"command-{next(self.commands)}"
         chosen = None if everywhere else sorted(partitions)
-        posts = wished(self.world, kind, handler, operation_id=name, partitions=chosen)
+        posts = commanded(self.world, kind, handler, operation_id=name, partitions=chosen)
         self.run(self.world.post(*posts, *(posts if twice else [])))
 
     def begins(self, handler: str, key: str) -> None:
@@ -93,8 +93,8 @@ class Pausers(Lanes):
     async def until_done(self) -> None:
         world = self.world
         for handler in HANDLERS_OF:
-            name = f"end-{next(self.wishes)}"
-            await world.post(*wished(world, HandlerCommand.RESUME, handler, operation_id=name))
+            name = f"end-{next(self.commands)}"
+            await world.post(*commanded(world, HandlerCommand.RESUME, handler, operation_id=name))
         await world.settled(world.app.layout.operations)
         await super().until_done()
 

@@ -19,7 +19,7 @@ from lane_failing import (
     started,
     with_header,
 )
-from lane_pausing import COUNT, KEYS, asked, reasons, some, states, told, wished
+from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
 from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -32,7 +32,7 @@ from streams.testing.faults import ScriptedFaults
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
-async def test_one_id_may_name_wishes_of_different_kinds_and_of_different_handlers(fake: FakeWorld) -> None:
+async def test_one_id_may_name_commands_of_different_kinds_and_of_different_handlers(fake: FakeWorld) -> None:
     world = fake
     work = counting(world.name, tallied=True)
     await started(world, work)
@@ -94,20 +94,20 @@ async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kind", [HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN])
-async def test_a_lane_killed_while_it_settles_a_wish_is_continued(
+async def test_a_lane_killed_while_it_settles_a_command_is_continued(
     fake: FakeWorld, kind: HandlerCommand, point: str, disk: str
 ) -> None:
     await killed_while_it_settles(fake, kind, point, disk)
 
 
-async def test_a_lane_killed_before_the_commit_of_a_wish_is_continued_on_another_machine(
+async def test_a_lane_killed_before_the_commit_of_a_command_is_continued_on_another_machine(
     world: World,
 ) -> None:
     await killed_while_it_settles(world, HandlerCommand.PAUSE, "sent", "lost")
 
 
 async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str, disk: str) -> None:
-    """Kill the lane at a point of the commit that settles a wish; another one finishes, and all is right."""
+    """Kill the lane at a point of the commit that settles a command; another one finishes what it began."""
     work = counting(world.name)
     await started(world, work)
     events = some(world, work, range(3))
@@ -119,7 +119,7 @@ async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str
     await world.post(*events[4:12])
     await settled(world, work, lane)
     world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
-    await world.post(*wished(world, kind), *events[12:])
+    await world.post(*commanded(world, kind), *events[12:])
     await lane.killed()
     assert world.faults.pending == []
     stores = world.machine if disk == "kept" else world.stores()
@@ -177,7 +177,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     await nothing_waits(world)
 
 
-async def test_a_wish_that_comes_twice_is_settled_once_and_one_for_what_is_so_changes_nothing(
+async def test_a_command_that_comes_twice_is_settled_once_and_one_for_what_is_so_changes_nothing(
     fake: FakeWorld,
 ) -> None:
     world = fake
@@ -193,7 +193,7 @@ async def test_a_wish_that_comes_twice_is_settled_once_and_one_for_what_is_so_ch
     assert [how for _, _, how in await told(world)] == ["paused"] * 2 + ["already paused"] * 2
     await asked(world, HandlerCommand.RESUME)
     await asked(world, HandlerCommand.PAUSE, operation_id="first")
-    assert await states(world) == {}, "the first one is an old wish"
+    assert await states(world) == {}, "the first one is an old command"
     await lane.stop()
     await check_store(world)
 
@@ -205,14 +205,14 @@ async def test_a_wish_that_comes_twice_is_settled_once_and_one_for_what_is_so_ch
         b'{"kind": "pause", "handler": "bench.count", "who": "ann", "why": "", "at_ms": 4611686018427387904}',
     ],
 )
-async def test_a_wish_that_nobody_can_read_or_about_no_handler_changes_nothing(
+async def test_a_command_that_nobody_can_read_or_about_no_handler_changes_nothing(
     fake: FakeWorld, value: bytes
 ) -> None:
     world = fake
     work = counting(world.name)
     await started(world, work)
     lane = await world.open()
-    (post,) = wished(world, HandlerCommand.PAUSE, operation_id="cut off", partitions=[0])
+    (post,) = commanded(world, HandlerCommand.PAUSE, operation_id="cut off", partitions=[0])
     with capture_logs() as logs:
         await world.post(post._replace(value=value))
         await asked(world, HandlerCommand.PAUSE, "bench.nobody")

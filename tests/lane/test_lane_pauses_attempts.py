@@ -17,7 +17,7 @@ from lane_failing import (
     settled,
     started,
 )
-from lane_pausing import COUNT, KEYS, asked, reasons, some, wished
+from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld
 
@@ -86,7 +86,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: len(work.hooks.calls) == 2)
-    await world.post(*wished(world, HandlerCommand.PAUSE))
+    await world.post(*commanded(world, HandlerCommand.PAUSE))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     assert lane.lane.gates[COUNT].under_way == 2
     answered.set()
@@ -115,7 +115,7 @@ async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: F
     await world.post(*events)
     lane = await world.open()
     await world.until(lambda: len(work.hooks.calls) == 2)
-    await world.post(*wished(world, HandlerCommand.PAUSE))
+    await world.post(*commanded(world, HandlerCommand.PAUSE))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     handled = lane.handled
     answered.set()
@@ -137,7 +137,7 @@ async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_tak
     work = asking(world.name, ask)
     await started(world, work, max_in_flight=2)
     events = some(world, work, range(1))
-    await world.post(*events, *wished(world, HandlerCommand.PAUSE))
+    await world.post(*events, *commanded(world, HandlerCommand.PAUSE))
     lane = await world.open()
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     answered.set()
@@ -167,7 +167,7 @@ async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -
     await world.post(events[1])
     await world.until(lambda: ("a", 1) in work.hooks.calls)
     await world.until(lambda: bool(lane.lane.gates[COUNT].running), timeout=10)
-    await world.post(*wished(world, HandlerCommand.PAUSE))
+    await world.post(*commanded(world, HandlerCommand.PAUSE))
     await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     answered.set()
     await settled(world, work, lane)

@@ -36,7 +36,7 @@ class Worker:
 class Lanes(RuleBasedStateMachine):
     """Two lanes, each with two machines that may run it at the same time, against a dictionary."""
 
-    delivery: ClassVar[dict[str, Any]] = {}
+    lane_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Lanes(RuleBasedStateMachine):
                 max_batch=max_batch,
                 max_backlog=max_backlog,
                 fenced_pause=2.0,
-                **self.delivery,
+                **self.lane_options,
             )
         )
         self.workers = {

@@ -34,7 +34,7 @@ FARES = st.tuples(
 class RetryingLanes(Lanes):
     """The model is a plan: how often each handler fails for each message, and whether it ever succeeds."""
 
-    delivery: ClassVar[dict[str, Any]] = {
+    lane_options: ClassVar[dict[str, Any]] = {
         "retry": RetryPolicy(immediate=1, delays=(0.5, 2.0)),
         "breaker": BreakerPolicy(minimum=8, window=5.0, open_for=1.0, max_open_for=4.0, probes=2),
     }

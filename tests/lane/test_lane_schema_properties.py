@@ -47,7 +47,7 @@ def machine(base: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.known: set[bytes] = set()
-            self.delivery = {**base.delivery, "codecs": codecs_of(self.known)}
+            self.lane_options = {**base.lane_options, "codecs": codecs_of(self.known)}
 
         @rule(keys=st.lists(KEYS, min_size=1, max_size=6), schema=st.sampled_from(SOONER_OR_LATER))
         def produce_what_cannot_be_read_yet(self, keys: list[str], schema: bytes) -> None:

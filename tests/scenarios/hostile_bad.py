@@ -301,7 +301,7 @@ def _damaged_operation(t: Thrower) -> Thrown:
 
 
 @kind("an operation on a handler that does not read", 0.3)
-def _bad_wish(t: Thrower) -> Thrown:
+def _bad_command(t: Thrower) -> Thrown:
     made = _to_lanes(t, t.random.choice((b"{}", b'{"kind": "stop"}', b"", b"\xff")))
     return replace(made, headers=[*made.headers, (b"ce_type", b"steadfaust.handler.operation")])
 

@@ -51,7 +51,7 @@ def test_each_event_has_an_id_of_its_own_and_can_be_decoded(ground: Ground) -> N
 
 
 def test_preloaded_ids_are_what_the_inbox_looks_for(ground: Ground) -> None:
-    retention = ground.app.delivery.inbox_retention
+    retention = ground.app.lane_options.inbox_retention
     writes = Writes(bucket_length(retention))
     store = MemoryStores().open(0)
     for partition, key, value, _ in ground._ids(10):

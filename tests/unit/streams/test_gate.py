@@ -59,7 +59,7 @@ def test_messages_that_went_straight_through_count_as_calls_that_succeeded(gate:
 
 def test_those_of_before_the_window_do_not_count(gate: HandlerGate) -> None:
     gate.succeeded = 5
-    gate.tell(0.0)
+    gate.update_breaker(0.0)
     for _ in range(4):
         gate.record(UNASKED, ok=False, now=20.0)
     assert gate.breaker.state is BreakerState.OPEN
@@ -144,7 +144,7 @@ class AnyGate(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.1, 2.0, 5.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.gate.tell(self.now)
+        self.gate.update_breaker(self.now)
 
     @rule()
     def ask(self) -> None:

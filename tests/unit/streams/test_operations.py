@@ -56,7 +56,7 @@ def a_letter(**more: Any) -> Letter:
     return replace(raw, **more)
 
 
-def wish(kind: LetterCommand, **more: Any) -> Operation:
+def command(kind: LetterCommand, **more: Any) -> Operation:
     return Operation(kind=kind, letter="x", **{"who": "ann", "why": "because", "at_ms": 1, **more})
 
 
@@ -70,35 +70,35 @@ PARKED, GONE, HOLDS = LetterState.PARKED, LetterState.DISCARDED, {"queue": b"q"}
 @pytest.mark.parametrize(
     ("before", "operation", "state", "do"),
     [
-        ({}, wish(LetterCommand.REPLAY), LetterState.REPLAYING, Do.REPLAY),
-        ({"state": PARKED}, wish(LetterCommand.REPLAY), PARKED, Do.NOTHING),
-        ({"state": PARKED}, wish(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.REPLAY),
-        ({"state": GONE}, wish(LetterCommand.REPLAY, force=True), GONE, Do.NOTHING),
+        ({}, command(LetterCommand.REPLAY), LetterState.REPLAYING, Do.REPLAY),
+        ({"state": PARKED}, command(LetterCommand.REPLAY), PARKED, Do.NOTHING),
+        ({"state": PARKED}, command(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.REPLAY),
+        ({"state": GONE}, command(LetterCommand.REPLAY, force=True), GONE, Do.NOTHING),
         (
             {"state": LetterState.REPLAYING},
-            wish(LetterCommand.REPLAY, force=True),
+            command(LetterCommand.REPLAY, force=True),
             LetterState.REPLAYING,
             Do.NOTHING,
         ),
-        ({"omitted": 9}, wish(LetterCommand.REPLAY), LetterState.DEAD, Do.NOTHING),
-        ({}, wish(LetterCommand.DISCARD), GONE, Do.NOTHING),
-        (HOLDS, wish(LetterCommand.DISCARD), GONE, Do.RELEASE),
-        ({"state": PARKED}, wish(LetterCommand.DISCARD), GONE, Do.NOTHING),
-        ({}, wish(LetterCommand.DISCARD, why=""), LetterState.DEAD, Do.NOTHING),
-        ({"state": LetterState.REPLAYING}, wish(LetterCommand.DISCARD), LetterState.REPLAYING, Do.NOTHING),
-        ({"state": GONE}, wish(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
-        ({"state": GONE, "replays": 3}, wish(LetterCommand.RESTORE), PARKED, Do.NOTHING),
-        ({}, wish(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
-        ({}, wish(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.REPLAY),
-        ({}, wish(LetterCommand.EDIT), LetterState.DEAD, Do.NOTHING),
-        ({"omitted": 9}, wish(LetterCommand.EDIT, value=b"new"), LetterState.DEAD, Do.NOTHING),
+        ({"omitted": 9}, command(LetterCommand.REPLAY), LetterState.DEAD, Do.NOTHING),
+        ({}, command(LetterCommand.DISCARD), GONE, Do.NOTHING),
+        (HOLDS, command(LetterCommand.DISCARD), GONE, Do.RELEASE),
+        ({"state": PARKED}, command(LetterCommand.DISCARD), GONE, Do.NOTHING),
+        ({}, command(LetterCommand.DISCARD, why=""), LetterState.DEAD, Do.NOTHING),
+        ({"state": LetterState.REPLAYING}, command(LetterCommand.DISCARD), LetterState.REPLAYING, Do.NOTHING),
+        ({"state": GONE}, command(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
+        ({"state": GONE, "replays": 3}, command(LetterCommand.RESTORE), PARKED, Do.NOTHING),
+        ({}, command(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
+        ({}, command(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.REPLAY),
+        ({}, command(LetterCommand.EDIT), LetterState.DEAD, Do.NOTHING),
+        ({"omitted": 9}, command(LetterCommand.EDIT, value=b"new"), LetterState.DEAD, Do.NOTHING),
         (
             {"omitted": 9},
-            wish(LetterCommand.EDIT, value=b"new", headers=[]),
+            command(LetterCommand.EDIT, value=b"new", headers=[]),
             LetterState.REPLAYING,
             Do.REPLAY,
         ),
-        ({"state": PARKED}, wish(LetterCommand.EDIT, value=b"new"), PARKED, Do.NOTHING),
+        ({"state": PARKED}, command(LetterCommand.EDIT, value=b"new"), PARKED, Do.NOTHING),
     ],
 )
 def test_what_follows(before: dict[str, Any], operation: Operation, state: LetterState, do: Do) -> None:
@@ -111,11 +111,11 @@ def test_what_follows(before: dict[str, Any], operation: Operation, state: Lette
 @pytest.mark.parametrize(
     ("operation", "state", "do"),
     [
-        (wish(LetterCommand.DISCARD), GONE, Do.RELEASE),
-        (wish(LetterCommand.DISCARD, why=""), LetterState.REPLAYING, Do.NOTHING),
-        (wish(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.NOTHING),
-        (wish(LetterCommand.RESTORE), LetterState.REPLAYING, Do.NOTHING),
-        (wish(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.NOTHING),
+        (command(LetterCommand.DISCARD), GONE, Do.RELEASE),
+        (command(LetterCommand.DISCARD, why=""), LetterState.REPLAYING, Do.NOTHING),
+        (command(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.NOTHING),
+        (command(LetterCommand.RESTORE), LetterState.REPLAYING, Do.NOTHING),
+        (command(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.NOTHING),
     ],
 )
 def test_a_replay_that_waits_for_a_handler_that_is_gone_can_be_discarded_and_nothing_else(
@@ -128,30 +128,30 @@ def test_a_replay_that_waits_for_a_handler_that_is_gone_can_be_discarded_and_not
 
 
 def test_about_a_letter_that_is_not_there_nothing_is_done() -> None:
-    assert decided(None, wish(LetterCommand.REPLAY)).do is Do.NOTHING
+    assert decided(None, command(LetterCommand.REPLAY)).do is Do.NOTHING
 
 
 def test_an_edited_value_goes_with_the_schema_it_was_written_with() -> None:
     letter = a_letter(headers=[("ce_id", b"1"), ("schema-fingerprint", b"old")])
-    after = decided(letter, wish(LetterCommand.EDIT, value=b"new", fingerprint=b"new")).letter
+    after = decided(letter, command(LetterCommand.EDIT, value=b"new", fingerprint=b"new")).letter
     assert [value for name, value in after.headers if name == "schema-fingerprint"] == [b"new"]
 
 
 def test_editing_has_to_be_enabled() -> None:
-    verdict = decided(a_letter(), wish(LetterCommand.EDIT, value=b"new"), Limits())
+    verdict = decided(a_letter(), command(LetterCommand.EDIT, value=b"new"), Limits())
     assert (verdict.do, verdict.letter.value) == (Do.NOTHING, b"{}")
 
 
 def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old_one() -> None:
-    first = decided(a_letter(), wish(LetterCommand.EDIT, value=b"new")).letter
+    first = decided(a_letter(), command(LetterCommand.EDIT, value=b"new")).letter
     headers = dict(first.headers)
     assert first.value == b"new"
     assert headers["colour"] == b"red"
     assert headers["ce_causationid"] == headers["ce_correlationid"] == b"id-1"
     assert headers["ce_id"] not in (b"id-1", b"")
-    assert decided(a_letter(), wish(LetterCommand.EDIT, value=b"new")).letter.headers == first.headers
+    assert decided(a_letter(), command(LetterCommand.EDIT, value=b"new")).letter.headers == first.headers
     other = decide_letter(
-        a_letter(), wish(LetterCommand.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
+        a_letter(), command(LetterCommand.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
     ).letter
     assert other is not None
     assert dict(other.headers)["ce_id"] != headers["ce_id"]
@@ -160,11 +160,11 @@ def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old
 def test_an_edited_message_that_has_its_payload_with_it_refers_to_none() -> None:
     own = [("ce_id", b"1"), ("colour", b"red")]
     letter = a_letter(value=b"", headers=with_claim(own, claim_of("ours", "parcel", "1", b"large")))
-    headers = dict(decided(letter, wish(LetterCommand.EDIT, value=b"new")).letter.headers)
+    headers = dict(decided(letter, command(LetterCommand.EDIT, value=b"new")).letter.headers)
     assert claim_in(headers) is None
     assert headers["colour"] == b"red"
     other = claim_of("ours", "parcel", "1", b"another")
-    moved = decided(letter, wish(LetterCommand.EDIT, headers=with_claim(own, other))).letter
+    moved = decided(letter, command(LetterCommand.EDIT, headers=with_claim(own, other))).letter
     assert (moved.value, claim_in(dict(moved.headers))) == (b"", other)
 
 
@@ -190,7 +190,7 @@ class OneLetter(RuleBasedStateMachine):
     def operate(self, kind: LetterCommand, *, force: bool, why: str, edits: bool, gone: bool) -> None:
         self.n += 1
         before = self.letter
-        operation = wish(kind, force=force, why=why, value=b"new" if edits else None)
+        operation = command(kind, force=force, why=why, value=b"new" if edits else None)
         verdict = decide_letter(
             before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS, gone=gone
         )
@@ -289,7 +289,7 @@ def test_a_row_gives_back_the_record_as_it_came(value: bytes, headers: Any, mess
 def test_too_large_a_row_gives_way_from_what_operators_said_to_the_value() -> None:
     letter = a_letter(value=b"v" * 900, trace="t" * 900)
     for n in range(20):
-        letter = decided(letter, wish(LetterCommand.RESTORE, why=f"{n}" * 50)).letter
+        letter = decided(letter, command(LetterCommand.RESTORE, why=f"{n}" * 50)).letter
     whole = len(encode_letter(letter, 1 << 20))
     sizes = {}
     for limit in range(whole, 300, -10):
@@ -320,5 +320,5 @@ def test_its_place_is_where_the_applications_own_code_was() -> None:
 
 
 def test_an_operation_survives_its_message() -> None:
-    operation = wish(LetterCommand.EDIT, value=b"\xff", headers=[("a", b"\x00")], force=True, job="j")
+    operation = command(LetterCommand.EDIT, value=b"\xff", headers=[("a", b"\x00")], force=True, job="j")
     assert decode_operation(encode_operation(operation)) == operation

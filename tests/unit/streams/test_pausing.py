@@ -1,4 +1,4 @@
-"""What operators' wishes about a handler come to in a partition."""
+"""What operators' commands about a handler come to in a partition."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_table_has_every_case() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} when {case.before or 'running'}")
-def test_a_wish_leads_to_a_state_or_changes_nothing(case: Case) -> None:
+def test_a_command_leads_to_a_state_or_changes_nothing(case: Case) -> None:
     before = None if case.before is None else row(case.before)
     settled = decide_pause(before, asks(case.kind), now_ms=NOW)
     assert settled.result == case.result
@@ -78,9 +78,11 @@ def test_a_wish_leads_to_a_state_or_changes_nothing(case: Case) -> None:
 
 
 @given(st.lists(st.sampled_from(list(HandlerCommand)), max_size=8), st.sampled_from(list(HandlerCommand)))
-def test_a_wish_that_is_repeated_changes_nothing(wishes: list[HandlerCommand], last: HandlerCommand) -> None:
+def test_a_command_that_is_repeated_changes_nothing(
+    commands: list[HandlerCommand], last: HandlerCommand
+) -> None:
     pause: Pause | None = None
-    for number, kind in enumerate([*wishes, last]):
+    for number, kind in enumerate([*commands, last]):
         pause = decide_pause(pause, asks(kind), now_ms=number).pause
     again = decide_pause(pause, asks(last), now_ms=NOW)
     assert (again.pause, again.changed) == (pause, False)

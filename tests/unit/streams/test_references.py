@@ -33,9 +33,11 @@ class House:
 
     def __init__(self) -> None:
         self.store = MemoryStores().open(0)
-        delivery = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
+        lane_options = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
         app: Any = SimpleNamespace(
-            delivery=delivery, layout=SimpleNamespace(operations_log="log", app_id="post"), claims=None
+            lane_options=lane_options,
+            layout=SimpleNamespace(operations_log="log", app_id="post"),
+            claims=None,
         )
         overlay = Overlay()
         self.letters = DeadLetters(app, self.store, overlay, OutcomeWriter(app, overlay, Counters()))

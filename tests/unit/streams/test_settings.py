@@ -130,9 +130,9 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_defaults_fit_together() -> None:
     settings = Settings()
     assert settings.layout() == Layout("steadfaust", 16, 8)
-    delivery = settings.delivery()
-    assert delivery.inbox_retention == 15 * 86400
-    assert delivery.max_backlog >= delivery.max_batch
+    lane_options = settings.lane_options()
+    assert lane_options.inbox_retention == 15 * 86400
+    assert lane_options.max_backlog >= lane_options.max_batch
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("STEADFAUST_LINGER", "0.02")
     monkeypatch.setenv("STEADFAUST_UNKNOWN", "is ignored")
     settings = Settings()
-    assert settings.delivery().linger == 0.02
+    assert settings.lane_options().linger == 0.02
     assert settings.layout() == Layout("steadfaust", 4, 4)
     assert settings.brokers() == "broker:9092"
 
@@ -159,7 +159,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float], message: str) -> None:
     settings = Settings(**wrong)
     with pytest.raises(SettingsError, match=message):
-        settings.layout(), settings.delivery()
+        settings.layout(), settings.lane_options()
 
 
 def test_without_a_broker_setting_the_local_stack_says_where_kafka_is(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_every_topic_of_an_application_is_declared() -> None:
 
 
 def test_delays_of_retries_are_seconds_with_commas() -> None:
-    assert Settings(retry_delays="0.5, 2").delivery().retry.delays == (0.5, 2.0)
+    assert Settings(retry_delays="0.5, 2").lane_options().retry.delays == (0.5, 2.0)
     with pytest.raises(SettingsError, match="give seconds, such as 10,60,300"):
-        Settings(retry_delays="soon").delivery()
+        Settings(retry_delays="soon").lane_options()
 
 
 def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
@@ -323,10 +323,10 @@ def test_the_addresses_of_workers_are_those_whose_slots_are_held(tmp_path: Path)
 
 
 def test_how_long_messages_wait_for_an_outside_and_for_schemas_are_settings() -> None:
-    assert Settings().delivery().outage_patience == 3 * 86400
-    assert Settings().delivery().schema_patience == 86400
-    assert Settings(outage_patience=0).delivery().outage_patience == 0
-    assert Settings(schema_patience=7).delivery().schema_patience == 7
+    assert Settings().lane_options().outage_patience == 3 * 86400
+    assert Settings().lane_options().schema_patience == 86400
+    assert Settings(outage_patience=0).lane_options().outage_patience == 0
+    assert Settings(schema_patience=7).lane_options().schema_patience == 7
     for name in ("outage_patience", "schema_patience"):
         for wrong in (-1, float("inf"), float("nan")):
             with pytest.raises(ValidationError):
@@ -334,6 +334,6 @@ def test_how_long_messages_wait_for_an_outside_and_for_schemas_are_settings() ->
 
 
 def test_a_desk_has_its_limits_from_the_settings() -> None:
-    delivery = Settings(max_replays=5, edit_dead_letters=True).delivery()
-    assert (delivery.max_replays, delivery.edit_dead_letters) == (5, True)
-    assert Settings().delivery().edit_dead_letters is False
+    lane_options = Settings(max_replays=5, edit_dead_letters=True).lane_options()
+    assert (lane_options.max_replays, lane_options.edit_dead_letters) == (5, True)
+    assert Settings().lane_options().edit_dead_letters is False

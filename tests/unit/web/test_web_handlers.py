@@ -1,4 +1,4 @@
-"""Handlers over HTTP: any worker tells of all lanes, and sends wishes to every partition."""
+"""Handlers over HTTP: any worker tells of all lanes, and sends commands to every partition."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_worker_that_another_one_asks_answers_for_its_own_lanes_only(two
     assert (status, answer["error"]) == (400, "bad_lanes")
 
 
-async def test_a_wish_goes_to_every_partition_under_one_id(two):
+async def test_a_command_goes_to_every_partition_under_one_id(two):
     first, _, one = two
     status, answer = await one.ask(f"{HANDLERS}/{NOTE}/operations", ASK)
     assert (status, answer["partitions"], answer["operation"]) == (200, 8, "pause")
@@ -139,8 +139,8 @@ async def test_a_wish_goes_to_every_partition_under_one_id(two):
         headers = dict(post.headers)
         assert headers["ce_id"] == answer["id"].encode()
         assert headers[TYPE] == HANDLER_OPERATION.encode()
-        wish = decode_handler_operation(post.value)
-        assert (wish.kind, wish.handler, wish.who, wish.why) == (
+        command = decode_handler_operation(post.value)
+        assert (command.kind, command.handler, command.who, command.why) == (
             HandlerCommand.PAUSE,
             NOTE,
             "ann",
@@ -159,7 +159,7 @@ async def test_a_wish_goes_to_every_partition_under_one_id(two):
         (NOTE, {"id": "x" * 201}, (400, "bad_id")),
     ],
 )
-async def test_a_wish_that_cannot_be_is_refused_and_nothing_is_sent(two, handler, change, refused):
+async def test_a_command_that_cannot_be_is_refused_and_nothing_is_sent(two, handler, change, refused):
     first, _, one = two
     status, answer = await one.ask(f"{HANDLERS}/{handler}/operations", {**ASK, **change})
     assert (status, answer["error"]) == refused

@@ -94,7 +94,7 @@ def make_application() -> Application:
         wiring,
         json_without_schema,
         resources={"clock": ManualClock(NOW)},
-        delivery=LaneOptions(saga_limit=30.0),
+        lane_options=LaneOptions(saga_limit=30.0),
     )
 
 
@@ -280,13 +280,16 @@ async def test_an_operation_is_a_message_to_the_sagas_partition(two):
     first, second, one = two
     for key in KEYS:
         put((first, second), SAGA_ROWS, key, saga_row(key, outcome=error))
-        status, asked = await ask(one, key, operation="skip", id=f"wish-{key}")
+        status, asked = await ask(one, key, operation="skip", id=f"command-{key}")
         assert status == 200, asked
         assert (asked["step"], asked["said"], asked["entries"]) == ("ring", "mended (ann)", 4)
         to, sent = first.asked[-1]
         assert (to.topic, to.partition, sent.key) == (VisitRepair.TOPIC, first.partition(key), key.encode())
         headers = dict(sent.headers)
-        assert (headers["ce_id"], headers["ce_type"]) == (f"wish-{key}".encode(), VisitRepair.TOPIC.encode())
+        assert (headers["ce_id"], headers["ce_type"]) == (
+            f"command-{key}".encode(),
+            VisitRepair.TOPIC.encode(),
+        )
         repair = msgspec.json.decode(sent.value, type=VisitRepair)
         assert repair == VisitRepair(
             saga_id=f"visit:{key}", operation="skip", step="ring", who="ann", why="mended"

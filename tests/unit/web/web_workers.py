@@ -56,10 +56,10 @@ def note(seen: ParcelSeen, parcel):
     return nothing("seen")
 
 
-def make_application(*, partitions: int = 8, lanes: int = 4, **delivery: Any) -> Application:
+def make_application(*, partitions: int = 8, lanes: int = 4, **lane_options: Any) -> Application:
     wiring = choreography(on(ParcelSeen, note))
     layout = Layout("post", partitions, lanes)
-    return Application(layout, wiring, json_without_schema, delivery=LaneOptions(**delivery))
+    return Application(layout, wiring, json_without_schema, lane_options=LaneOptions(**lane_options))
 
 
 @dataclass

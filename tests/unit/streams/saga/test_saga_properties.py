@@ -342,7 +342,7 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data())
     def is_retried(self, data: st.DataObject) -> None:
         """An operator asks for a failed step to be made again."""
-        name = data.draw(st.sampled_from([each.name for each in repairs.waiting(self.row)]))
+        name = data.draw(st.sampled_from([each.name for each in repairs.awaiting_operator(self.row)]))
         self._ask("retry", name)
 
     @precondition(lambda self: not self.row.ended and not self.faults["to call off"])
@@ -430,7 +430,7 @@ class World(RuleBasedStateMachine):
             event(fault)
         assert status in ("completed", "compensated", "failed"), self.row
         if status == "failed":
-            assert all(self._stuck(each.name) for each in repairs.waiting(self.row))
+            assert all(self._stuck(each.name) for each in repairs.awaiting_operator(self.row))
         self.stands_or_is_undone_as_soon_as_it_ends()
         stage_of = {one.name: n for n, stage in enumerate(self.definition.stages) for one in stage}
         undone = [stage_of[name] for what, name in self.effects.log if what == "undo"]

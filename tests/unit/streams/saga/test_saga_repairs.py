@@ -205,7 +205,7 @@ def test_a_refused_one_changes_nothing_and_is_told(operation: str, step: str, wh
     assert [entry.detail for entry in told] == [f"{operation} refused: {why}; it was asked: she rang (ann)"]
     assert told[0].before == told[0].after
     assert told[0].detail.startswith(repairs.refusal(operation))
-    assert repairs.said(asked(operation, step)) in told[0].detail
+    assert repairs.reason_text(asked(operation, step)) in told[0].detail
 
 
 def test_a_repair_of_no_saga_or_another_one_does_nothing() -> None:

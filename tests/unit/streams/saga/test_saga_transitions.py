@@ -506,6 +506,6 @@ def test_a_step_whose_reply_is_needed_can_only_be_retried(decide: str) -> None:
     with pytest.raises(RepairRefused, match="has to say what came of it"):
         getattr(saga.reply(refused), decide)("train", "done")
     saga.expect_status("failed", train="failed")
-    assert [each.name for each in repairs.waiting(saga.row)] == ["train"]
+    assert [each.name for each in repairs.awaiting_operator(saga.row)] == ["train"]
     saga.retry("train").expect_command(BookTrain).reply(success, Seat(1)).expect_status("completed")
-    assert repairs.waiting(saga.row) == []
+    assert repairs.awaiting_operator(saga.row) == []
