@@ -1,7 +1,9 @@
 # Needs Linux, make and Python 3.11+ with venv; everything else is fetched, pinned by hash.
 #
 #   make demo [ORDERS=n]   real orders through four services over real Kafka, then the independent check
-#   make test              lint, types, import contracts, then all tests
+#   make check             in a minute, after each change: lint, types, contracts, unit tests, lanes on the fake
+#   make test              in a quarter of an hour, as CI runs it: all but what `make verify` alone runs
+#   make verify            in half an hour, before an issue is called resolved: everything, with new random examples
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
 #   make chaos [SEED=n] [LONG=1]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
@@ -12,19 +14,31 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# Most of a run waits, so two processes serve it; the longest files first, which tests/effort.py knows.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+
+# Kept byte code halves the start of each process, of which the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CANDIDATES := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
 
-.PHONY: install demo test lint bench chaos up down requirements clean
+.PHONY: install demo check test verify lint bench chaos up down requirements clean
 
 install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m demo
 
+check: lint
+	$(PYTEST) --hypothesis-profile=check -m "not stack and not slow and not verify" tests/unit tests/lane tests/contract
+
 test: lint
-	$(BIN)/pytest
+	$(PYTEST) -m "not verify"
+
+verify: lint
+	$(PYTEST) --hypothesis-profile=verify
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

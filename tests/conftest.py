@@ -6,16 +6,32 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from streams.local import Stack, local_stack
+from tests import effort
 
-# Machines are shared: how long an example takes there says nothing of the code.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared")
+effort.register_profiles()
 
 # Whoever starts the tests in the background has SIGINT ignored, and so would all that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker("stack")
+    if hasattr(config, "workerinput"):  # one of several processes
+        effort.longest_first(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if shown := config.getoption("durations"):
+        reports = [
+            each for kind in terminalreporter.stats.values() for each in kind if hasattr(each, "duration")
+        ]
+        terminalreporter.section("slowest files")
+        for file, seconds in effort.seconds_by_file(reports)[:shown]:
+            terminalreporter.write_line(f"{seconds:.0f}s {file}")
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.stack)])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     made: World = MemoryWorld() if request.param == "memory" else S3World(request.getfixturevalue("s3"))
     yield made

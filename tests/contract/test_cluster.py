@@ -134,7 +134,7 @@ class KafkaWorld:
         await self.cluster.close()
 
 
-@pytest.fixture(params=["fake", "kafka"])
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.stack)])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "fake":
         made: World = FakeWorld()

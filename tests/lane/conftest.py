@@ -10,7 +10,7 @@ from lane_kafka import KafkaWorld
 from lane_worlds import FakeWorld, World, closing
 
 
-@pytest.fixture(params=["fake", "kafka"])
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.stack)])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """The same test on the fake broker and on a real one."""
     if request.param == "fake":

@@ -19,6 +19,7 @@ from streams.claims.checks import ClaimChecks
 from streams.errors import BlobsUnavailable, TransientError
 from streams.policy.retry import RetryPolicy
 from streams.testing.blobs import MemoryBlobs
+from tests.effort import examples
 
 SIZES = st.sampled_from([0, 10, THRESHOLD - 60, THRESHOLD, 3_000, 50_000])
 
@@ -158,7 +159,7 @@ class FinerParcelLanes(ParcelLanes):
 
 for _machine in (ParcelLanes, AsyncParcelLanes, FinerParcelLanes):
     _machine.TestCase.settings = settings(
-        max_examples=60,
+        max_examples=examples(60),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -12,6 +12,7 @@ from test_lane_desk_properties import ANY, Operators
 
 from streams.claims.claim import PREFIX
 from streams.model.operations import LetterCommand
+from tests.effort import examples
 
 
 class OperatedParcelLanes(Operators, FinerParcelLanes):
@@ -67,7 +68,7 @@ class OperatedParcelLanes(Operators, FinerParcelLanes):
 
 
 OperatedParcelLanes.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

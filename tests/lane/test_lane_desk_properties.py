@@ -22,6 +22,7 @@ from streams.model.operations import LetterCommand
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 from streams.staging.changes import store_key
+from tests.effort import examples
 
 #: Says which of those that there are by then: how many, a busy machine's timing may decide.
 ANY = st.integers(0, 999)
@@ -122,7 +123,7 @@ class FinerHoldingLanes(HoldingLanes, FinerRetryingLanes):
 
 for machine in (OperatedLanes, HoldingLanes, FinerOperatedLanes, FinerHoldingLanes):
     machine.TestCase.settings = settings(
-        max_examples=40,
+        max_examples=examples(40),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -20,6 +20,7 @@ import streams.lane.standby
 from streams.lane.standby import Standby
 from streams.ports import TP, Write
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
+from tests.effort import examples
 
 DAY = 86400.0
 
@@ -281,7 +282,7 @@ class Copies(RuleBasedStateMachine):
 
 
 Copies.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

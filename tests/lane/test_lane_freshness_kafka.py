@@ -7,6 +7,7 @@ import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from pathlib import Path
 
+import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from lane_checker import check_store
@@ -86,6 +87,7 @@ async def standby_of(world: KafkaWorld, bootstrap: str, directory: Path) -> Slee
     return sleeper
 
 
+@pytest.mark.stack
 async def test_a_standby_stopped_past_the_compaction_of_a_deletion_is_rebuilt(tmp_path: Path) -> None:
     async with (
         local_stack(tmp_path / "kafka") as kafka,  # beside the topics of other tests compaction is slow

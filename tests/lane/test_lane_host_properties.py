@@ -16,6 +16,7 @@ from lane_worlds import FakeWorld, Post
 
 from streams.lane.host import LaneHost
 from streams.testing.faults import Pause, ScriptedFaults
+from tests.effort import examples
 
 LANES = 3
 ROLES = st.sampled_from(("active", "standby", ""))
@@ -167,7 +168,7 @@ class Hosts(RuleBasedStateMachine):
 
 
 Hosts.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -21,6 +21,7 @@ from lane_worlds import BOUND, FakeWorld, Post, World, closing
 from streams.errors import TransientError
 from streams.local import Stack
 from streams.model.envelope import MAX_ID_BYTES, record_size
+from tests.effort import examples
 
 LIMIT = 20_000
 EDGES = [0, 1, 40, 1_000, MAX_ID_BYTES, MAX_ID_BYTES + 1, 9_000, 19_000, 19_400, 25_000, 60_000]
@@ -114,7 +115,7 @@ async def run(world: World, odd: list[Odd]) -> None:
 
 @given(st.lists(ODD, min_size=1, max_size=30))
 @example(ALL)
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 async def test_records_of_any_sizes_are_handled_or_dead_letters(odd: list[Odd]) -> None:
     async with closing(FakeWorld()) as world:
         await run(world, odd)

@@ -18,6 +18,7 @@ from chaos.model.spec import Spec
 from streams.testing.broker import Fault
 from streams.testing.clients import FakeTransactions
 from streams.testing.cluster import FakeCluster
+from tests.effort import examples
 
 MESSAGES = (1, 2, 1, 3)
 SPEC = Spec(messages=MESSAGES, max_batch=len(MESSAGES))
@@ -128,7 +129,7 @@ async def expire(walk: Walk, world: FakeWorld) -> None:
 
 
 Walks.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

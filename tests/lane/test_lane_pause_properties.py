@@ -19,6 +19,7 @@ from test_lane_retry_properties import AsyncRetryingLanes, FinerRetryingLanes, R
 from streams.model.operations import HandlerCommand
 from streams.operator.pauses import read_pause
 from streams.staging.changes import HANDLERS, prefix_of, split_store_key
+from tests.effort import examples
 
 HANDLERS_OF = ("bench.count", "bench.tally", "bench.settle")
 
@@ -129,7 +130,7 @@ class OperatedPausedLanes(AsyncPausedLanes, FinerHoldingLanes):
 
 for machine in (PausedLanes, AsyncPausedLanes, FinerPausedLanes, OperatedPausedLanes):
     machine.TestCase.settings = settings(
-        max_examples=30,
+        max_examples=examples(30),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -17,6 +17,7 @@ from lane_worlds import FakeWorld, Post, Running
 from streams.ports import Stores
 from streams.testing.broker import Fault
 from streams.testing.faults import LaneKilled, ScriptedFaults
+from tests.effort import examples
 
 KEYS = st.sampled_from("abcdefg")
 POINTS = st.sampled_from(("staged", "begun", "sent", "offsets_sent", "committed", "applied", "recovering"))
@@ -184,7 +185,7 @@ class Lanes(RuleBasedStateMachine):
 
 
 Lanes.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=examples(120),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

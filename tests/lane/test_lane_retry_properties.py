@@ -20,6 +20,7 @@ from test_lane_properties import KEYS, Lanes
 from streams.errors import PermanentError, TransientError
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
+from tests.effort import examples
 
 #: How a message fares: so many failures before it succeeds, or a permanent one at last; of use for so many
 #: seconds; and how long each attempt takes, where the handler is async.
@@ -140,7 +141,7 @@ class FinerRetryingLanes(AsyncRetryingLanes):
 
 for _machine in (RetryingLanes, AsyncRetryingLanes, FinerRetryingLanes):
     _machine.TestCase.settings = settings(
-        max_examples=60,
+        max_examples=examples(60),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -14,6 +14,7 @@ from test_lane_retry_properties import AsyncRetryingLanes, FinerRetryingLanes, R
 
 from streams.errors import UnknownSchema
 from streams.model.codecs import JsonCodec
+from tests.effort import examples
 
 SOONER_OR_LATER = [b"%016x" % number for number in (1, 2)]
 AT_THE_END = b"%016x" % 3
@@ -72,7 +73,7 @@ def machine(base: Any) -> Any:
             await super().until_done()
 
     Lanes.TestCase.settings = settings(
-        max_examples=40,
+        max_examples=examples(40),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

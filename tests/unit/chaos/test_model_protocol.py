@@ -18,11 +18,20 @@ from chaos.model.spec import Spec
 @pytest.mark.parametrize(
     ("spec", "least"),
     [
-        (Spec(messages=(1, 2, 1)), 500_000),
-        (Spec(messages=(1, 1), max_batch=2), 50_000),
-        (Spec(messages=(1,), inbox=False), 20_000),
+        pytest.param(
+            Spec(messages=(1, 2, 1)),
+            500_000,
+            id="three messages, one sent twice",
+            marks=pytest.mark.slow("half a million states"),
+        ),
+        pytest.param(
+            Spec(messages=(1, 1), max_batch=2),
+            50_000,
+            id="both copies in one transaction",
+            marks=pytest.mark.slow("fifty thousand states"),
+        ),
+        pytest.param(Spec(messages=(1,), inbox=False), 20_000, id="a topic without inbox"),
     ],
-    ids=["three messages, one sent twice", "both copies in one transaction", "a topic without inbox"],
 )
 def test_the_protocol_holds_in_every_state(spec: Spec, least: int) -> None:
     space = explore(Protocol(spec))

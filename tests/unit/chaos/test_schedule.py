@@ -13,6 +13,7 @@ from chaos.kinds import ALONE, BROKERS, COSTS_ATTEMPTS, POINTS, RARE, SLOTS, WOR
 from chaos.schedule import FIRST_AFTER, LAST_HEALS, LONGEST_DELAY, schedule
 from chaos.stalls import AFTER, BEFORE
 from streams.s3 import S3Options
+from tests.effort import examples
 
 SHORT, LONG = 180.0, 1800.0
 S3_TIMEOUT = S3Options("any").read_timeout
@@ -159,7 +160,7 @@ def test_what_needs_all_workers_to_itself_stands_alone(seed: int, seconds: float
         assert len(scene) == 1 or not ALONE & {fault.kind for fault in scene}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(min_value=0, max_value=10**6))
 def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(first: int) -> None:
     runs = [schedule(seed, SHORT) for seed in range(first, first + 10)]
@@ -170,7 +171,7 @@ def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(fir
     assert all(len({fault.kind for fault in run}) >= 6 for run in runs)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seeds)
 def test_a_long_run_has_every_kind_many_times_and_every_point(seed: int) -> None:
     faults = schedule(seed, LONG)

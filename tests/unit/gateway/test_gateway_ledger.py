@@ -16,6 +16,7 @@ from agents.gateway.cards import ACCEPTED, CHARGED_BUT_TIMED_OUT, DECLINED, unav
 from agents.gateway.group_commit import GroupCommit
 from agents.gateway.ledger import Ledger
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal
+from tests.effort import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 CARDS = st.sampled_from([ACCEPTED, DECLINED, CHARGED_BUT_TIMED_OUT, unavailable(2), "tok_nobodys"])
@@ -115,7 +116,7 @@ def summed(amounts):
 
 
 TestLedgerAgainstADict = LedgerAgainstADict.TestCase
-TestLedgerAgainstADict.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLedgerAgainstADict.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streams.errors import SettingsError
 from streams.policy.breaker import BUCKETS, Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
+from tests.effort import examples
 
 NOW = 1_700_000_010.0  # where a bucket begins
 POLICY = BreakerPolicy(
@@ -378,5 +379,7 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
             assert self.breaker.allowed_from <= self.now
 
 
-BreakerAgainstEveryCall.TestCase.settings = settings(stateful_step_count=60, max_examples=100, deadline=None)
+BreakerAgainstEveryCall.TestCase.settings = settings(
+    stateful_step_count=60, max_examples=examples(100), deadline=None
+)
 TestBreakerAgainstEveryCall = BreakerAgainstEveryCall.TestCase

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streams.claims.limits import OVERHEAD, BytesCache, BytesInFlight
+from tests.effort import examples
 
 LIMIT = 10
 #: Of a cache: two that are not empty fit, or three empty ones.
@@ -104,7 +105,7 @@ class InFlight(RuleBasedStateMachine):
 
 
 TestInFlight = InFlight.TestCase
-TestInFlight.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestInFlight.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 
 async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
@@ -155,7 +156,7 @@ class Cache(RuleBasedStateMachine):
 
 
 TestCache = Cache.TestCase
-TestCache.settings = settings(max_examples=60, deadline=None)
+TestCache.settings = settings(max_examples=examples(60), deadline=None)
 
 
 async def test_an_error_gives_the_bytes_back() -> None:

@@ -14,6 +14,7 @@ from streams.claims.claim import BadReference, Claim, claim_of, with_claim
 from streams.claims.limits import OVERHEAD
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, PermanentError, TransientError
 from streams.testing.blobs import MemoryBlobs
+from tests.effort import examples
 
 BUCKET = "event-payloads"
 
@@ -314,4 +315,4 @@ class Requests(RuleBasedStateMachine):
 
 
 TestRequests = Requests.TestCase
-TestRequests.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestRequests.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)

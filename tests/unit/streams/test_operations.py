@@ -32,6 +32,7 @@ from streams.errors import PermanentError
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
 from streams.operator.decisions import Do, Limits, decide_letter
 from streams.testing.log import FakeRecord
+from tests.effort import examples
 
 LIMITS = Limits(max_replays=3, edit=True)
 
@@ -244,7 +245,7 @@ class OneLetter(RuleBasedStateMachine):
         assert decode_letter(encode_letter(letter, 50_000)) == letter
 
 
-OneLetter.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+OneLetter.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)
 TestOneLetter = OneLetter.TestCase
 
 

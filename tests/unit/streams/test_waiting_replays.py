@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streams.retry import queue as waiting
 from streams.retry.queue import REPLAYED, Queue, Reason
+from tests.effort import examples
 
 SIZES = st.integers(1, 9)
 
@@ -138,5 +139,5 @@ class Queues(RuleBasedStateMachine):
         assert waiting.read_queue(change.value) == self.queue
 
 
-Queues.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Queues.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 TestQueues = Queues.TestCase

@@ -38,6 +38,7 @@ from streams.saga.participant import Answer, Participant, done, refused
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
 from streams.testing.clock import ManualClock
+from tests.effort import examples
 
 SERVICE = Service("work")
 SAGAS = Table("sagas", SagaRow)
@@ -502,5 +503,5 @@ def _key(row: Any, message: Any) -> tuple[str, str]:
 
 def test_every_saga_ends_once_and_what_it_did_stays_or_is_undone() -> None:
     run_state_machine_as_test(
-        World, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
+        World, settings=settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
     )

@@ -1,0 +1,59 @@
+"""How much of the tests each command tries, and in which order."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.internal.conjecture import engine
+
+from tests import effort
+
+TESTS = Path(__file__).parents[1]
+
+
+def test_shrinking_ends_in_time_and_the_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine.MAX_SHRINKING_SECONDS == effort.SHRINKING
+    monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 0.5)
+    failures = []
+
+    @settings(max_examples=20, database=None)
+    @given(st.lists(st.integers(), min_size=200, max_size=400))
+    def slow(numbers: list[int]) -> None:
+        if sum(number % 7 for number in numbers) > 20:
+            time.sleep(0.02)
+            failures.append(len(numbers))
+            raise ValueError("too many")
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="too many"):
+        slow()
+    assert time.monotonic() - began < 15
+    assert len(failures) > 5, "it has shrunk"
+
+
+def test_examples_are_the_same_in_each_run_but_those_of_verify() -> None:
+    profiles = {name: settings.get_profile(name) for name in effort.SHARES}
+    assert {name: each.derandomize for name, each in profiles.items()} == {
+        "check": True,
+        "test": True,
+        "verify": False,
+    }
+
+
+def test_files_that_take_long_come_first_and_tests_of_a_file_stay_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effort, "SECONDS", {"b.py": 10, "c.py": 20})
+    names = ["tests/a.py::one", "tests/b.py::two", "tests/b.py::one", "tests/c.py::one", "tests/d.py::one"]
+    items = [SimpleNamespace(nodeid=name) for name in names]
+    effort.longest_first(items)  # type: ignore[arg-type]
+    assert [names.index(item.nodeid) for item in items] == [3, 1, 2, 0, 4]
+
+
+def test_the_files_that_are_known_to_take_long_are_there() -> None:
+    assert [name for name in effort.SECONDS if not (TESTS / name).is_file()] == []
