@@ -28,7 +28,7 @@ from agents.messages import (
 from agents.orders import handlers as orders
 from agents.payments import handlers as payments
 from agents.shipping import handlers as shipping
-from streams.model.choreography import choreography, on
+from streams import choreography, on
 
 # fmt: off
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.messages import Attachment, FailedOrderEvent, OrderEvent
-from streams.saga.messages import Command, Repair, Reply, SagaTransition
+from streams.saga import Command, Repair, Reply, SagaTransition
 from tables.values import Order
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from streams.model.message import Message
+from streams import Message
 from tables.values import Attachment, Cents, Key, Order, OrderLine, SkuUnits, SumOfUnits, Units
 
 __all__ = [

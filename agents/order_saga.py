@@ -34,9 +34,8 @@ from agents.messages import ReservationSettled
 from agents.orders import handlers as orders
 from agents.payments import steps as payment_steps
 from agents.shipping import steps as shipping_steps
-from streams.model.choreography import on
-from streams.saga.definition import saga
-from streams.saga.engine import orchestrate
+from streams import on
+from streams.saga import orchestrate, saga
 from tables.sagas import ORDER_SAGAS
 
 

@@ -15,7 +15,7 @@ from agents.messages import (
     StockReserved,
 )
 from streams.model.envelope import epoch_seconds
-from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreographed
+from streams.saga import ChoreographedSaga, Course, SagaView, Seen, choreographed
 from tables.orders import ORDERS, TrackedOrder
 
 #: As `stock_first` goes. What is short is given back by inventory itself, if there was anything. Orders keeps

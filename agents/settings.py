@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from streams import Settings
 from streams.errors import SettingsError
-from streams.settings import Settings
 
 
 class Way(StrEnum):

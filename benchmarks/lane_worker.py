@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.logs import configure_logs
 from streams.model.application import Application, LaneOptions
 from streams.model.layout import Layout
-from streams.runtime.app import LaneApp, settings_or_exit
-from streams.runtime.loop import tune_process
+from streams.runtime.app import LaneApp
 from streams.settings import Settings
 
 
 def lane_app(application: Callable[[Layout, LaneOptions], Application]) -> LaneApp:
     """The worker, by the settings of this process."""
-    tune_process()
-    configure_logs()
-    settings = settings_or_exit(Settings)
+    settings = Settings.read_or_exit()
 
     def bind(resources: dict[str, Any], schemas: Any) -> Application:
         del resources, schemas

@@ -1,1 +1,52 @@
-"""The reliability layer: handlers, lanes and exactly-once commits on Faust. It knows nothing of orders."""
+"""All that a service needs. Sagas are imported from `streams.saga`, what tests need from `streams.testing`.
+
+No module of the library imports from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import PermanentError
+from streams.model.choreography import choreography, on
+from streams.model.envelope import Envelope
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.table import Rows, Table
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
+from streams.settings import Settings
+
+if TYPE_CHECKING:
+    from streams.runtime.worker import Worker
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import Worker when it is asked for: handlers and their tests need neither Faust nor aiokafka."""
+        if name == "Worker":
+            from streams.runtime.worker import Worker
+
+            return Worker
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "BreakerPolicy",
+    "Envelope",
+    "Message",
+    "Outcome",
+    "PermanentError",
+    "RetryPolicy",
+    "Row",
+    "Rows",
+    "Service",
+    "Settings",
+    "Table",
+    "Timer",
+    "Worker",
+    "choreography",
+    "nothing",
+    "on",
+    "outcome",
+]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -119,6 +119,17 @@ class Settings(BaseSettings):
         default=64 << 20, ge=1, description="bytes of payloads on their way, and as many in handlers' hands"
     )
     claim_cache_bytes: int = Field(default=32 << 20, ge=0, description="payloads kept for the next handler")
+
+    @classmethod
+    def read_or_exit(cls) -> Self:
+        """The settings of this process's environment, checked; a mistake in them ends it with one line."""
+        try:
+            settings = cls()
+            settings.layout()
+            settings.lane_options()
+        except (SettingsError, ValueError) as error:
+            raise SystemExit(f"error: {error}") from error
+        return settings
 
     def layout(self) -> Layout:
         """The application's cut. Raises SettingsError."""

@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from streams.model.message import Row
-from streams.model.table import Table
+from streams import Row, Table
 from tables.values import Order
 
 

@@ -4,9 +4,8 @@ the service's part in it.
 
 from __future__ import annotations
 
-from streams.model.table import Table
-from streams.saga.participation import Participation
-from streams.saga.state import SagaRow
+from streams import Table
+from streams.saga import Participation, SagaRow
 
 ORDER_SAGAS = Table("order-sagas", SagaRow)
 INVENTORY_STEPS = Table("inventory-steps", Participation)

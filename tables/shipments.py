@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from streams.model.message import Row
-from streams.model.table import Table
+from streams import Row, Table
 
 
 class Shipment(Row, frozen=True, kw_only=True):

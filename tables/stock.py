@@ -6,9 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from streams.errors import PermanentError
-from streams.model.message import Row
-from streams.model.table import Table
+from streams import PermanentError, Row, Table
 from tables.values import SumOfUnits
 
 #: What a count can be: a row keeps it in 64 bits.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from agents.gateway.errors import GatewayInvalid, GatewayRefused, GatewayUnavail
 from agents.gateway.retries import Retries
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal, VoidAsk
 from agents.payments.gateway import INVALID, Charge, Refund
+from agents.settings import OrderSettings
 
 T = TypeVar("T")
 
@@ -183,3 +185,11 @@ def _charge(done: Charged) -> Charge:
 
 def _refund(done: Refunded) -> Refund:
     return Refund(done.refund_id, done.operation, done.charge_operation, done.status, done.cents)
+
+
+@asynccontextmanager
+async def gateway_client(settings: OrderSettings) -> AsyncIterator[HttpGateway]:
+    """The client of the gateway that the settings name, while a worker runs. Raises SettingsError."""
+    retries = Retries(total=settings.gateway_patience, most=settings.gateway_attempts)
+    async with HttpGateway(settings.gateway(), retries=retries) as client:
+        yield client

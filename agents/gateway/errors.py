@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streams.errors import PermanentError, SteadfaustError, TransientError
+from streams import PermanentError
+from streams.errors import SteadfaustError, TransientError
 
 
 class GatewayRefused(PermanentError):

@@ -26,9 +26,7 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.model.handlers import Service
-from streams.model.outcome import Outcome, nothing, outcome
-from streams.model.table import Rows
+from streams import Outcome, Rows, Service, nothing, outcome
 from tables.reservations import (
     RESERVATION_LINES,
     RESERVATION_TALLIES,

@@ -23,8 +23,7 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.model.message import Message
-from streams.model.table import Rows
+from streams import Message, Rows
 from tables.reservations import Reservation, ReservationLine, Tally
 from tables.stock import Hold
 

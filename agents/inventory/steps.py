@@ -8,11 +8,8 @@ from __future__ import annotations
 from agents.commands import OrderSagaReply, ReleaseStock, ReserveStock
 from agents.inventory.model import OUT_OF_STOCK, commands, given_back
 from agents.messages import HandleLines, ReleaseLine, ReservationSettled, ReserveLine
-from streams.model.handlers import Service
-from streams.model.outcome import Outcome, nothing, outcome
-from streams.model.table import Rows
-from streams.saga.participant import Answer, Participant, done, later, refused
-from streams.saga.participation import Participation
+from streams import Outcome, Rows, Service, nothing, outcome
+from streams.saga import Answer, Participant, Participation, done, later, refused
 from tables.reservations import (
     RESERVATION_LINES,
     RESERVATION_TALLIES,

@@ -20,9 +20,7 @@ from agents.messages import (
     StockReserved,
 )
 from agents.orders.model import entry, refused
-from streams.model.envelope import Envelope
-from streams.model.handlers import Service
-from streams.model.outcome import Outcome, nothing, outcome
+from streams import Envelope, Outcome, Service, nothing, outcome
 from tables.orders import ORDERS, TrackedOrder
 
 service = Service("orders")

@@ -15,8 +15,7 @@ from agents.messages import (
 )
 from agents.payments.gateway import Gateway
 from agents.payments.model import capture_operation, refund_operation
-from streams.model.handlers import Service
-from streams.model.outcome import Outcome, nothing, outcome
+from streams import Outcome, Service, nothing, outcome
 from tables.payments import PAYMENTS, Payment
 from tables.values import Order
 

@@ -6,8 +6,8 @@ from agents.commands import CapturePayment, RefundPayment
 from agents.payments.gateway import Gateway
 from agents.payments.handlers import charge
 from agents.payments.model import capture_operation, refund_operation
-from streams.model.handlers import Service
-from streams.saga.participant import Answer, Participant, done, refused
+from streams import Service
+from streams.saga import Answer, Participant, done, refused
 from tables.payments import PAYMENTS, Payment
 from tables.sagas import PAYMENT_STEPS
 

@@ -11,8 +11,7 @@ from agents.messages import (
     StockReserved,
 )
 from agents.shipping.model import planned
-from streams.model.handlers import Service
-from streams.model.outcome import Outcome, nothing, outcome
+from streams import Outcome, Service, nothing, outcome
 from tables.shipments import SHIPMENTS, Shipment
 
 service = Service("shipping")

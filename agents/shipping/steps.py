@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agents.commands import CancelShipment, ScheduleShipment
 from agents.shipping.model import planned
-from streams.model.handlers import Service
-from streams.saga.participant import Answer, Participant, done, refused
+from streams import Service
+from streams.saga import Answer, Participant, done, refused
 from tables.sagas import SHIPPING_STEPS
 from tables.shipments import SHIPMENTS, Shipment
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.peers.workload import COUNT, COUNTED, MADE, PARTITIONS, Format, run_from_environment
-from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import MakeCodec, Schemas, avro, json_without_schema
@@ -16,7 +15,6 @@ from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 from streams.runtime.app import LaneApp
-from streams.runtime.loop import tune_process
 from streams.settings import Settings
 
 RUN = run_from_environment()
@@ -85,8 +83,6 @@ def application(settings: Settings) -> LaneApp:
     return LaneApp(settings, bind)
 
 
-tune_process()
-configure_logs()
 app = application(
     Settings(
         app_id=RUN.name,

@@ -21,7 +21,6 @@ from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Transactions
 from streams.runtime import app as runtime
 from streams.runtime import cluster
-from streams.runtime.app import settings_or_exit
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.producer import KafkaTransactions
 from streams.staging.changes import POSITIONS
@@ -90,4 +89,4 @@ CRIPPLED: Mapping[Control, Callable[[], object]] = {
 
 if control := os.environ.get(CONTROL):
     CRIPPLED[Control(control)]()
-app = worker.create_app(settings_or_exit(OrderSettings), faults_from_environment())
+app = worker.create_worker(OrderSettings.read_or_exit(), faults_from_environment())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from chaos.counting.workload import TABLE, input_topic, output_topic
-from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
@@ -13,8 +12,7 @@ from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
-from streams.runtime.app import LaneApp, settings_or_exit
-from streams.runtime.loop import tune_process
+from streams.runtime.app import LaneApp
 from streams.settings import Settings
 
 
@@ -79,6 +77,4 @@ def application(settings: Settings) -> LaneApp:
     return LaneApp(settings, bind)
 
 
-tune_process()
-configure_logs()
-app = application(settings_or_exit(Settings))
+app = application(Settings.read_or_exit())

@@ -11,13 +11,14 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import faust
 import structlog
 
 from streams.errors import LayoutMismatch, SettingsError, SteadfaustError
 from streams.lane.host import LaneHost
+from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.ports import Faults
@@ -27,6 +28,7 @@ from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import DEAD_LETTER_ROOM
+from streams.runtime.loop import tune_process
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import EXIT_FAILED, WorkerProcess
@@ -40,15 +42,13 @@ from streams.system import NoFaults, SystemClock
 
 log = structlog.get_logger(__name__)
 
-S = TypeVar("S", bound=Settings)
-
 
 class LaneApp(faust.App):
     """A worker of the application.
 
-    `resources`, such as clients, are entered in the worker's event loop when it starts and left when it
-    stops; `application` makes the bound application of them. `choreographed` are sagas without
-    an orchestrator, for operators to see.
+    Of `resources` those that are async context managers are entered in the worker's event loop when it starts
+    and left when it stops; `application` makes the bound application of them. `choreographed` are sagas that
+    no saga definition conducts, for operators to see.
     """
 
     class BootStrategy(faust.App.BootStrategy):
@@ -63,7 +63,7 @@ class LaneApp(faust.App):
         settings: Settings,
         application: Callable[[dict[str, Any], Schemas], Application],
         *,
-        resources: Mapping[str, AbstractAsyncContextManager[Any]] | None = None,
+        resources: Mapping[str, Any] | None = None,
         faults: Faults | None = None,
         choreographed: Sequence[ChoreographedSaga] = (),
     ) -> None:
@@ -84,11 +84,10 @@ class LaneApp(faust.App):
         self._opened = AsyncExitStack()
         self._faults = faults or NoFaults()
         self._background: set[asyncio.Task[None]] = set()
-        bootstrap = settings.brokers()
         super().__init__(
             settings.app_id,
             store="rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
-            broker=[f"kafka://{address}" for address in bootstrap.split(",")],
+            broker=_broker_urls(settings),
             datadir=str(settings.var / "faust"),
             broker_session_timeout=settings.session_timeout,
             broker_heartbeat_interval=settings.heartbeat,
@@ -127,8 +126,14 @@ class LaneApp(faust.App):
         return consumer.generation()
 
     def take_slot(self) -> Slot:
-        """Take the lowest free slot: it gives the member id, the directory and the port."""
+        """Take the lowest free slot: it gives the member id, the directory and the port. Without a broker the
+        process ends here.
+        """
         settings = self.steadfaust
+        try:
+            settings.brokers()
+        except SettingsError as error:
+            raise SystemExit(f"error: {error}") from error
         self.slot = take_slot(settings.var / "workers" / settings.app_id)
         self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number)
         self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
@@ -137,6 +142,14 @@ class LaneApp(faust.App):
             settings.layout(), self.slot.number, socket.gethostname()
         )
         return self.slot
+
+    def worker_init(self) -> None:
+        """Set the process up: Faust's commands call this when they have imported the application, before they
+        make an event loop.
+        """
+        super().worker_init()
+        configure_logs()
+        tune_process()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -163,6 +176,8 @@ class LaneApp(faust.App):
         options = KafkaOptions(max_batch=largest, max_record=largest + DEAD_LETTER_ROOM)
         opened = {
             name: await self._opened.enter_async_context(resource)
+            if isinstance(resource, AbstractAsyncContextManager)
+            else resource
             for name, resource in self._resources.items()
         }
         app = self._lane_application = self._make_application(opened, self.schemas)
@@ -265,13 +280,9 @@ class LaneApp(faust.App):
         self.rebalancing = False
 
 
-def settings_or_exit(kind: type[S]) -> S:
-    """Settings for a composition root: a mistake in them ends the process with one line."""
+def _broker_urls(settings: Settings) -> list[str] | None:
+    """None when nothing says where a broker is: commands that only list do without."""
     try:
-        settings = kind()
-        settings.layout()
-        settings.lane_options()
-        settings.brokers()
-    except (SettingsError, ValueError) as error:
-        raise SystemExit(f"error: {error}") from error
-    return settings
+        return [f"kafka://{address}" for address in settings.brokers().split(",")]
+    except SettingsError:
+        return None

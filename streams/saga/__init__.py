@@ -1,1 +1,41 @@
-"""Sagas, orchestrated: definitions that read as prose, an engine on the lane, and participants."""
+"""Sagas, orchestrated: definitions that read as prose, an engine on the lane, and participants.
+
+What services import is named here; modules of the library import each other's modules.
+"""
+
+from streams.saga.definition import Saga, saga
+from streams.saga.engine import orchestrate
+from streams.saga.messages import Command, Repair, Reply, SagaTransition
+from streams.saga.participant import Answer, Participant, done, later, refused
+from streams.saga.participation import Participation
+from streams.saga.state import SagaRow
+from streams.saga.steps import NEVER, PATIENT, Backoff, Refusal, Step, step
+from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreographed
+
+__all__ = [
+    "NEVER",
+    "PATIENT",
+    "Answer",
+    "Backoff",
+    "ChoreographedSaga",
+    "Command",
+    "Course",
+    "Participant",
+    "Participation",
+    "Refusal",
+    "Repair",
+    "Reply",
+    "Saga",
+    "SagaRow",
+    "SagaTransition",
+    "SagaView",
+    "Seen",
+    "Step",
+    "choreographed",
+    "done",
+    "later",
+    "orchestrate",
+    "refused",
+    "saga",
+    "step",
+]

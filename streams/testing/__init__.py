@@ -1,1 +1,35 @@
-"""Fakes for tests: a broker, stores, a clock, and faults at chosen points. No Kafka, RocksDB or network."""
+"""For tests: a choreography or a saga run in memory, a broker, stores, a clock, and faults at chosen points.
+
+No Kafka, RocksDB or network. What services import is named here.
+"""
+
+from streams.testing.blobs import MemoryBlobs
+from streams.testing.broker import Fault
+from streams.testing.clock import ManualClock
+from streams.testing.cluster import FakeCluster
+from streams.testing.faults import ScriptedFaults, faults_from_environment
+from streams.testing.log import FakeRecord
+from streams.testing.pump import World, run_choreography
+from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
+from streams.testing.store import MemoryStore, MemoryStores
+
+__all__ = [
+    "FakeCluster",
+    "FakeRecord",
+    "Fault",
+    "ManualClock",
+    "MemoryBlobs",
+    "MemoryStore",
+    "MemoryStores",
+    "SagaUnderTest",
+    "ScriptedFaults",
+    "World",
+    "cancelled",
+    "error",
+    "expired",
+    "faults_from_environment",
+    "given_saga",
+    "refused",
+    "run_choreography",
+    "success",
+]

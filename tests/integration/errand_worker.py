@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from streams.errors import PermanentError
-from streams.model.application import Application
-from streams.model.choreography import choreography, on
-from streams.model.codecs import Schemas, json_without_schema
-from streams.model.handlers import Service
-from streams.model.message import Message
-from streams.model.table import Table
-from streams.runtime.app import LaneApp
-from streams.saga.definition import NEVER, saga
-from streams.saga.engine import orchestrate
-from streams.saga.messages import Command, Repair, Reply, SagaTransition
-from streams.saga.participant import Answer, Participant, done
-from streams.saga.participation import Participation
-from streams.saga.state import SagaRow
-from streams.settings import Settings
-from streams.system import SystemClock
+from streams import Message, PermanentError, Service, Table, Worker, choreography, on
+from streams.saga import (
+    NEVER,
+    Answer,
+    Command,
+    Participant,
+    Participation,
+    Repair,
+    Reply,
+    SagaRow,
+    SagaTransition,
+    done,
+    orchestrate,
+    saga,
+)
 
 
 class ErrandReply(Reply, frozen=True, kw_only=True):
@@ -71,12 +70,4 @@ def print_ticket(command: Print, *, paper: Path) -> Answer:
 wiring = choreography(
     on(ErrandWanted, errand), on(ErrandReply, errand), on(ErrandRepair, errand), on(Print, print_ticket)
 )
-
-
-def _bind(_: dict[str, Any], __: Schemas) -> Application:
-    settings = Settings()
-    resources = {"clock": SystemClock(), "paper": Path(os.environ["STEADFAUST_PAPER"])}
-    return Application(settings.layout(), wiring, json_without_schema, resources=resources)
-
-
-app = LaneApp(Settings(), _bind)
+app = Worker(wiring, resources={"paper": Path(os.environ["STEADFAUST_PAPER"])})

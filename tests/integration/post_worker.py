@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from streams.model.application import Application
-from streams.model.choreography import choreography, on
-from streams.model.codecs import Schemas, json_without_schema
-from streams.model.handlers import Service
-from streams.model.message import Message, Row
-from streams.model.outcome import Outcome, outcome
-from streams.model.table import Table
-from streams.runtime.app import LaneApp, settings_or_exit
-from streams.settings import Settings
+from streams import Message, Outcome, Row, Service, Table, Worker, choreography, on, outcome
 
 
 class Parcel(Row, frozen=True, kw_only=True):
@@ -42,14 +32,4 @@ def note(seen: ParcelSeen, parcel: Parcel | None) -> Outcome:
     return outcome(parcel=Parcel(seen=1 if parcel is None else parcel.seen + 1))
 
 
-def bind(resources: dict[str, Any], schemas: Schemas) -> Application:
-    settings = Settings()
-    return Application(
-        settings.layout(),
-        choreography(on(ParcelSeen, note)),
-        json_without_schema,
-        lane_options=settings.lane_options(),
-    )
-
-
-app = LaneApp(settings_or_exit(Settings), bind)
+app = Worker(choreography(on(ParcelSeen, note)))

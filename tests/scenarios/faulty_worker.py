@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agents.settings import OrderSettings
-from agents.worker import create_app
-from streams.runtime.app import settings_or_exit
-from streams.testing.faults import faults_from_environment
+from agents.worker import create_worker
+from streams.testing import faults_from_environment
 
-app = create_app(settings_or_exit(OrderSettings), faults_from_environment())
+app = create_worker(OrderSettings.read_or_exit(), faults_from_environment())

@@ -11,7 +11,6 @@ from agents.order_saga import OrderSaga, order_saga
 from agents.orders import handlers as orders
 from agents.settings import OrderSettings
 from streams.model.choreography import choreography
-from streams.runtime.app import settings_or_exit
 from streams.saga.engine import orchestrate
 from streams.testing.faults import faults_from_environment
 from tables.sagas import ORDER_SAGAS
@@ -33,4 +32,4 @@ for way, wiring in worker.CHOREOGRAPHIES.items():
             for route in wiring.routes.values()
         )
     )
-app = worker.create_app(settings_or_exit(OrderSettings), faults_from_environment())
+app = worker.create_worker(OrderSettings.read_or_exit(), faults_from_environment())
