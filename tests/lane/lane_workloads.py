@@ -308,8 +308,8 @@ class Reminding:
 
 
 def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding:
-    """An event sets, moves or cancels a timer of its key; a handler counts what has rung. With `ask`, the
-    handler that sets timers first waits for it.
+    """An event sets, moves or cancels a timer of its key, which rings there or at the key `to`, and `at_once`
+    too where that is said; a handler counts what has rung. With `ask`, the one that sets timers first waits.
     """
 
     class Rang(Message, frozen=True):
@@ -326,6 +326,8 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
         k: str
         name: str = "alarm"
         due: float | None = None
+        at_once: bool = False
+        to: str = ""
 
         @property
         def key(self) -> str:
@@ -338,8 +340,9 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
         asked = Tally(n=1 if row is None else row.n + 1)
         if event.due is None:
             return outcome(row=asked, cancel=[event.name])
-        message = Rang(k=event.k, name=event.name)
-        return outcome(row=asked, timers=[Timer(event.name, event.due, message)])
+        message = Rang(k=event.to or event.k, name=event.name)
+        now = [message] if event.at_once else []
+        return outcome(row=asked, send=now, timers=[Timer(event.name, event.due, message)])
 
     if ask is None:
 

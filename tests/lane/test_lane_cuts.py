@@ -246,6 +246,32 @@ async def test_old_ids_are_fenced_once_for_each_cut_and_not_at_each_opening(fake
     await check(fake, work, events)
 
 
+async def test_owners_that_opened_after_their_cut_was_taken_up_again_are_fenced_again(world: World) -> None:
+    """A worker that has fenced the owners of a cut before does so again when that cut was back meanwhile."""
+    work = counting(world.name)
+    four = await world.start(work, partitions=PARTITIONS, lanes=4, transaction_timeout=900.0)
+    two = world.cut_into(work, lanes=2)
+    for lane in await opened(world, four, stores=world.stores()):
+        await lane.stop()
+    worker = await entered(world, two)
+    events = some(world, work, range(2))
+    await world.post(*events)
+    pause = (faults := ScriptedFaults()).pause_at("sent")
+    back = world.lane(0, app=four, stores=world.stores(), faults=faults)
+    await pause.reached()
+    await (await world.open(1, app=two, stores=world.stores())).stop()  # it fences those of its partitions
+    world.app = two
+    new = await opened(world, two, stores=world.stores(), cuts=worker)
+    assert [lane.lane.reopened for lane in new] == [0, 0], "they waited for what the other had open"
+    pause.resume()
+    await ends_with_another_cut(world, back)
+    assert (back.lane.fenced, back.lane.commits) == (1, 0)
+    await world.settled(work.source)
+    for lane in new:
+        await lane.stop()
+    await check(world, work, events)
+
+
 async def test_records_that_are_no_cut_are_passed_over(world: World) -> None:
     work = counting(world.name)
     app = await world.start(work, partitions=PARTITIONS, lanes=2)

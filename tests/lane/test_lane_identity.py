@@ -73,6 +73,35 @@ async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mi
     await check_store(world)
 
 
+async def test_a_store_is_the_last_to_have_rows_until_each_of_their_changelogs_is_accepted(
+    fake: FakeWorld,
+) -> None:
+    work = counting(fake.name, tallied=True)
+    await fake.start(work, partitions=1)
+    await handled(fake, work, some(fake, work, range(3)))
+    counts_log, tallies_log = (fake.app.layout.changelog(table) for table in ("counts", "tallies"))
+    for changelog in (counts_log, tallies_log):
+        await fake.recreate(changelog)
+    await accept(fake.app.layout, fake.cluster, counts_log, [0])
+    await refused(fake, tallies_log)
+    store = fake.machine.open(0)
+    assert len(list(store.scan("tallies"))) == 4
+    store.close()
+    await accept(fake.app.layout, fake.cluster, tallies_log, [0])
+    await handled(fake, work, some(fake, work, range(3, 4)))
+    assert await counts(fake, "tallies") == dict.fromkeys("abcd", 1)
+
+
+async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    await handled(fake, work, some(fake, work, range(3)))
+    await fake.recreate(work.source)
+    await accept(fake.app.layout, fake.cluster, work.source, [0])
+    await fake.recreate(changelog := fake.app.layout.changelog("counts"))
+    await refused(fake, changelog, stores=fake.stores())
+
+
 async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_accepted(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,3 +284,25 @@ async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> N
     assert anew
     assert all(int.from_bytes(record.value or b"", "big") >= late * 1000 for record in anew)
     await again.stop()
+
+
+async def test_a_timer_that_rings_late_names_its_object_in_the_same_transaction(fake: FakeWorld) -> None:
+    """Its row may be gone by then, and whoever reads the message may be long in coming."""
+    work = Ringing(fake, after=DAY)
+    lane = await work.begin(fake)
+    await lane.stop()
+    fake.clock.set(fake.clock.now() + 5 * DAY)
+    fake.faults.kill_at("committed", fake.faults.reached["committed"] + 1)
+    await fake.lane().killed()
+    assert work.rung == []
+    assert len(await fake.records(fake.app.layout.changelog(CLAIMS))) == 2
+
+
+async def test_what_is_sent_on_to_its_own_partition_is_named_in_the_same_transaction(fake: FakeWorld) -> None:
+    parcels = await begun(fake)
+    post = await parcels.made("a", 0, "x" * LARGE)
+    await fake.post(post._replace(partition=1 - post.partition))
+    fake.faults.kill_at("committed")
+    await fake.lane().killed()
+    assert len(await fake.records(parcels.work.sent.TOPIC)) == 2
+    assert len(await parcels.named()) == 1

@@ -17,8 +17,8 @@ from streams.testing.broker import Fault
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
-def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a") -> Post:
-    message = work.asked(k=key, due=due)
+def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a", **more: Any) -> Post:
+    message = work.asked(k=key, due=due, **more)
     body = world.app.message_codecs[work.asked.TOPIC].encode(message)
     headers = new_headers(work.asked.TOPIC, key, source="outside", time=1e9, message_id=f"{key}-{i}")
     return world.raw(work.asked.TOPIC, key, body, headers)
@@ -51,6 +51,30 @@ async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: W
     headers = dict(record.headers)
     assert headers["timer-due"] <= headers["ce_time"]
     assert headers["ce_causationid"] == b"a-1"
+
+
+async def test_what_a_handler_sends_at_once_and_what_it_sends_later_have_ids_of_their_own(
+    world: World,
+) -> None:
+    work = reminding(world.name)
+    await world.start(work)
+    await world.post(asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))
+    lane = await world.open()
+    await world.until(lambda: lane.handled == 3)
+    await finish(world, work, lane)
+    assert await counts(world, "rings") == {"a": 2}
+    assert len({dict(record.headers)["ce_id"] for record in await world.records(work.rang.TOPIC)}) == 2
+
+
+async def test_a_timer_rings_where_the_key_of_its_message_belongs(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    await fake.start(work, partitions=4)
+    for i, to in enumerate("bcdefgh"):
+        await fake.post(asking_for(fake, work, i, fake.clock.now() + 1.0, name=to, to=to))
+    lane = await fake.open()
+    await fake.until(lambda: lane.handled == 14)
+    await finish(fake, work, lane)
+    assert await counts(fake, "rings") == dict.fromkeys("bcdefgh", 1)  # and each row lies in its partition
 
 
 async def test_a_moved_timer_rings_at_its_new_time_only_and_a_cancelled_one_not_at_all(world: World) -> None:

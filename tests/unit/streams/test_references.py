@@ -14,7 +14,8 @@ from streams.model.layout import CLAIMS
 from streams.staging.arrival import Counters
 from streams.staging.changes import Change, Writes, store_key
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Overlay
+from streams.staging.payloads import Prepared, Upload, reference
+from streams.staging.sequences import Entry, Overlay
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 
@@ -111,3 +112,18 @@ def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
     house.commit(house.letters.set(foreign))
     house.pass_to(0.1 * DAY)
     assert house.named == 0
+
+
+def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_after_the_removal() -> None:
+    """The removal is in an entry that may be committed after that of the outcome."""
+    overlay = Overlay()
+    app: Any = SimpleNamespace(delivery=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
+    writer = OutcomeWriter(app, overlay, Counters())
+    claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
+    going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
+    writer.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])
+    prepared = Prepared([], [], tuple(Upload(claim, b"large", 9.0) for claim in claims))
+    entry = Entry(1, None, 0)
+    again = writer.put_prepared(entry, prepared)
+    assert again == [reference(claims[0].name, 9.0)]
+    assert [change.value for _, change in entry.changes] == [reference("", 9.0).value] * 3

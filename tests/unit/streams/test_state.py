@@ -158,6 +158,21 @@ def test_of_a_partition_only_the_finished_prefix_is_taken_and_in_order(
         assert taken.get(partition, []) == expected
 
 
+@pytest.mark.parametrize("staged", [False, True], ids=["before it is staged", "when it is staged already"])
+def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
+    """With the message before them, or with the next transaction when that message is in one."""
+    sequences, tp = Sequences(Layout("app", 1, 1)), TP("orders", 0)
+    entry = Entry(0, tp, 4)
+    sequences.add(entry)
+    sequences.end_of_batch(tp, entry)
+    sequences.finished(entry)
+    if staged:
+        assert sequences.take(10).offsets == {tp: 4}
+    sequences.pass_by(tp, 6)
+    assert sequences.has_passed is staged
+    assert sequences.take(10).offsets == {tp: 6}
+
+
 def test_partitions_take_turns_when_transactions_are_small() -> None:
     sequences = Sequences(Layout("app", 2, 1))
     staged_of(sequences, [(0, []), (0, []), (0, []), (0, []), (1, []), (1, [])])
