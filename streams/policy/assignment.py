@@ -83,7 +83,7 @@ def _owners(members: Mapping[str, Member], lanes: Sequence[int]) -> dict[int, st
     fewest, extra = divmod(len(lanes), len(names))
     claims: dict[int, str] = {}
     for name in sorted(names, key=lambda n: members[n].generation):  # the newest claim wins
-        claims |= {lane: name for lane in members[name].active if lane in lanes}
+        claims |= dict.fromkeys(members[name].active, name)
     owned: dict[str, list[int]] = {name: [] for name in names}
     for lane in lanes:
         if lane in claims:

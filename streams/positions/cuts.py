@@ -41,7 +41,6 @@ class Cuts:
         self._position: int | None = None
         self._offsets: dict[int, int] = {}  # of the newest record of each number of lanes
         self._found: int | None = None  # the newest record when this worker started
-        self._entered = False
         self._recording = asyncio.Lock()
         self._fenced: set[str] = set()  # since the newest record
         self._fenced_at = -1
@@ -68,7 +67,7 @@ class Cuts:
         ClusterUnavailable when it has to be tried again.
         """
         await self._read(reader)
-        if may_record and not self._entered and self._newest() != self._layout.lanes:
+        if may_record and self._newest() != self._layout.lanes:
             async with self._recording:
                 if self._newest() != self._layout.lanes and self._newest_offset() == self._found:
                     await self._record(producer)
@@ -85,7 +84,6 @@ class Cuts:
                 f" set to {self._layout.lanes}: set STEADFAUST_LANES={newest}, or stop all workers first."
                 ' See docs/operating.md, "Changing the lane count".'
             )
-        self._entered = True
         await self._fence(self._ids_of_others(lane))
 
     def _newest(self) -> int | None:

@@ -133,6 +133,8 @@ async def test_a_replay_that_fails_is_the_same_letter_and_after_three_it_is_park
     assert (parked.state, parked.replays) == (LetterState.PARKED, 3)
     assert parked.history[-1].result.startswith("refused: it is parked")
     assert len(await dead_letters(world, work.source)) == 4
+    ended = [done for done in await operations_log(world) if done["operation"] == "replayed"]
+    assert [(done["who"], done["why"]) for done in ended] == [("ann", "mended")] * 3, "who asked for it"
     broken.mend()
     forced = operation(world, LetterCommand.REPLAY, ident, operation_id="forced", force=True)
     await operated(world, lane, forced)

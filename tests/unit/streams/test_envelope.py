@@ -75,6 +75,12 @@ def test_an_answer_carries_the_correlation_on_and_names_its_cause() -> None:
     }
 
 
+def test_a_traceparent_that_is_too_long_to_be_one_is_not_passed_on() -> None:
+    for size, passed_on in ((256, True), (257, False)):
+        envelope = Envelope(Record([("ce_id", b"m-1"), ("traceparent", b"0" * size)]))
+        assert ("traceparent" in dict(envelope.caused())) is passed_on
+
+
 IDS = st.binary(min_size=1, max_size=20)
 NAMES = st.from_regex(rb"[a-z]+\.[a-z_]+", fullmatch=True)
 
@@ -94,6 +100,12 @@ def test_derived_ids_of_different_causes_handlers_and_places_differ() -> None:
         *product((b"m-1", b"m-11", b"m\0svc.p"), (b"svc.pay", b"1svc.pay", b"svc.p"), (0, 1, 2, 10, 11))
     ]
     assert len({derived_id(*cause) for cause in causes}) == len(causes) == 45
+
+
+def test_where_the_source_ends_and_the_id_begins_makes_a_difference() -> None:
+    pairs = [(b"a", b"bc"), (b"ab", b"c"), (None, b"abc"), (b"1:a", b"bc"), (b"", b"1:abc")]
+    envelopes = [Envelope(Record([("ce_source", source), ("ce_id", own)])) for source, own in pairs]
+    assert len({envelope.identity for envelope in envelopes}) == len(pairs)
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=4), IDS), unique_by=lambda p: (p[0] or b"", p[1])))

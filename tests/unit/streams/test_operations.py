@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec.structs import replace
 
 from streams.claims.claim import claim_in, claim_of, with_claim
+from streams.dead_letters.record import ROOM_FOR_HEADERS, dead_letter
 from streams.dead_letters.row import (
     MAX_HISTORY,
     Letter,
@@ -29,6 +30,7 @@ from streams.dead_letters.row import (
     topic_of,
 )
 from streams.errors import PermanentError
+from streams.model.envelope import headers_size, record_size
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
 from streams.operator.decisions import Do, Limits, decide_letter
 from streams.testing.log import FakeRecord
@@ -259,6 +261,26 @@ def test_an_id_gives_back_partition_and_key(key: bytes | None, handler: str, top
     if "\0" not in handler + topic:
         assert topic_of(own) == topic
     assert len(letter_id(local)) < 2000
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, True), (1, False)])
+def test_a_letter_keeps_value_and_headers_where_its_topic_takes_them_and_never_more_of_the_key_than_that(
+    more: int, kept: bool
+) -> None:
+    """The record in the dead letter topic has them where the row has them."""
+    limit = 1000
+    rest = record_size(b"k" * 1100, b"", [("ce_id", b"1")])
+    value = b"v" * (limit + ROOM_FOR_HEADERS - rest - 1 + more)  # its size takes a byte more than that of b""
+    large = record(key=b"k" * 1100, value=value, headers=[("ce_id", b"1")])
+    assert record_size(large.key, large.value, large.headers) == limit + ROOM_FOR_HEADERS + more
+    error = PermanentError("no")
+    letter = new_letter(large, error, handler="shop.place", attempts=1, now_ms=1000, limit=limit)
+    sent = dead_letter(large, error, group="shop", handler="shop.place", now=1.0, limit=limit)
+    size = len(large.key or b"") + len(value) + headers_size(large.headers)
+    assert (letter.value, letter.omitted) == ((value, 0) if kept else (None, size))
+    assert sent.value == letter.value
+    assert letter.key == b"k" * limit
+    assert sent.key == b"k" * (1100 if kept else limit)
 
 
 @pytest.mark.parametrize("text", ["", "A", "??", "é", "AAAA=", "AAA"])

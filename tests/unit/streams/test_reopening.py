@@ -56,6 +56,12 @@ def test_what_is_refused_again_and_again_ends_alone_and_then_in_quarantine(error
     assert policy.failed(error, HERE) == Quarantine()
 
 
+def test_a_message_alone_in_its_transaction_is_refused_so_often_before_its_lane_is_quarantined() -> None:
+    policy = Reopening(max_batch=1, fenced_pause=3.0)
+    verdicts = [policy.failed(Refused(), HERE) for _ in range(QUARANTINE_AFTER + 1)]
+    assert [isinstance(verdict, Reopen) for verdict in verdicts] == [True] * QUARANTINE_AFTER + [False]
+
+
 @pytest.mark.parametrize("error", [OutcomeUnknown(), ClusterUnavailable(), TimeoutError(), OSError()])
 def test_an_outage_however_long_never_quarantines(error: Exception) -> None:
     policy = reopening()
