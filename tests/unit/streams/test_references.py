@@ -117,7 +117,7 @@ def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
 def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_after_the_removal() -> None:
     """The removal is in an entry that may be committed after that of the outcome."""
     overlay = Overlay()
-    app: Any = SimpleNamespace(delivery=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
+    app: Any = SimpleNamespace(lane_options=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
     writer = OutcomeWriter(app, overlay, Counters())
     claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
     going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
