@@ -8,7 +8,11 @@ from tables.values import Order
 
 
 class OrderSubmitted(OrderEvent, frozen=True, kw_only=True):
-    """A customer asked for something, and a saga is to see to it: the beginning of an orchestrated order."""
+    """A customer asked for something, and a saga is to see to it: the beginning of an orchestrated order.
+
+    Attributes:
+        attachments: files that came with it, such as a gift picture.
+    """
 
     TOPIC = "orders.order.submitted.v1"
 
@@ -34,7 +38,11 @@ class OrderSagaRepair(Repair, frozen=True, kw_only=True):
 
 
 class OrderCommand(Command, frozen=True, kw_only=True):
-    """Asks a service for its part in an order."""
+    """Asks a service for its part in an order.
+
+    Attributes:
+        order: the order it is about.
+    """
 
     REPLY = OrderSagaReply
 

@@ -5,7 +5,9 @@ An event about an order carries the order, so that a handler needs to know nothi
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
 
 from streams import Message
 from tables.values import Attachment, Cents, Key, Order, OrderLine, SkuUnits, SumOfUnits, Units
@@ -41,7 +43,11 @@ __all__ = [
 
 
 class OrderEvent(Message, frozen=True, kw_only=True):
-    """Something that happened to an order."""
+    """Something that happened to an order.
+
+    Attributes:
+        order: the order it is about.
+    """
 
     order: Order
 
@@ -52,13 +58,23 @@ class OrderEvent(Message, frozen=True, kw_only=True):
 
 
 class FailedOrderEvent(OrderEvent, frozen=True, kw_only=True):
-    """Something that ends an order badly; `reason` is a word for programs, such as `out_of_stock`."""
+    """Something that ends an order badly.
+
+    Attributes:
+        reason: why, a word for programs: `out_of_stock`, `unsupported_destination`, or why the card was
+            declined.
+    """
 
     reason: str
 
 
 class Documents(Message, frozen=True, kw_only=True):
-    """About the files that came with an order. Events about the order itself do without them."""
+    """About the files that came with an order. Events about the order itself do without them.
+
+    Attributes:
+        order_id: the order's id.
+        attachments: the files, as they came with the order.
+    """
 
     order_id: Key
     attachments: tuple[Attachment, ...]
@@ -70,7 +86,13 @@ class Documents(Message, frozen=True, kw_only=True):
 
 
 class LineMessage(Message, frozen=True, kw_only=True):
-    """About the pieces of one SKU in an order."""
+    """About the pieces of one SKU in an order.
+
+    Attributes:
+        order_id: the order it is about.
+        sku: the SKU.
+        units: pieces, at least 1.
+    """
 
     order_id: Key
     sku: Key
@@ -101,7 +123,11 @@ class LineEvent(LineMessage, frozen=True, kw_only=True):
 
 
 class OrderPlaced(OrderEvent, frozen=True, kw_only=True):
-    """A customer asked for something: the beginning of every order."""
+    """A customer asked for something: the beginning of every order.
+
+    Attributes:
+        attachments: files that came with it, such as a gift picture.
+    """
 
     TOPIC = "orders.order.placed.v1"
 
@@ -133,7 +159,12 @@ class DocumentsPacked(Documents, frozen=True, kw_only=True):
 
 
 class StockReceived(Message, frozen=True, kw_only=True):
-    """Pieces of a SKU came in."""
+    """Pieces of a SKU came in.
+
+    Attributes:
+        sku: the SKU.
+        units: pieces, at least 1.
+    """
 
     TOPIC = "inventory.stock.received.v1"
 
@@ -165,12 +196,21 @@ class ShipLine(LineCommand, frozen=True, kw_only=True):
 
 
 class HandleLines(Message, frozen=True, kw_only=True):
-    """Inventory's own: go on with these SKUs of an order that has too many for one turn."""
+    """Inventory's own: go on with these SKUs of an order that has too many for one turn.
+
+    Attributes:
+        order_id: the order it is about.
+        action: what to do with them.
+        lines: the SKUs, each once.
+    """
 
     TOPIC = "inventory.commands.handle-lines"
 
     order_id: Key
-    action: Literal["reserve", "release", "ship"]
+    action: Annotated[
+        Literal["reserve", "release", "ship"],
+        msgspec.Meta(title="LinesAction", description="What to do with the SKUs."),
+    ]
     lines: tuple[SkuUnits, ...]
 
     @property
@@ -186,7 +226,11 @@ class LineReserved(LineEvent, frozen=True, kw_only=True):
 
 
 class LineRefused(LineEvent, frozen=True, kw_only=True):
-    """The pieces are not set aside: `out_of_stock`, or `released` when the release came first."""
+    """The pieces are not set aside.
+
+    Attributes:
+        reason: `out_of_stock`, or `released` when the release came before the reservation.
+    """
 
     TOPIC = "inventory.line.refused.v1"
 
@@ -219,17 +263,27 @@ class StockReleased(OrderEvent, frozen=True, kw_only=True):
 
 class ReservationSettled(OrderEvent, frozen=True, kw_only=True):
     """All of the stock has answered, for an order whose stock was commanded: whoever commanded it is told.
-    `reason` is a word for programs when it is refused.
+
+    Attributes:
+        status: what has come of the command.
+        reason: a word for programs when it is refused, such as `out_of_stock`.
     """
 
     TOPIC = "inventory.reservation.settled.v1"
 
-    status: Literal["reserved", "refused", "released"]
+    status: Annotated[
+        Literal["reserved", "refused", "released"],
+        msgspec.Meta(title="ReservationStatus", description="What has come of it."),
+    ]
     reason: str = ""
 
 
 class PaymentCaptured(OrderEvent, frozen=True, kw_only=True):
-    """The order is paid for; `cents` is 0 when it costs nothing."""
+    """The order is paid for.
+
+    Attributes:
+        cents: what was captured, in cents; 0 when the order costs nothing.
+    """
 
     TOPIC = "payments.payment.captured.v1"
 
@@ -237,13 +291,21 @@ class PaymentCaptured(OrderEvent, frozen=True, kw_only=True):
 
 
 class PaymentFailed(FailedOrderEvent, frozen=True, kw_only=True):
-    """The card was declined, and no money moved."""
+    """The card was declined, and no money moved.
+
+    Attributes:
+        reason: why, in the gateway's word: `card_declined` or `unknown_card`.
+    """
 
     TOPIC = "payments.payment.failed.v1"
 
 
 class PaymentRefunded(OrderEvent, frozen=True, kw_only=True):
-    """The customer has all the money back; `cents` is 0 when nothing had been taken."""
+    """The customer has all the money back.
+
+    Attributes:
+        cents: what was given back, in cents; 0 when nothing had been taken.
+    """
 
     TOPIC = "payments.payment.refunded.v1"
 

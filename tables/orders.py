@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,13 +29,16 @@ class TrackedOrder(Row, frozen=True, kw_only=True):
 
     Attributes:
         order: what was asked for.
-        status: `pending` until it is settled.
+        status: whether it is settled, and how.
         reason: why it was cancelled; empty otherwise.
         history: what happened to it, in the order in which orders heard of it.
     """
 
     order: Order
-    status: Literal["pending", "confirmed", "cancelled"] = "pending"
+    status: Annotated[
+        Literal["pending", "confirmed", "cancelled"],
+        msgspec.Meta(title="OrderStatus", description="pending until it is settled."),
+    ] = "pending"
     reason: str = ""
     history: tuple[HistoryEntry, ...] = ()
 

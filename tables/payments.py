@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from streams import Row, Table
 from tables.values import Cents
@@ -12,14 +14,20 @@ class Payment(Row, frozen=True, kw_only=True):
     """The payment of one order.
 
     Attributes:
-        status: `captured`; `failed` when the card was declined; `refunded` when all of it went back;
-            `cancelled` when the refund came first, so that nothing will be captured.
-        cents: what was captured; 0 when no money moved.
+        status: what became of it.
+        cents: what was captured, in cents; 0 when no money moved.
         charge_id: the payment gateway's name for the charge; empty when it was not asked.
         reason: why the card was declined; empty otherwise.
     """
 
-    status: Literal["captured", "failed", "refunded", "cancelled"]
+    status: Annotated[
+        Literal["captured", "failed", "refunded", "cancelled"],
+        msgspec.Meta(
+            title="PaymentStatus",
+            description="failed: the card was declined; cancelled: the refund came first, so that nothing"
+            " will be captured.",
+        ),
+    ]
     cents: Cents = 0
     charge_id: str = ""
     reason: str = ""

@@ -6,7 +6,7 @@ An answer changes one line and the tally, however many lines there are; the orde
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,11 +18,12 @@ TallyStatus = Literal["asked", "reserved", "refused", "releasing", "released", "
 
 
 class Reservation(Row, frozen=True, kw_only=True):
-    """Whose stock it is.
+    """Whose stock it is: the order of a reservation.
 
     Attributes:
-        order: the order.
-        commanded: a command has asked for it, so that it is answered by a reply; else events tell of it.
+        order: the order it is about.
+        commanded: whether a command has asked for it, so that it is answered by a reply; else events tell
+            of it.
     """
 
     order: Order
@@ -30,22 +31,35 @@ class Reservation(Row, frozen=True, kw_only=True):
 
 
 class ReservationLine(Row, frozen=True, kw_only=True):
-    """What the stock has answered last for one SKU of an order; there is none before it has."""
+    """What the stock has answered last for one SKU of an order; there is none before it has.
 
-    status: LineStatus
+    Attributes:
+        status: how it stands.
+    """
+
+    status: Annotated[
+        LineStatus, msgspec.Meta(title="LineStatus", description="What the stock has answered.")
+    ]
 
 
 class Tally(Row, frozen=True, kw_only=True):
     """How far an order's stock has come, counted in SKUs.
 
     Attributes:
-        status: what it is about now. `refused`: something is short, and the rest is being given back.
-        skus: how many the order has.
-        awaited: answers that are still to come.
+        status: how it stands.
+        skus: how many SKUs the order has.
+        awaited: answers of the stock that are still to come.
         refused: SKUs that were refused.
     """
 
-    status: TallyStatus
+    status: Annotated[
+        TallyStatus,
+        msgspec.Meta(
+            title="TallyStatus",
+            description="What it is about now. refused: something is short, and the rest is being given"
+            " back.",
+        ),
+    ]
     skus: int
     awaited: int
     refused: int = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from streams import Row, Table
 
@@ -16,7 +18,10 @@ class Shipment(Row, frozen=True, kw_only=True):
         reason: why it was refused; empty otherwise.
     """
 
-    status: Literal["scheduled", "refused"]
+    status: Annotated[
+        Literal["scheduled", "refused"],
+        msgspec.Meta(title="ShipmentStatus", description="Whether it will leave."),
+    ]
     country: str
     reason: str = ""
 

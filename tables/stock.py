@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -23,10 +23,10 @@ class StockLevel(Row, frozen=True, kw_only=True):
     """The pieces of one SKU. Always received = on_hand + reserved + shipped, and none is below 0.
 
     Attributes:
-        received: all that ever came in.
-        on_hand: on the shelf and free.
-        reserved: on the shelf, set aside for orders.
-        shipped: gone to customers.
+        received: all pieces that ever came in.
+        on_hand: pieces on the shelf and free.
+        reserved: pieces on the shelf, set aside for orders.
+        shipped: pieces gone to customers.
     """
 
     received: int = 0
@@ -63,12 +63,15 @@ class Hold(Row, frozen=True, kw_only=True):
     """What one order has of a SKU. One that is refused or released stays as a mark: it is not reserved later.
 
     Attributes:
-        units: how many pieces it is about.
-        status: whether they are set aside, were refused, were given back, or left.
+        units: how many pieces it is about, at least 1.
+        status: how it stands.
     """
 
     units: SumOfUnits
-    status: HoldStatus
+    status: Annotated[
+        HoldStatus,
+        msgspec.Meta(title="HoldStatus", description="Set aside, refused, given back, or gone."),
+    ]
 
     def now(self, status: HoldStatus) -> Hold:
         """The same pieces, in another state."""

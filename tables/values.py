@@ -36,14 +36,24 @@ Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class OrderLine(msgspec.Struct, frozen=True, kw_only=True):
-    """How many pieces of a SKU the customer wants."""
+    """How many pieces of a SKU the customer wants.
+
+    Attributes:
+        sku: the SKU.
+        units: pieces, at least 1.
+    """
 
     sku: Key
     units: Units
 
 
 class SkuUnits(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces of one SKU on all the lines of an order."""
+    """The pieces of one SKU on all the lines of an order.
+
+    Attributes:
+        sku: the SKU.
+        units: pieces, at least 1.
+    """
 
     sku: Key
     units: SumOfUnits
@@ -70,7 +80,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         order_id: the order's id, given by whoever placed it.
         customer: the customer's id.
         lines: what is wanted; a SKU may be on several lines.
-        total_cents: the price of all of it; an order may cost nothing.
+        total_cents: the price of all of it in cents; 0 when it costs nothing.
         card: the payment gateway's token for the card to charge.
         country: where it goes, ISO 3166-1 alpha-2 in capitals.
     """

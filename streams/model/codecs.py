@@ -19,6 +19,7 @@ from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema
 from streams.model.avro_ranges import Ranges
+from streams.model.schema_versions import schema_for
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -181,9 +182,13 @@ class JsonCodec(Generic[T]):
 MakeCodec = Callable[[type[Any], str], Codec[Any]]
 
 
-def avro(schema_of: Callable[[str], str], schemas: Schemas) -> MakeCodec:
-    """Avro codecs, given how to find the schema text of a subject."""
-    return lambda kind, subject: AvroCodec(kind, schema_of(subject), schemas)
+def avro(frozen: Callable[[str], str], schemas: Schemas) -> MakeCodec:
+    """Avro codecs by the frozen schema of each topic and table; where `frozen` raises LookupError, by the
+    schema that is derived from the class.
+
+    Making a codec raises ClassAndSchemaDiffer when class and frozen schema have different fields, and NoAvro.
+    """
+    return lambda kind, subject: AvroCodec(kind, schema_for(kind, subject, frozen), schemas)
 
 
 def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:

@@ -6,12 +6,18 @@ from typing import ClassVar
 
 import msgspec
 
+#: The namespace in Avro of a class that says no other.
+NAMESPACE = "steadfaust"
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """An event (past tense) or a command (imperative), one class for each topic."""
 
     #: The topic that carries it, and its CloudEvents type: `<domain>.<entity>.<event>.v<N>`.
     TOPIC: ClassVar[str]
+
+    #: The namespace of its Avro schema, which is derived from the class (`streams.model.avro_types`).
+    NAMESPACE: ClassVar[str] = NAMESPACE
 
     #: A picture, a document: its payload goes to the object store whatever its size.
     BINARY: ClassVar[bool] = False
@@ -31,3 +37,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The value of a table's row."""
+
+    #: As a message's.
+    NAMESPACE: ClassVar[str] = NAMESPACE

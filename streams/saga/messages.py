@@ -6,7 +6,9 @@ hears comes under that key, so that it arrives where its row is.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
 
 from streams.model.message import Message
 
@@ -56,7 +58,13 @@ class Reply(Message, frozen=True, kw_only=True):
     saga_id: str
     step: str
     command_id: str
-    outcome: ReplyOutcome
+    outcome: Annotated[
+        ReplyOutcome,
+        msgspec.Meta(
+            title="ReplyOutcome",
+            description="How it ended; timed_out and due are the saga's own timers.",
+        ),
+    ]
     reason: str = ""
     data: bytes = b""
 
@@ -74,7 +82,7 @@ class Command(Message, frozen=True, kw_only=True):
         saga_id: which saga asks.
         step: for which of its steps; command and compensation of a step have the same.
         command_id: which command: another one for each attempt.
-        attempt: the how many-th command of the step, from 1; one that was overtaken is not begun.
+        attempt: the number of the command in its step, from 1; one that was overtaken is not begun.
         expires: epoch seconds after which it is not begun any more; 0: never.
         within: seconds after which it is not tried any more, from when its participant has taken it; 0: it is
             tried as long as any message. What it waits in its topic does not count.
@@ -112,7 +120,7 @@ class SagaTransition(Message, frozen=True, kw_only=True):
 
     Attributes:
         saga_id: which saga.
-        number: its how many-th, from 1, without a gap.
+        number: its place in the saga's log, from 1, without a gap.
         time: when the saga heard of it, epoch seconds.
         step: the step that it is about; empty for the saga itself.
         before: the status before, of the step or the saga.
@@ -142,11 +150,18 @@ class Repair(Message, frozen=True, kw_only=True):
         saga_id: which saga.
         operation: what is asked for; see `streams.saga.repairs`.
         step: of which of its steps; empty to cancel.
-        who, why: by whom and for what reason.
+        who: by whom.
+        why: for what reason.
     """
 
     saga_id: str
-    operation: RepairOperation
+    operation: Annotated[
+        RepairOperation,
+        msgspec.Meta(
+            title="RepairOperation",
+            description="All but cancel are about a step that waits for an operator.",
+        ),
+    ]
     step: str
     who: str
     why: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,17 +16,23 @@ class Participation(Row, frozen=True, kw_only=True):
     """A participant's part in one step of a saga.
 
     Attributes:
-        status: `working` and `undoing`: the answer comes later. `cancelled`: it was not begun in time, and is
-            not to be. `undone` also when there was nothing to undo.
-        saga_id: which saga.
+        status: how it stands.
+        saga_id: which saga: <definition>:<key>.
         step: which of its steps.
         command_id: the command that was taken last, to which a later answer goes.
-        attempt: its number.
+        attempt: the highest number of a command that was taken.
         reason: why it was refused; empty otherwise.
-        data: what the reply to the command has told.
+        data: what the reply to the command has told, as JSON; may be empty.
     """
 
-    status: Work
+    status: Annotated[
+        Work,
+        msgspec.Meta(
+            title="Work",
+            description="What became of it; working and undoing: the answer comes later. cancelled: it was"
+            " not begun in time, and is not to be. undone: also when there was nothing to undo.",
+        ),
+    ]
     saga_id: str
     step: str
     command_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,16 @@ KEPT_BOUND = 600_000
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to the saga; see `SagaTransition`."""
+    """Something that happened to the saga; see `SagaTransition`.
+
+    Attributes:
+        number: its place in the saga's log, from 1, without a gap.
+        time: when the saga heard of it, epoch seconds.
+        step: the step that it is about; empty for the saga itself.
+        before: the status before, of the step or the saga.
+        after: the status after; the same when nothing has changed.
+        detail: what a person wants to know besides; may be empty.
+    """
 
     number: int
     time: float
@@ -44,7 +53,7 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
         name: as the definition has it.
         action: the topic of its command; empty for a local step.
         compensation: the topic of what undoes it; empty when nothing does.
-        status: see `StepStatus`.
+        status: how it stands.
         completed_at: epoch seconds of its success; 0 when it had none.
         error: why it was not done or not undone, or why an operator has decided so; empty otherwise.
         undoing: whether what was last asked for was its compensation.
@@ -59,7 +68,10 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     action: str
     compensation: str
-    status: StepStatus = "pending"
+    status: Annotated[
+        StepStatus,
+        msgspec.Meta(title="StepStatus", description="Skipped: not to be made, or an operator's decision."),
+    ] = "pending"
     completed_at: float = 0.0
     error: str = ""
     undoing: bool = False
@@ -75,9 +87,9 @@ class SagaRow(Row, frozen=True, kw_only=True):
     """A saga. Completed and compensated are final.
 
     Attributes:
-        saga_id: `<definition>:<key>`.
+        saga_id: which saga: <definition>:<key>.
         version: of the definition that it began with, and ends with.
-        status: see `SagaStatus`.
+        status: how it stands.
         current_step: the step that something has happened to last.
         steps: how each of them stands.
         created_at: when it began, epoch seconds.
@@ -89,7 +101,13 @@ class SagaRow(Row, frozen=True, kw_only=True):
 
     saga_id: str
     version: int
-    status: SagaStatus
+    status: Annotated[
+        SagaStatus,
+        msgspec.Meta(
+            title="SagaStatus",
+            description="Completing: past the pivot. Failed: it waits for an operator.",
+        ),
+    ]
     current_step: str
     steps: tuple[StepState, ...]
     created_at: float

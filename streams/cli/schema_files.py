@@ -1,0 +1,215 @@
+"""The schemas of an application's classes beside those that are frozen: what differs, and freezing the next.
+
+For the commands; a worker reads frozen schemas with `streams.model.schema_versions`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streams.errors import SteadfaustError
+from streams.model.avro_types import derived_schema
+from streams.model.choreography import Choreography, Route
+from streams.model.codecs import fingerprint_of
+from streams.model.message import Message, Row
+from streams.model.schema_changes import differences, printed, unreadable, unreadable_versions
+from streams.model.schema_versions import REASON, SCHEMA, FrozenSchemas
+from streams.saga.messages import Command, Repair, Reply
+
+TABLE = "[tool.steadfaust.schemas]"
+
+
+class BadSchemas(SteadfaustError):
+    """Nobody has said which classes there are, or what was said does not read."""
+
+
+class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[tool.steadfaust.schemas]` of a pyproject.toml.
+
+    Attributes:
+        of: modules that have choreographies or routes, or `module:name` for one of them.
+        folder: where the frozen schemas are.
+    """
+
+    of: tuple[str, ...] = ()
+    folder: str = "schemas"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A topic or table, and how its class and its frozen schema stand to each other.
+
+    Attributes:
+        subject: the topic or table.
+        kind: the folder that it belongs to.
+        class_name: its class; empty for one that only has a frozen schema.
+        version: the newest frozen one; 0: none.
+        fingerprint: of the derived schema, 16 hexadecimal digits; empty without a class.
+        differences: what the class says and the newest version does not.
+        unreadable: by version, why it and the one before cannot read each other.
+        reasons: by version, why it was frozen all the same.
+    """
+
+    subject: str
+    kind: str
+    class_name: str
+    version: int
+    fingerprint: str
+    differences: tuple[str, ...] = ()
+    unreadable: dict[int, list[str]] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """One word: frozen, changed, new (not frozen yet) or unused (no class has it)."""
+        if not self.class_name:
+            return "unused"
+        if not self.version:
+            return "new"
+        return "changed" if self.differences else "frozen"
+
+    @property
+    def unexplained(self) -> dict[int, list[str]]:
+        """The versions that neighbours cannot read, without a reason beside them."""
+        return {number: why for number, why in self.unreadable.items() if number not in self.reasons}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of freezing a topic's or table's schema; `done` is frozen, unchanged or refused.
+
+    Attributes:
+        version: the newest one now; 0: none.
+        why: what has changed, or why it is refused.
+    """
+
+    subject: str
+    done: str
+    version: int
+    file: str
+    why: tuple[str, ...] = ()
+
+
+def declared(pyproject: Path) -> Declared:
+    """What a pyproject.toml says of schemas; nothing when there is no such file. Raises BadSchemas."""
+    if not pyproject.exists():
+        return Declared()
+    try:
+        tool = tomllib.loads(pyproject.read_text("utf-8")).get("tool", {})
+        return msgspec.convert(tool.get("steadfaust", {}).get("schemas", {}), Declared)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadSchemas(f"{pyproject}, {TABLE}: {error}") from None
+
+
+def classes_of(targets: Iterable[str]) -> dict[str, type[Any]]:
+    """The classes of all messages and rows of the choreographies and routes named, by topic or table.
+
+    Raises BadSchemas.
+    """
+    found: dict[str, type[Any]] = {}
+    for target in targets:
+        wirings = list(_wirings(target))
+        if not wirings:
+            raise BadSchemas(
+                f"{target} has no choreography and no routes: name the module where they are wired"
+            )
+        for wiring in wirings:
+            tables = {name: table.row for name, table in wiring.tables().items()}
+            for subject, kind in {**wiring.messages(), **tables}.items():
+                if found.setdefault(subject, kind) is not kind:
+                    raise BadSchemas(f"{subject} has two classes: {found[subject]!r} and {kind!r}")
+    if not found:
+        raise BadSchemas(
+            f"say where the wiring is: --of agents.choreographies, or `of` in {TABLE} of pyproject.toml"
+        )
+    return found
+
+
+def review(classes: dict[str, type[Any]], folder: Path) -> list[Finding]:
+    """All topics and tables that have a class or a frozen schema. Raises NoAvro and BadSchemas."""
+    kinds = {subject: kind for kind, subject in FrozenSchemas(folder).subjects()}
+    found = []
+    for subject in sorted({*classes, *kinds}):
+        cls = classes.get(subject)
+        kind = kinds.get(subject) or _kind(subject, cls)
+        versions = _versions(folder, subject) if subject in kinds else []
+        derived = derived_schema(cls) if cls else ""
+        found.append(
+            Finding(
+                subject,
+                kind,
+                cls.__name__ if cls else "",
+                len(versions),
+                fingerprint_of(derived) if cls else "",
+                tuple(differences(versions[-1], derived)) if cls and versions else (),
+                unreadable_versions(versions),
+                dict(_reasons(folder / kind / subject)),
+            )
+        )
+    return found
+
+
+def freeze(finding: Finding, cls: type[Any], folder: Path, why: str = "") -> Written:
+    """Freeze what a class says as the next version, unless nothing has changed. One that cannot read the
+    newest, or cannot be read by it, is refused without a reason, which is kept beside it.
+    """
+    place = folder / finding.kind / finding.subject
+    newest = str(place / f"{finding.version}{SCHEMA}") if finding.version else ""
+    if finding.state == "frozen":
+        return Written(finding.subject, "unchanged", finding.version, newest)
+    derived = derived_schema(cls)
+    against = unreadable(_versions(folder, finding.subject)[-1], derived) if finding.version else []
+    if against and not why:
+        return Written(finding.subject, "refused", finding.version, newest, tuple(against))
+    version = finding.version + 1
+    place.mkdir(parents=True, exist_ok=True)
+    if against:
+        (place / f"{version}{REASON}").write_text(f"{why}\n", "utf-8")
+    file = place / f"{version}{SCHEMA}"
+    file.write_text(printed(msgspec.json.decode(derived)) + "\n", "utf-8")
+    return Written(finding.subject, "frozen", version, str(file), finding.differences)
+
+
+def _versions(folder: Path, subject: str) -> list[str]:
+    return FrozenSchemas(folder).versions(subject)
+
+
+def _reasons(place: Path) -> Iterator[tuple[int, str]]:
+    for file in place.glob(f"*{REASON}"):
+        if text := file.read_text("utf-8").strip():
+            yield int(file.name.removesuffix(REASON)), text
+
+
+def _wirings(target: str) -> Iterator[Choreography]:
+    module, _, name = target.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it: an application need not be installed
+    try:
+        found = import_module(module)
+    except ImportError as error:
+        raise BadSchemas(f"{target} cannot be imported: {error}") from None
+    if name and not hasattr(found, name):
+        raise BadSchemas(f"{module} has no {name}")
+    for each in [getattr(found, name)] if name else vars(found).values():
+        if isinstance(each, Choreography):
+            yield each
+        elif isinstance(each, tuple | list) and each and all(isinstance(part, Route) for part in each):
+            yield Choreography(*each)
+
+
+def _kind(subject: str, cls: type[Any] | None) -> str:
+    """The folder of a topic or table that is frozen for the first time."""
+    if cls is None or issubclass(cls, Row):
+        return "rows"
+    if issubclass(cls, Reply):
+        return "replies"
+    imperative = issubclass(cls, Command | Repair) or ".commands." in subject
+    return "commands" if imperative and issubclass(cls, Message) else "events"

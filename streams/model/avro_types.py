@@ -1,0 +1,251 @@
+"""The Avro schema of a message or row, derived from its class: the class is the one place that says it.
+
+| Python                              | Avro                                                                |
+|-------------------------------------|---------------------------------------------------------------------|
+| `str`, `bool`, `float`, `bytes`     | string, boolean, double, bytes                                      |
+| `int`                               | long                                                                |
+| `Literal["a", "b"]`, `enum.Enum`    | enum of these texts                                                 |
+| `T | None`                          | union with null                                                     |
+| `tuple[T, ...]`, `list[T]`          | array                                                               |
+| `dict[str, T]`                      | map                                                                 |
+| a msgspec Struct                    | record, named like the class, in the namespace of the outermost one |
+
+What a field means is read from the `Attributes:` of its class's docstring, or else from
+`Annotated[..., msgspec.Meta(description=...)]`. A Literal's enum is named after its record and field, unless
+`Annotated[Literal[...], msgspec.Meta(title=...)]` names it; the description beside a title is the enum's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from inspect import cleandoc
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
+
+import msgspec
+
+from streams.errors import WiringError
+from streams.model.message import NAMESPACE
+
+_SCALARS: Mapping[Any, str] = {str: "string", bool: "boolean", int: "long", float: "double", bytes: "bytes"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ATTRIBUTE = re.compile(r"    (\w+(?:, \w+)*): (.+)")
+#: What to write instead of a type that has no Avro here.
+_ADVICE: Mapping[str, str] = {
+    "datetime": "a float of epoch seconds, or a str in RFC 3339",
+    "date": "a str such as 2026-01-31",
+    "timedelta": "a float of seconds",
+    "Decimal": "an int of the smallest unit, such as cents",
+    "UUID": "a str",
+    "set": "tuple[T, ...]: a set has no order, and its bytes would differ from time to time",
+    "frozenset": "tuple[T, ...]: a set has no order, and its bytes would differ from time to time",
+    "Any": "the type that it has; for anything at all, bytes of JSON",
+    "object": "the type that it has; for anything at all, bytes of JSON",
+}
+
+
+class NoAvro(WiringError):
+    """A class has a field that no Avro schema can be derived from. It says where, why and what to do."""
+
+
+def derived_schema(kind: type[Any]) -> str:
+    """The Avro schema of a message, a row or any other Struct, as JSON text. Raises NoAvro."""
+    namespace = getattr(kind, "NAMESPACE", NAMESPACE)
+    return json.dumps(_Derivation(namespace).record(kind, kind.__name__), ensure_ascii=False)
+
+
+class _Derivation:
+    """One schema in the making: a type is spelled out where it comes first, and named after that."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._made: dict[str, object] = {}
+
+    def record(self, kind: type[Any], where: str) -> dict[str, Any] | str:
+        """A Struct as a record."""
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            raise NoAvro(f"{where} is {kind!r}, which is no msgspec Struct: derive it from Message or Row")
+        _refuse_other_forms(kind, where)
+        if self._is_made(kind.__name__, kind, where):
+            return kind.__name__
+        outermost = {"namespace": self._namespace} if len(self._made) == 1 else {}
+        head = {"type": "record", **outermost, "name": kind.__name__, **_doc(_summary(kind))}
+        told = _attributes(kind)
+        fields = msgspec.structs.fields(kind)
+        return {**head, "fields": [self._field(kind, each, told, f"{where}.{each.name}") for each in fields]}
+
+    def _field(
+        self, kind: type[Any], field: msgspec.structs.FieldInfo, told: Mapping[str, str], where: str
+    ) -> dict[str, Any]:
+        name = field.encode_name
+        if not _NAME.fullmatch(name):
+            raise NoAvro(f"{where} is called {name!r}, which is no name in Avro: use letters, digits and _")
+        plain, meta = _without_annotations(field.type)
+        has_default, default = _default(field)
+        enum_name = f"{kind.__name__}{_capitals(name)}"
+        made = self._type(plain, meta, where, enum_name, null_first=not has_default or default is None)
+        doc = told.get(field.name) or ("" if meta.get("title") else meta.get("description", ""))
+        return {"name": name, "type": made, **({"default": default} if has_default else {}), **_doc(doc)}
+
+    def _type(
+        self, kind: Any, meta: Mapping[str, str], where: str, enum_name: str, *, null_first: bool = True
+    ) -> Any:
+        origin, args = get_origin(kind), get_args(kind)
+        if kind in _SCALARS:
+            return _SCALARS[kind]
+        if origin is Literal:
+            return self._enum(meta.get("title") or enum_name, args, meta.get("description", ""), where)
+        if origin in (Union, UnionType):
+            return self._optional(args, where, enum_name, null_first=null_first)
+        if origin is list or (origin is tuple and len(args) == 2 and args[1] is Ellipsis):
+            return {"type": "array", "items": self._inner(args[0], f"{where}[]", enum_name)}
+        if origin is dict:
+            if _without_annotations(args[0])[0] is not str:
+                raise NoAvro(f"{where} is {_shown(kind)}, but the keys of an Avro map are texts: use str")
+            return {"type": "map", "values": self._inner(args[1], f"{where}[]", enum_name)}
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self.record(kind, where)
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return self._enum(kind.__name__, tuple(each.value for each in kind), _summary(kind), where, kind)
+        raise NoAvro(f"{where} is {_shown(kind)}, which has no Avro type here: use {_advice(kind)}")
+
+    def _inner(self, kind: Any, where: str, enum_name: str) -> Any:
+        return self._type(*_without_annotations(kind), where, enum_name)
+
+    def _optional(self, args: tuple[Any, ...], where: str, enum_name: str, *, null_first: bool) -> list[Any]:
+        others = [each for each in args if each is not NoneType]
+        if len(others) != 1 or len(args) != 2:
+            shown = " | ".join(map(_shown, args))
+            raise NoAvro(
+                f"{where} is {shown}, and a reader could not tell which: only T | None is a union here. "
+                "Make it several optional fields, or a message of its own for each"
+            )
+        made = self._inner(others[0], where, enum_name)
+        return ["null", made] if null_first else [made, "null"]  # a default is of a union's first type
+
+    def _enum(
+        self, name: str, symbols: tuple[Any, ...], doc: str, where: str, identity: object = None
+    ) -> dict[str, Any] | str:
+        if wrong := [each for each in symbols if not isinstance(each, str) or not _NAME.fullmatch(each)]:
+            raise NoAvro(
+                f"{where} can be {wrong[0]!r}, which is no symbol of an Avro enum: use texts of letters, "
+                "digits and _ that begin with no digit, or a str"
+            )
+        if self._is_made(name, symbols if identity is None else identity, where):
+            return name
+        return {"type": "enum", "name": name, **_doc(doc), "symbols": list(symbols)}
+
+    def _is_made(self, name: str, what: object, where: str) -> bool:
+        """Whether the type of a name is spelled out already."""
+        if name in self._made:
+            if self._made[name] != what:
+                raise NoAvro(f"{where} makes a second type {name} of another form: rename it")
+            return True
+        self._made[name] = what
+        return False
+
+
+def _refuse_other_forms(kind: type[msgspec.Struct], where: str) -> None:
+    form = kind.__struct_config__
+    if form.tag is not None or form.array_like:
+        given = "tag" if form.tag is not None else "array_like"
+        raise NoAvro(
+            f"{where} is the Struct {kind.__name__} with {given}=..., which Avro does without: omit it"
+        )
+
+
+def _without_annotations(kind: Any) -> tuple[Any, dict[str, str]]:
+    """The type itself, and the title and description of its `msgspec.Meta`."""
+    meta: dict[str, str] = {}
+    while get_origin(kind) is Annotated or isinstance(kind, NewType):
+        if isinstance(kind, NewType):
+            kind = kind.__supertype__
+            continue
+        for each in kind.__metadata__:
+            if isinstance(each, msgspec.Meta):
+                told = {"title": each.title, "description": each.description}
+                meta.update({key: text for key, text in told.items() if text and key not in meta})
+        kind = kind.__origin__
+    return kind, meta
+
+
+def _default(field: msgspec.structs.FieldInfo) -> tuple[bool, Any]:
+    """Whether there is a default, and which, as JSON has it."""
+    if field.default is not msgspec.NODEFAULT:
+        value = field.default
+    elif field.default_factory in (list, dict, tuple):
+        value = field.default_factory()
+    else:
+        return False, msgspec.NODEFAULT  # made anew for each: a time or an id is no constant
+    return True, _json_default(value)
+
+
+def _json_default(value: Any) -> Any:
+    """A default as a schema has it: bytes are a text of code points up to 255."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    plain = msgspec.to_builtins(value, builtin_types=(bytes,))
+    if isinstance(plain, dict):
+        return {name: _json_default(each) for name, each in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_json_default(each) for each in plain]
+    return plain
+
+
+def _doc(text: str) -> dict[str, str]:
+    return {"doc": text} if text else {}
+
+
+def _summary(kind: type[Any]) -> str:
+    """The first paragraph of a class's own docstring, as one line."""
+    paragraph = cleandoc(kind.__dict__.get("__doc__") or "").split("\n\n")[0]
+    return " ".join(paragraph.replace("`", "").split())
+
+
+def _attributes(kind: type[Any]) -> dict[str, str]:
+    """What the docstrings of a class and those it derives from tell of their fields, the nearest first."""
+    told: dict[str, str] = {}
+    for each in kind.__mro__:
+        for name, text in _told(cleandoc(each.__dict__.get("__doc__") or "")):
+            told.setdefault(name, text)
+    return told
+
+
+def _told(docstring: str) -> Iterator[tuple[str, str]]:
+    names: list[str] = []
+    text = ""
+    for line in docstring.partition("\nAttributes:\n")[2].split("\n"):
+        if begins := _ATTRIBUTE.fullmatch(line):
+            yield from ((name, _sentence(text)) for name in names)
+            names, text = begins[1].split(", "), begins[2]
+        elif line.startswith("     "):
+            text = f"{text} {line.strip()}"
+        else:
+            break
+    yield from ((name, _sentence(text)) for name in names)
+
+
+def _sentence(text: str) -> str:
+    """Docstrings begin an attribute's meaning small; a symbol or a code in front stays as it is."""
+    plain = text.replace("`", "")
+    return plain if text.startswith("`") else plain[:1].upper() + plain[1:]
+
+
+def _capitals(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _shown(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+
+
+def _advice(kind: Any) -> str:
+    name = getattr(get_origin(kind) or kind, "__name__", str(kind))
+    if name == "tuple":
+        return "tuple[T, ...] for any number of one type, or a Struct for several types"
+    return _ADVICE.get(
+        name, "str, int, float, bool, bytes, a Literal, a Struct, or tuples and dicts of these"
+    )

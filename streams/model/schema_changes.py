@@ -1,0 +1,131 @@
+"""What has changed between a class and its newest frozen schema, and who can read whom across versions.
+
+For tools and tests: nothing here runs in a worker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import fastavro
+from fastavro.schema import to_parsing_canonical_form
+
+#: Columns that a frozen schema has at most where it can be broken.
+_WIDTH = 110
+
+
+def differences(frozen: str, derived: str) -> list[str]:
+    """In words what a class says (`derived`) and its frozen schema does not: names, types, order, symbols and
+    defaults.
+
+    Documentation does not count, nor a default that only the class has: they change neither what is written
+    nor what is read, and are frozen with the next version.
+    """
+    found = list(_differences(_parsed(frozen), _parsed(derived), ""))
+    if not found and canonical(frozen) != canonical(derived):
+        found.append("it is written another way")
+    return found
+
+
+def canonical(schema: str) -> str:
+    """The parsing canonical form, of which the fingerprint is made."""
+    return str(to_parsing_canonical_form(json.loads(schema)))
+
+
+def unreadable(older: str, newer: str) -> list[str]:
+    """Why one of two versions that follow each other cannot read what the other writes; none: both can."""
+    return [
+        *(f"the new version cannot read the one before: {why}" for why in _against(newer, older)),
+        *(f"the version before cannot read the new one: {why}" for why in _against(older, newer)),
+    ]
+
+
+def unreadable_versions(versions: list[str]) -> dict[int, list[str]]:
+    """The same for all versions of a subject, by the number of the newer one, from 1."""
+    pairs = enumerate(pairwise(versions), 2)
+    return {number: why for number, (older, newer) in pairs if (why := unreadable(older, newer))}
+
+
+def printed(schema: Any, indent: int = 0, used: int = 0) -> str:
+    """A schema as files have it: an object or a list stays on one line as far as it fits.
+
+    `indent` are the columns before the lines of its parts, `used` those that its first line has already.
+    """
+    short = json.dumps(schema, ensure_ascii=False)
+    parts = (
+        schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
+    )
+    if not parts or (indent and used + len(short) <= _WIDTH):
+        return short
+    opening, closing = "{}" if isinstance(schema, dict) else "[]"
+    lines = []
+    for key, part in parts:
+        label = f"{json.dumps(key)}: " if isinstance(schema, dict) else ""
+        lines.append(" " * (indent + 2) + label + printed(part, indent + 2, indent + 2 + len(label) + 1))
+    return opening + "\n" + ",\n".join(lines) + "\n" + " " * indent + closing
+
+
+def _parsed(schema: str) -> Any:
+    return fastavro.parse_schema(json.loads(schema))
+
+
+def _differences(old: Any, new: Any, where: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"]:
+        if old.get("name") != new.get("name"):
+            yield f"{where or 'it'} is {new.get('name')} now, and was {old.get('name')}"
+        elif old["type"] == "record":
+            yield from _of_fields(old, new, where)
+        elif old["type"] == "enum":
+            if old["symbols"] != new["symbols"]:
+                now, was = ", ".join(new["symbols"]), ", ".join(old["symbols"])
+                yield f"{where} is one of {now} now, and was one of {was}"
+        elif old["type"] in ("array", "map"):
+            inner = "items" if old["type"] == "array" else "values"
+            yield from _differences(old[inner], new[inner], f"{where}[]")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for was, now in zip(old, new, strict=True):
+            yield from _differences(was, now, where)
+    elif old != new:
+        yield f"{where or 'it'} is {_shown(new)} now, and was {_shown(old)}"
+
+
+def _of_fields(old: Any, new: Any, where: str) -> Iterator[str]:
+    was = {field["name"]: field for field in old["fields"]}
+    now = {field["name"]: field for field in new["fields"]}
+    dot = f"{where}." if where else ""
+    yield from (f"{dot}{name} is new" for name in now if name not in was)
+    yield from (f"{dot}{name} is gone" for name in was if name not in now)
+    both = [name for name in now if name in was]
+    if both != [name for name in was if name in now]:
+        yield f"the fields{where and ' of ' + where} have another order"
+    for name in both:
+        yield from _differences(was[name]["type"], now[name]["type"], f"{dot}{name}")
+        if "default" in was[name]:
+            if "default" not in now[name]:
+                yield f"{dot}{name} has no default any more"
+            elif was[name]["default"] != now[name]["default"]:
+                change = f"{json.dumps(was[name]['default'])} to {json.dumps(now[name]['default'])}"
+                yield f"the default of {dot}{name} goes from {change}"
+
+
+def _shown(schema: Any) -> str:
+    if isinstance(schema, list):
+        return " or ".join(map(_shown, schema))
+    return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)
+
+
+def _against(reader: str, writer: str) -> list[str]:
+    """What the `avro` package has against a reader of what a writer has written."""
+    import avro.schema  # takes a while to load, and every `steadfaust` command loads this module
+    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+
+    checker = ReaderWriterCompatibilityChecker()
+    result = checker.get_compatibility(avro.schema.parse(reader), avro.schema.parse(writer))
+    if result.compatibility is SchemaCompatibilityType.compatible:
+        return []
+    kinds = ", ".join(sorted(each.value.replace("_", " ") for each in result.incompatibilities))
+    told = ", ".join(sorted(str(each).strip("{}") for each in result.messages))
+    return [f"{kinds} ({told})"]

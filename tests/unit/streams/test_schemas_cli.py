@@ -1,0 +1,237 @@
+"""`steadfaust schemas write` and `check`, on an application that is made for it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from streams.cli.main import app
+from streams.cli.schema_files import BadSchemas
+from streams.errors import WiringError
+
+SHOP = '''
+from streams.model.choreography import on
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import nothing
+from streams.model.table import Table
+from streams.saga.messages import Command, Reply
+
+class Sold(Message, frozen=True, kw_only=True):
+    """Something was sold.
+
+    Attributes:
+        sku: what.
+    """
+
+    TOPIC = "shop.thing.sold.v1"
+    sku: str
+    {field}
+
+class Count(Row, frozen=True, kw_only=True):
+    """How many."""
+
+    n: int = 0
+
+class Told(Reply, frozen=True, kw_only=True):
+    """How it ended."""
+
+    TOPIC = "shop.replies"
+
+class Pack(Command, frozen=True, kw_only=True):
+    """Pack it."""
+
+    TOPIC = "shop.pack"
+    REPLY = Told
+
+service = Service("shop")
+
+@service.handler(sends=[Told], count=Table("counts", Count))
+def sell(event: Sold | Pack, count: Count | None):
+    return nothing("")
+
+routes = (on(Sold, sell), on(Pack, sell))
+'''
+SOLD = "events/shop.thing.sold.v1"
+
+
+class Shop:
+    """The application, as it is after each change, and the commands in its directory."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        (place / "pyproject.toml").write_text('[tool.steadfaust.schemas]\nof = ["shop"]\nfolder = "frozen"\n')
+        self.changes("")
+
+    def changes(self, field: str) -> None:
+        sys.modules.pop("shop", None)
+        (self.place / "shop.py").write_text(SHOP.replace("{field}", field))
+
+    def run(self, *words: str) -> Result:
+        sys.modules.pop("shop", None)
+        return CliRunner().invoke(app, ["schemas", *words])
+
+    def frozen(self) -> list[str]:
+        folder = self.place / "frozen"
+        return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a change within a second would not be seen
+    yield Shop(tmp_path)
+    sys.modules.pop("shop", None)
+
+
+def test_an_application_that_has_frozen_nothing_is_as_it_should_be(shop: Shop) -> None:
+    done = shop.run("check")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "nothing is frozen: workers run from the schemas that the classes say\n",
+    )
+
+
+def test_the_first_versions_are_frozen_by_kind_and_the_second_time_nothing_is(shop: Shop) -> None:
+    done = shop.run("write")
+    assert done.exit_code == 0
+    assert "frozen     shop.thing.sold.v1 as version 1" in done.stdout
+    assert shop.frozen() == [
+        "commands/shop.pack/1.avsc",
+        f"{SOLD}/1.avsc",
+        "replies/shop.replies/1.avsc",
+        "rows/counts/1.avsc",
+    ]
+    again = shop.run("write")
+    assert (again.exit_code, again.stdout) == (0, "unchanged: 4 of 4\n")
+    assert shop.run("check").stdout == "4 of 4 are as they are frozen\n"
+
+
+def test_a_change_fails_the_check_until_it_is_frozen_as_the_next_version(shop: Shop) -> None:
+    shop.run("write")
+    shop.changes("units: int = 1")
+    done = shop.run("check")
+    assert done.exit_code == 1
+    assert "shop.thing.sold.v1: Sold is not as in version 1: units is new." in done.stdout
+    assert "steadfaust schemas write shop.thing.sold.v1" in done.stdout
+    first = (shop.place / "frozen" / SOLD / "1.avsc").read_text()
+    assert shop.run("write", "shop.thing.sold.v1").exit_code == 0
+    assert (shop.place / "frozen" / SOLD / "1.avsc").read_text() == first
+    second = json.loads((shop.place / "frozen" / SOLD / "2.avsc").read_text())
+    assert [field["name"] for field in second["fields"]] == ["sku", "units"]
+    assert shop.run("check").exit_code == 0
+
+
+def test_a_default_that_changes_is_a_new_version_though_the_fingerprint_is_the_same(shop: Shop) -> None:
+    shop.changes("units: int = 1")
+    shop.run("write")
+    shop.changes("units: int = 2")
+    assert "the default of units goes from 1 to 2" in shop.run("check").stdout
+    assert "as version 2" in shop.run("write").stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("", "units: int", "the new version cannot read the one before: reader field missing default value"),
+        ("units: int", "", "the version before cannot read the new one: reader field missing default value"),
+        ("units: int", "units: str", "type mismatch"),
+    ],
+)
+def test_what_neighbours_cannot_read_is_refused_without_a_reason(
+    shop: Shop, before: str, after: str, told: str
+) -> None:
+    shop.changes(before)
+    shop.run("write")
+    shop.changes(after)
+    refused = shop.run("write")
+    assert refused.exit_code == 1
+    assert told in refused.stderr
+    assert f"{SOLD}/2.avsc" not in shop.frozen()
+    assert shop.run("write", "--why", "No reader is left.").exit_code == 2, "it must name what it is about"
+    done = shop.run("write", "shop.thing.sold.v1", "--why", "No reader is left.")
+    assert done.exit_code == 0
+    assert (shop.place / "frozen" / SOLD / "2.reason.txt").read_text() == "No reader is left.\n"
+    assert shop.run("check").exit_code == 0
+    (shop.place / "frozen" / SOLD / "2.reason.txt").unlink()
+    missing = shop.run("check")
+    assert missing.exit_code == 1
+    assert told in missing.stdout
+    assert "Say why in" in missing.stdout
+
+
+def test_a_message_that_is_new_beside_frozen_ones_fails_the_check(shop: Shop) -> None:
+    shop.run("write", "counts")
+    done = shop.run("check")
+    assert done.exit_code == 1
+    assert "shop.thing.sold.v1: Sold is not frozen. Freeze it: steadfaust schemas write" in done.stdout
+
+
+def test_one_that_no_class_has_any_more_is_told_and_stays(shop: Shop) -> None:
+    shop.run("write")
+    (shop.place / "frozen" / SOLD).rename(shop.place / "frozen" / "events" / "shop.thing.lost.v1")
+    done = shop.run("check")
+    assert "frozen, but no message or table of the wiring: shop.thing.lost.v1" in done.stdout
+
+
+def test_both_commands_speak_json(shop: Shop) -> None:
+    written = [json.loads(line) for line in shop.run("write", "--json").stdout.splitlines()]
+    assert {(each["subject"], each["done"], each["version"]) for each in written} == {
+        ("counts", "frozen", 1),
+        ("shop.pack", "frozen", 1),
+        ("shop.replies", "frozen", 1),
+        ("shop.thing.sold.v1", "frozen", 1),
+    }
+    shop.changes("units: int")
+    found = {
+        each["subject"]: each for each in map(json.loads, shop.run("check", "--json").stdout.splitlines())
+    }
+    assert found["counts"]["state"] == "frozen"
+    assert found["counts"]["problems"] == []
+    assert found["shop.thing.sold.v1"]["state"] == "changed"
+    assert found["shop.thing.sold.v1"]["differences"] == ["units is new"]
+    assert len(found["shop.thing.sold.v1"]["fingerprint"]) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--of", "shop:lost"], "shop has no lost"),
+        (["--of", "nowhere"], "nowhere cannot be imported"),
+        (["--of", "json"], "json has no choreography and no routes"),
+        (["--folder", "shop.py"], "shop.py is no folder"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(shop: Shop, words: list[str], told: str) -> None:
+    done = shop.run("check", *words)
+    assert isinstance(done.exception, BadSchemas)
+    assert told in str(done.exception)
+
+
+def test_nobody_has_said_where_the_wiring_is(shop: Shop) -> None:
+    (shop.place / "pyproject.toml").unlink()
+    assert "--of" in str(shop.run("check").exception)
+    assert shop.run("check", "--of", "shop:routes").exit_code == 0
+
+
+def test_a_table_in_pyproject_that_does_not_read_is_told(shop: Shop) -> None:
+    (shop.place / "pyproject.toml").write_text('[tool.steadfaust.schemas]\nfrom = "shop"\n')
+    assert "[tool.steadfaust.schemas]" in str(shop.run("check").exception)
+
+
+def test_a_topic_that_nobody_has_is_a_wrong_call(shop: Shop) -> None:
+    assert shop.run("write", "shop.thing.lost.v1").exit_code == 2
+
+
+def test_a_field_without_avro_is_told_before_anything_is_written(shop: Shop) -> None:
+    shop.changes("units: int | str")
+    done = shop.run("write")
+    assert isinstance(done.exception, WiringError)
+    assert "Sold.units is int | str" in str(done.exception)
+    assert shop.frozen() == []
