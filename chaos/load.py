@@ -29,7 +29,7 @@ from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, Claim, with_claim
 from streams.errors import BlobsUnavailable
 from streams.model.codecs import Codec, Schemas, avro
-from streams.model.envelope import FINGERPRINT, headers_size, new_headers
+from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD, headers_size, new_headers
 from streams.model.message import Message
 
 _RECEIPT_EVERY = 20
@@ -39,8 +39,8 @@ _TAKEN_WITHIN = 60.0
 _PAUSE = 0.02
 #: Before a file is sent again that the object store did not take, in seconds: it says so at once.
 _AFTER_OUTAGE = 0.5
-#: What the cluster takes for a record, and what a record takes beside key, value and headers, in bytes.
-_LIMIT, _OVERHEAD = 1_000_000, 512
+#: Bytes that the cluster takes for a record.
+_LIMIT = 1_000_000
 #: What the client compresses with: records of a key always with the same, so that they stay in order.
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 #: Messages a second while there is next to no traffic.
@@ -209,7 +209,7 @@ class Load:
         headers = new_headers(kind.TOPIC, message.key, source=SOURCE, time=time.time(), message_id=message_id)
         key, value = message.key.encode(), codec.encode(message)
         marked = [*headers, (FINGERPRINT, codec.fingerprint)]
-        claims, rest = self._claims, len(key) + headers_size(marked) + _OVERHEAD
+        claims, rest = self._claims, len(key) + headers_size(marked) + RECORD_OVERHEAD
         if claims is None or not claims.is_due(len(value), rest, limit=_LIMIT):
             self._hand_over(producers, _Sent(kind.TOPIC, key, value, marked))
             return

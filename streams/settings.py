@@ -17,11 +17,14 @@ from streams.errors import SettingsError
 from streams.model.application import LaneOptions
 from streams.model.layout import Layout
 from streams.policy.retry import RetryPolicy, longest_path
-from streams.staging.inbox import DAY, check_retention
+from streams.staging.inbox import check_retention
+from streams.units import DAY, MIB
 
 #: What the local stack's S3 is asked with: no secret.
 LOCAL_KEYS = ("local", "local-secret")
 LOCAL_BUCKET = "event-payloads"
+#: What lanes do unless a setting says otherwise.
+_LANE = LaneOptions()
 
 
 class Bucket(NamedTuple):
@@ -63,47 +66,51 @@ class Settings(BaseSettings):
     heartbeat: float = Field(
         default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
     )
-    max_batch: int = Field(default=4000, ge=1, description="messages in one transaction at most")
+    max_batch: int = Field(default=_LANE.max_batch, ge=1, description="messages in one transaction at most")
     linger: float = Field(
-        default=0.0,
+        default=_LANE.linger,
         ge=0,
         description="how long a commit waits for more messages: fewer transactions, later ones",
     )
     max_in_flight: int = Field(
-        default=64, ge=1, description="keys of a lane with an outbound call under way at most"
+        default=_LANE.max_in_flight,
+        ge=1,
+        description="keys of a lane with an outbound call under way at most",
     )
     max_message_bytes: int = Field(
-        default=1_000_000, ge=100_000, description="largest record, and largest row"
+        default=_LANE.max_message_bytes, ge=100_000, description="largest record, and largest row"
     )
     retry_delays: str = Field(
         default="10,60,300",
         description="seconds that a failed message waits before each later try, three at most",
     )
     outage_patience: float = Field(
-        default=259_200.0,
+        default=_LANE.outage_patience,
         ge=0,
         allow_inf_nan=False,
         description="how long a message's late tries are not spent while nothing of its handler succeeds",
     )
     schema_patience: float = Field(
-        default=86_400.0,
+        default=_LANE.schema_patience,
         ge=0,
         allow_inf_nan=False,
         description="how long a message waits for its schema to be announced, before it is a dead letter",
     )
     max_replays: int = Field(
-        default=3, ge=1, description="replays in vain after which a dead letter is parked"
+        default=_LANE.max_replays, ge=1, description="replays in vain after which a dead letter is parked"
     )
     edit_dead_letters: bool = Field(
         default=False, description="whether operators may edit a dead letter and replay that"
     )
     saga_limit: float = Field(
-        default=60.0, gt=0, description="how long a saga may take until it is shown as stalled"
+        default=_LANE.saga_limit, gt=0, description="how long a saga may take until it is shown as stalled"
     )
-    inbox_retention_days: float = Field(default=15.0, gt=0)
-    dead_letter_retention_days: float = Field(default=14.0, gt=0)
+    inbox_retention_days: float = Field(default=_LANE.inbox_retention / DAY, gt=0)
+    dead_letter_retention_days: float = Field(default=_LANE.dead_letter_retention / DAY, gt=0)
     message_retention_days: float = Field(
-        default=7.0, gt=0, description="how long the cluster keeps messages at most; for their payloads"
+        default=_LANE.message_retention / DAY,
+        gt=0,
+        description="how long the cluster keeps messages at most; for their payloads",
     )
     s3_bucket: str = Field(
         default="", description="for large payloads; empty: that of the local stack, or none without one"
@@ -116,9 +123,9 @@ class Settings(BaseSettings):
         default=DEFAULT_THRESHOLD, ge=1, description="bytes of a payload that still travels in its record"
     )
     claim_bytes_in_flight: int = Field(
-        default=64 << 20, ge=1, description="bytes of payloads on their way, and as many in handlers' hands"
+        default=64 * MIB, ge=1, description="bytes of payloads on their way, and as many in handlers' hands"
     )
-    claim_cache_bytes: int = Field(default=32 << 20, ge=0, description="payloads kept for the next handler")
+    claim_cache_bytes: int = Field(default=32 * MIB, ge=0, description="payloads kept for the next handler")
 
     @classmethod
     def read_or_exit(cls) -> Self:

@@ -12,10 +12,9 @@ from urllib.parse import quote
 
 import aiohttp
 import msgspec
-import stamina
 
 from agents.gateway.errors import GatewayInvalid, GatewayRefused, GatewayUnavailable, Unanswered
-from agents.gateway.retries import Retries
+from agents.gateway.retries import GatewayRetries
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal, VoidAsk
 from agents.payments.gateway import INVALID, Charge, Refund
 from agents.settings import OrderSettings
@@ -39,9 +38,10 @@ class HttpGateway:
     Every method raises GatewayRefused for any other 4xx, and GatewayUnavailable when the time is used up.
     """
 
-    def __init__(self, url: str, *, retries: Retries | None = None, connections: int = 64) -> None:
+    def __init__(self, url: str, *, retries: GatewayRetries | None = None, connections: int = 64) -> None:
         self._url = url.rstrip("/")
-        self._retries = retries or Retries()
+        self._retries = retries or GatewayRetries()
+        self._retrying = self._retries.retrying()
         # Not the connector's own limit: waiting for a connection would count as time of the attempt.
         self._slots = asyncio.Semaphore(connections)
         self._opened: aiohttp.ClientSession | None = None
@@ -110,36 +110,24 @@ class HttpGateway:
     async def _ask(self, operation: str, once: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer, or no time for another attempt."""
         started = time.monotonic()
-        attempts = 1
+        attempts = 0
         last: Unanswered | None = None
 
-        # stamina adds its jitter to the backoff; full jitter takes a hook that says how long to wait.
-        def pause(error: Exception) -> bool | float:
-            wait = self._retries.wait(attempts)
-            in_time = time.monotonic() - started + wait < self._retries.total
-            again = in_time and self._retries.allows(attempts)
-            return wait if again and isinstance(error, Unanswered) else False
+        async def attempt() -> T:
+            nonlocal attempts, last
+            attempts += 1
+            try:
+                return await once()
+            except Unanswered as error:
+                last = error
+                raise
 
         try:
             async with asyncio.timeout(self._retries.total):
-                try:
-                    return await once()  # nearly always enough, and stamina's context costs as much again
-                except Unanswered as error:
-                    last = error
-                async for attempt in stamina.retry_context(on=pause, attempts=None, timeout=None):
-                    with attempt:
-                        if attempt.num == 1:  # that one was made
-                            raise last
-                        attempts += 1
-                        try:
-                            return await once()
-                        except Unanswered as error:
-                            last = error
-                            raise
+                return await self._retrying.copy()(attempt)
         except (Unanswered, TimeoutError) as error:
             spent = time.monotonic() - started
             raise GatewayUnavailable(operation, attempts, spent, last) from (last or error)
-        raise AssertionError("the retries end with an answer or an error")
 
     async def _once(
         self, operation: str, method: str, path: str, body: bytes | None, read: Callable[[bytes], T]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, stop_before_delay
+from tenacity.wait import wait_random_exponential
+
+from agents.gateway.errors import Unanswered
 
 
 @dataclass(frozen=True, slots=True)
-class Retries:
+class GatewayRetries:
     """When to ask again, in seconds.
 
     Attributes:
@@ -31,19 +35,17 @@ class Retries:
         """The longest one attempt may take: an only one has all the time that there is."""
         return self.total if self.most == 1 else self.attempt
 
-    def allows(self, attempts: int) -> bool:
-        """Whether there may be another after so many."""
-        return self.most == 0 or attempts < self.most
+    @property
+    def waits(self) -> wait_random_exponential:
+        """Draws each wait from all of its window: callers that failed together do not come back together."""
+        return wait_random_exponential(multiplier=self.base, exp_base=self.factor, max=self.cap)
 
-    def longest_wait(self, failures: int) -> float:
-        """The longest wait after so many failures (one or more)."""
-        wait = self.base
-        for _ in range(failures - 1):
-            if wait >= self.cap:
-                break
-            wait *= self.factor
-        return min(wait, self.cap)
-
-    def wait(self, failures: int) -> float:
-        """A wait drawn from all of the window: callers that failed together do not come back together."""
-        return random.uniform(0.0, self.longest_wait(failures))
+    def retrying(self) -> AsyncRetrying:
+        """Asks again after Unanswered, and raises the last one; one call at a time, so copy it for each."""
+        out_of_time = stop_before_delay(self.total)
+        return AsyncRetrying(
+            retry=retry_if_exception_type(Unanswered),
+            wait=self.waits,
+            stop=out_of_time | stop_after_attempt(self.most) if self.most else out_of_time,
+            reraise=True,
+        )

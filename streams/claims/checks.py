@@ -20,8 +20,8 @@ from streams.claims.claim import (
 )
 from streams.claims.limits import BytesCache, BytesInFlight
 from streams.ports import Blobs
+from streams.units import MIB
 
-MIB = 1 << 20
 #: Bytes that are hashed faster than a thread is asked to.
 _SMALL = 128 * 1024
 

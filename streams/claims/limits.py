@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
+
+from cachetools import LRUCache
 
 #: What a cached payload takes beside its bytes: its key, of which the longest are names of objects, and
 #: objects of Python.
@@ -73,34 +75,21 @@ class BytesInFlight:
                 waiter.turn.set_result(None)
 
 
-class BytesCache:
+class BytesCache(LRUCache[Hashable, bytes]):
     """Byte strings by key, at most `limit` bytes of them; those used longest ago go first. Each counts
     OVERHEAD bytes more than it has, so that many small ones are bounded too.
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = 0
-        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, key: Hashable) -> bytes | None:
-        """The bytes, which count as used now; None when they are not kept."""
-        data = self._kept.get(key)
-        if data is not None:
-            self._kept.move_to_end(key)
-        return data
+        super().__init__(limit, getsizeof=_counted)
 
     def put(self, key: Hashable, data: bytes) -> None:
         """Keep the bytes, unless they alone are over the limit."""
-        if (old := self._kept.pop(key, None)) is not None:
-            self.size -= len(old) + OVERHEAD
-        if len(data) + OVERHEAD > self.limit:
-            return
-        self._kept[key] = data
-        self.size += len(data) + OVERHEAD
-        while self.size > self.limit:
-            _, oldest = self._kept.popitem(last=False)
-            self.size -= len(oldest) + OVERHEAD
+        if _counted(data) <= self.maxsize:
+            self[key] = data
+        else:
+            self.pop(key, None)
+
+
+def _counted(data: bytes) -> int:
+    return len(data) + OVERHEAD

@@ -21,11 +21,12 @@ from hashlib import blake2b
 
 from streams.claims.claim import PREFIX
 from streams.ports import Blob, Blobs
+from streams.units import MIB
 
 DEFAULT_GRACE = 24 * 3600.0
 """Seconds; commits take milliseconds, and a transaction is given up after a minute."""
 
-DEFAULT_FILTER_BYTES = 16 << 20
+DEFAULT_FILTER_BYTES = 16 * MIB
 """For 10 million names one orphan in 200 is kept until the next sweep, for 5 million one in 2000."""
 
 _BATCH = 100

@@ -18,7 +18,7 @@ from streams.claims.sweep import Sweepable, SweepReport, sweep
 from streams.errors import SettingsError, SteadfaustError
 from streams.model.layout import CLAIMS
 from streams.settings import Settings
-from streams.staging.inbox import DAY
+from streams.units import DAY
 
 app = typer.Typer(help="Payloads in the object store.", no_args_is_help=True)
 

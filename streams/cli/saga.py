@@ -15,6 +15,7 @@ import typer
 
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.saga.repairs import refusal
+from streams.units import DAY
 
 app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel.", no_args_is_help=True)
 
@@ -25,7 +26,7 @@ UNFINISHED = 4
 #: Between looks at whether an operation is settled, in seconds.
 PAUSE = 0.2
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 
 Ident = Annotated[str, typer.Argument(metavar="SAGA", help="Its id, as `list` shows it: NAME:KEY.")]
 StepName = Annotated[

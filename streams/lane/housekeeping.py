@@ -19,11 +19,12 @@ from streams.retry.queue import read_message
 from streams.staging.changes import DEAD_LETTERS_BY_AGE, MESSAGES, Change
 from streams.staging.payloads import reference_in
 from streams.staging.sequences import Overlay
+from streams.units import MIB
 
 #: Rows looked at in one step: a few milliseconds.
 STEP = 200
 #: Of dead letters, whose rows may be large, no more in one step than have so many bytes.
-LETTERS_BYTES = 1 << 20
+LETTERS_BYTES = MIB
 #: From one round over all rows to the next, in seconds.
 PAUSE = 600.0
 

@@ -22,6 +22,7 @@ from streams.model.outcome import Outcome
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import MAX_TIERS, RetryPolicy
 from streams.ports import TP
+from streams.units import DAY, MIB
 
 #: Tables of the lane itself.
 _TAKEN = (*BUILT_IN, CLAIMS)
@@ -64,26 +65,26 @@ class LaneOptions:
     """
 
     max_batch: int = 4000
-    max_batch_bytes: int = 16 << 20
+    max_batch_bytes: int = 16 * MIB
     max_backlog: int = 12_000
-    max_backlog_bytes: int = 32 << 20
+    max_backlog_bytes: int = 32 * MIB
     max_worker_backlog: int = 48_000
-    max_worker_backlog_bytes: int = 128 << 20
+    max_worker_backlog_bytes: int = 128 * MIB
     max_in_flight: int = 64
     linger: float = 0.0
     max_message_bytes: int = 1_000_000
-    inbox_retention: float = 15 * 86400.0
-    dead_letter_retention: float = 14 * 86400.0
-    message_retention: float = 7 * 86400.0
-    delete_retention: float = 86400.0
+    inbox_retention: float = 15 * DAY
+    dead_letter_retention: float = 14 * DAY
+    message_retention: float = 7 * DAY
+    delete_retention: float = DAY
     stop_timeout: float = 3.0
     fenced_pause: float = 3.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
-    outage_patience: float = 3 * 86400.0
-    schema_patience: float = 86400.0
+    outage_patience: float = 3 * DAY
+    schema_patience: float = DAY
     max_waiting: int = 1000
-    max_waiting_bytes: int = 16 << 20
+    max_waiting_bytes: int = 16 * MIB
     max_replays: int = 3
     edit_dead_letters: bool = False
     saga_limit: float = 60.0

@@ -33,6 +33,8 @@ _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
 #: the inbox, and gives it and its correlation id to what it causes.
 MAX_ID_BYTES = 1024
 _BOUNDED = (ID, SOURCE, CORRELATION)
+#: Bytes that a record takes beside key, value and headers, with its share of the batch's frame; generous.
+RECORD_OVERHEAD = 512
 #: A longer traceparent is none, and is not passed on (W3C: 55 bytes, later versions may have more).
 _MAX_TRACEPARENT = 256
 #: A longer time is none: handlers keep it in their rows (RFC 3339: 20 to 35 bytes).

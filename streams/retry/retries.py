@@ -23,7 +23,7 @@ from streams.errors import (
     text_of,
 )
 from streams.model.application import Application, BoundHandler
-from streams.model.envelope import FINGERPRINT, rfc3339
+from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD, rfc3339
 from streams.policy.breaker import BreakerState, Permit
 from streams.policy.retry import Expired, FailureKind, GiveUp, Later, PutOff, TryAgain, classify, decide
 from streams.ports import TP, Outgoing
@@ -46,7 +46,7 @@ from streams.retry.queues import Queues, with_message, without_head
 from streams.staging.arrival import Arrival
 from streams.staging.changes import Change
 from streams.staging.inbox import Inbox
-from streams.staging.outcomes import RECORD_OVERHEAD, OutcomeWriter
+from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
 

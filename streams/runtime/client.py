@@ -17,7 +17,7 @@ from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import ChangelogDamaged, ClusterUnavailable, TopicMismatch
 from streams.model.codecs import Codec, MakeCodec
-from streams.model.envelope import FINGERPRINT, ID, headers_size, new_headers
+from streams.model.envelope import FINGERPRINT, ID, RECORD_OVERHEAD, headers_size, new_headers
 from streams.model.layout import LANE, changelog_topic
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Outgoing, Reader, Record
@@ -31,8 +31,6 @@ _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
 _DELIVERY_TIMEOUT = 120.0
 _IN_DOUBT = 5.0
-#: What a record takes beside key, value and headers, in bytes; generous.
-_OVERHEAD = 512
 
 
 class Producer:
@@ -57,7 +55,7 @@ class Producer:
         self._codecs: dict[type[Message], Codec[Any]] = {}
         self._source = source
         self._claims = claims
-        self._limit = limit - _OVERHEAD
+        self._limit = limit - RECORD_OVERHEAD
         self._failure: BaseException | None = None
         self._producer: Any = None
 

@@ -14,13 +14,13 @@ from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.ports import TP
 from streams.runtime.connections import connect
 from streams.runtime.quiet import throttle_logs
+from streams.units import MIB
 
 T = TypeVar("T")
 
 client.create_conn = connect
 throttle_logs()
 
-_MIB = 1 << 20
 _ASK_AGAIN = 0.05
 
 
@@ -44,11 +44,11 @@ class KafkaOptions:
         security: connection arguments of aiokafka, such as security_protocol, ssl_context, sasl_mechanism.
     """
 
-    max_batch: int = _MIB
+    max_batch: int = MIB
     max_record: int = 0
-    max_fetch: int = 8 * _MIB
-    max_partition_fetch: int = _MIB
-    max_unpacked: int = 16 * _MIB
+    max_fetch: int = 8 * MIB
+    max_partition_fetch: int = MIB
+    max_unpacked: int = 16 * MIB
     fetch_wait: float = 0.5
     transaction_timeout: float = 15.0
     step_timeout: float = 25.0

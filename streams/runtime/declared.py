@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from streams.dead_letters.record import ROOM
 from streams.model.application import Application
+from streams.model.envelope import RECORD_OVERHEAD
 from streams.model.layout import DEAD_LETTERS, INBOX, dead_letter_topic
 from streams.staging.inbox import BUCKETS
-from streams.staging.outcomes import RECORD_OVERHEAD
+from streams.units import DAY
 
 #: Room in dead letter topics for what is added to a message of the largest size, its batch's frame included.
 DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
@@ -17,7 +18,7 @@ DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
 _ENDLESS = ("retention.ms", "retention.bytes")
 _UNBOUNDED = 1 << 63
 #: How long it is known who did what about dead letters, in seconds.
-AUDIT_RETENTION = 365 * 86400.0
+AUDIT_RETENTION = 365 * DAY
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ from aiokafka.record.memory_records import MemoryRecords
 from streams.ports import TP
 from streams.records.batches import MAX_HEADERS, damaged_batch, opened, read_batch, walk
 from streams.records.heads import Head, end_of, head_of, split, uncompressed
+from streams.units import MIB
 
 log = structlog.get_logger(__name__)
 
 #: Records of more bytes in one batch are read by `walk`, which bounds what they take in memory.
-_MAX_FAST = 1 << 20
+_MAX_FAST = MIB
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from rocksdict import Cache, DbClosedError, Options, Rdict, ReadOptions, WriteBa
 
 from streams.errors import StoreBroken, StoreBusy
 from streams.ports import TP, Write
-from streams.runtime.store_options import MIB, table_options
+from streams.runtime.store_options import table_options
+from streams.units import MIB
 
 _META = "default"  # RocksDB's own column family: positions and when it was current
 _CURRENT_AT = b"current-at"

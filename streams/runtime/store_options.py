@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options
 
-MIB = 1 << 20
+from streams.units import MIB
+
 _METADATA_BLOCK = 16 * 1024
 
 

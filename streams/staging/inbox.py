@@ -13,8 +13,8 @@ from streams.errors import SettingsError
 from streams.model.layout import INBOX
 from streams.ports import Store
 from streams.staging.changes import Change, Writes
+from streams.units import DAY
 
-DAY = 86400.0
 #: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
 BUCKETS = 2
 

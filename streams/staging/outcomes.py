@@ -12,6 +12,7 @@ from streams.model.codecs import encode_row
 from streams.model.envelope import (
     EXPIRY,
     ID,
+    RECORD_OVERHEAD,
     SUBJECT,
     TIME,
     TIMER_DUE,
@@ -32,8 +33,6 @@ from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, ref
 from streams.staging.sequences import Entry, Overlay
 from streams.staging.timers import Due, remove_timer, set_timer, timer_name
 
-#: What a record takes beside key, value and headers, and its share of the batch's frame; generous.
-RECORD_OVERHEAD = 512
 #: What a text that is no Unicode, or a time that is none, leads to.
 _NOT_DATA = (ArithmeticError, ValueError, OSError)
 

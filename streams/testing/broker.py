@@ -13,6 +13,7 @@ from time import time
 from streams.errors import TopicMismatch
 from streams.ports import TP, Headers, Record
 from streams.testing.log import Entry, Log, Transaction, TransactionState
+from streams.units import DAY, MIB
 
 _ids = count(1)
 
@@ -51,9 +52,9 @@ class FakeBroker:
         self,
         topics: Mapping[str, int] | None = None,
         *,
-        max_batch: int = 1 << 20,
+        max_batch: int = MIB,
         limits: Mapping[str, int] | None = None,
-        max_unpacked: int = 16 << 20,
+        max_unpacked: int = 16 * MIB,
         now: Callable[[], float] = time,
     ) -> None:
         self.max_batch = max_batch
@@ -140,7 +141,7 @@ class FakeBroker:
         """Remove everything before an offset, as retention does."""
         self.log(tp).truncate(before)
 
-    def compact(self, topic: str, *, delete_retention: float = 86400.0) -> None:
+    def compact(self, topic: str, *, delete_retention: float = DAY) -> None:
         """Compact a topic, leaving holes. Deletions are forgotten `delete_retention` seconds after they were
         compacted first; 0 forgets them at once.
         """

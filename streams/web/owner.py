@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from streams.units import MIB
 from streams.web.answers import FoundAnswer
 from streams.web.loopback import loopback_origin
 from streams.web.view import Problem, WorkerView
@@ -21,7 +22,7 @@ ASKED_BY = "Steadfaust-Asked-By"
 #: Seconds for the owner's answer, connecting included: it shares its event loop with its lanes.
 TIMEOUT = 5.0
 #: A page has a bound in stored bytes; as JSON it may be larger, but not without end.
-MOST_BYTES = 16 << 20
+MOST_BYTES = 16 * MIB
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from streams.ports import Store
 from streams.staging.changes import store_key
+from streams.units import MIB
 from streams.web.view import Problem
 
 #: Rows on a page, unless asked for otherwise, and at most.
 ROWS = 50
 MOST_ROWS = 500
 #: Stored bytes on a page: a row may be as large as the broker's limit.
-MOST_BYTES = 1 << 20
+MOST_BYTES = MIB
 #: Ranges looked into for one page, full or not: partitions may be many and empty.
 MOST_RANGES = 100
 

@@ -12,6 +12,7 @@ from aiohttp import ClientSession, web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from streams.errors import SteadfaustError
+from streams.units import MIB
 from streams.web.answers import HealthAnswer
 from streams.web.handler_routes import handler_routes
 from streams.web.letter_routes import jobs_of, letter_routes
@@ -26,7 +27,7 @@ from streams.web.view import Problem, WorkerView
 log = structlog.get_logger(__name__)
 
 #: Bytes of what may be asked for: an edited message is the largest.
-MOST_ASKED = 4 << 20
+MOST_ASKED = 4 * MIB
 
 _VIEW: web.AppKey[WorkerView] = web.AppKey("view")
 _SESSION = web.AppKey("session", ClientSession)

@@ -19,6 +19,7 @@ from streams.model.table import split_row_key
 from streams.staging.changes import POSITIONS, TIMERS
 from streams.staging.inbox import bucket_length
 from streams.staging.timers import Stored
+from streams.units import DAY
 from streams.web.view import Problem
 
 _INBOX_BUCKET = re.compile(r"_inbox-(\d{8,12})\Z", re.ASCII)
@@ -83,7 +84,7 @@ def shown_table(app: Application, name: str) -> ShownTable:
         return ShownTable(name, about, layout.changelog(CLAIMS), True, _claim)
     if (match := _INBOX_BUCKET.match(name)) is not None:
         length = bucket_length(app.lane_options.inbox_retention)
-        about = f"ids of messages handled in the {length / 86400:g} days since {_day(int(match[1]) * length)}"
+        about = f"ids of messages handled in the {length / DAY:g} days since {_day(int(match[1]) * length)}"
         return ShownTable(name, about, layout.changelog(INBOX), True, _inbox_entry)
     raise Problem(404, "unknown_table", f"there is no table {name!r}: /tables lists what there is")
 

@@ -18,13 +18,13 @@ import pytest
 from agents.gateway.cards import ACCEPTED, CHARGED_BUT_TIMED_OUT, DECLINED, unavailable
 from agents.gateway.client import HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
-from agents.gateway.retries import Retries
+from agents.gateway.retries import GatewayRetries
 from agents.gateway.testing import FakeGateway, GatewayProcess
 
-PATIENT = Retries(attempt=1.0, total=30.0, base=0.01, cap=0.05)
-IMPATIENT = Retries(attempt=1.0, total=1.0, base=0.01, cap=0.05)
+PATIENT = GatewayRetries(attempt=1.0, total=30.0, base=0.01, cap=0.05)
+IMPATIENT = GatewayRetries(attempt=1.0, total=1.0, base=0.01, cap=0.05)
 
-CRASH = Retries(attempt=3.0, total=3.0, base=0.01, cap=0.2)
+CRASH = GatewayRetries(attempt=3.0, total=3.0, base=0.01, cap=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ async def test_no_answered_charge_is_lost_or_repeated_when_the_gateway_is_killed
 
 async def test_a_charge_whose_answer_was_still_held_back_survives_a_kill(tmp_path):
     process = GatewayProcess(tmp_path)
-    async with HttpGateway(process.url, retries=Retries(attempt=30, total=30, base=0.01)) as gateway:
+    async with HttpGateway(process.url, retries=GatewayRetries(attempt=30, total=30, base=0.01)) as gateway:
         waiting = asyncio.create_task(gateway.charge(operation="a", cents=7, card=CHARGED_BUT_TIMED_OUT))
         charge = await found(gateway, "a")
         assert not waiting.done()
@@ -320,7 +320,7 @@ async def test_a_charge_whose_answer_was_still_held_back_survives_a_kill(tmp_pat
 
 async def test_the_gateway_ends_in_order_although_an_answer_is_held_back(tmp_path):
     process = GatewayProcess(tmp_path)
-    async with HttpGateway(process.url, retries=Retries(attempt=30, total=30, base=0.01)) as gateway:
+    async with HttpGateway(process.url, retries=GatewayRetries(attempt=30, total=30, base=0.01)) as gateway:
         waiting = asyncio.create_task(gateway.charge(operation="a", cents=7, card=CHARGED_BUT_TIMED_OUT))
         await found(gateway, "a")
         assert await asyncio.to_thread(process.stop) == 0

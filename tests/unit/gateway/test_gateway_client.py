@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
@@ -16,11 +18,11 @@ from hypothesis import strategies as st
 from agents.gateway.cards import ACCEPTED
 from agents.gateway.client import HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
-from agents.gateway.retries import Retries
+from agents.gateway.retries import GatewayRetries
 from streams.errors import PermanentError, SteadfaustError
 
-QUICK = Retries(attempt=5.0, total=20.0, base=0.01, cap=0.02)
-SHORT = Retries(attempt=0.05, total=0.3, base=0.01, cap=0.02)
+QUICK = GatewayRetries(attempt=5.0, total=20.0, base=0.01, cap=0.02)
+SHORT = GatewayRetries(attempt=0.05, total=0.3, base=0.01, cap=0.02)
 CHARGED = (
     b'{"kind":"charge","charge_id":"ch_1","operation":"a","status":"captured","reason":"","cents":5,'
     b'"card":"tok_accepted","done_at":"2026-01-01T00:00:00.000Z"}'
@@ -52,6 +54,10 @@ def charge(gateway):
     return gateway.charge(operation="a", cents=5, card=ACCEPTED)
 
 
+def drawn(waits, failures):
+    return waits(SimpleNamespace(attempt_number=failures))
+
+
 @given(
     failures=st.integers(1, 5000),
     base=st.floats(0.001, 10),
@@ -59,23 +65,26 @@ def charge(gateway):
     cap=st.floats(0.001, 100),
 )
 def test_a_wait_is_drawn_from_nothing_to_the_capped_exponential(failures, base, factor, cap):
-    retries = Retries(base=base, factor=factor, cap=cap)
-    assert 0 <= retries.wait(failures) <= retries.longest_wait(failures) <= cap
+    waits = GatewayRetries(base=base, factor=factor, cap=cap).waits
+    assert 0 <= drawn(waits, failures) <= cap
 
 
-def test_the_longest_wait_doubles_up_to_the_cap():
-    assert [Retries().longest_wait(n) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+def test_the_longest_wait_doubles_up_to_the_cap(monkeypatch):
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    waits = GatewayRetries().waits
+    assert [drawn(waits, failures) for failures in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_waits_fill_the_whole_window():
-    waits = [Retries(base=8.0).wait(1) for _ in range(2000)]
+    strategy = GatewayRetries(base=8.0).waits
+    waits = [drawn(strategy, 1) for _ in range(2000)]
     assert min(waits) < 0.5
     assert max(waits) > 7.5
     assert 3.5 < sum(waits) / len(waits) < 4.5
 
 
 async def test_a_client_with_a_single_attempt_asks_once_and_leaves_the_rest_to_its_caller():
-    once = Retries(total=20.0, base=0.01, cap=0.02, most=1)
+    once = GatewayRetries(total=20.0, base=0.01, cap=0.02, most=1)
     async with answering((503, b"later"), (201, CHARGED), retries=once) as (gateway, asked):
         with pytest.raises(GatewayUnavailable, match="503"):
             await charge(gateway)
@@ -84,7 +93,7 @@ async def test_a_client_with_a_single_attempt_asks_once_and_leaves_the_rest_to_i
 
 
 async def test_no_more_attempts_than_are_allowed():
-    thrice = Retries(total=20.0, base=0.01, cap=0.02, most=3)
+    thrice = GatewayRetries(total=20.0, base=0.01, cap=0.02, most=3)
     async with answering((503, b"later"), retries=thrice) as (gateway, asked):
         with pytest.raises(GatewayUnavailable):
             await charge(gateway)
@@ -92,9 +101,9 @@ async def test_no_more_attempts_than_are_allowed():
 
 
 def test_an_only_attempt_may_take_all_the_time():
-    assert Retries(attempt=1.0, total=10.0, most=1).longest_attempt == 10.0
-    assert Retries(attempt=1.0, total=10.0, most=2).longest_attempt == 1.0
-    assert Retries(attempt=1.0, total=10.0).longest_attempt == 1.0
+    assert GatewayRetries(attempt=1.0, total=10.0, most=1).longest_attempt == 10.0
+    assert GatewayRetries(attempt=1.0, total=10.0, most=2).longest_attempt == 1.0
+    assert GatewayRetries(attempt=1.0, total=10.0).longest_attempt == 1.0
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -153,7 +162,7 @@ async def test_a_gateway_that_is_not_there_is_given_up_in_the_time_allowed():
 
 
 async def test_waiting_for_a_connection_counts_as_time_allowed_but_not_as_an_attempt():
-    patience = Retries(attempt=0.2, total=0.2, base=0.01)
+    patience = GatewayRetries(attempt=0.2, total=0.2, base=0.01)
     async with answering(None, retries=patience, connections=1) as (gateway, asked):
         answers = await asyncio.gather(*(charge(gateway) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(answer, GatewayUnavailable) for answer in answers)
@@ -162,7 +171,9 @@ async def test_waiting_for_a_connection_counts_as_time_allowed_but_not_as_an_att
 
 
 async def test_it_gives_up_at_once_when_no_time_is_left_for_another_attempt():
-    patience = Retries(attempt=5, total=20, base=1e9, cap=1e9)  # a wait under 20 s is one in 50 million
+    patience = GatewayRetries(
+        attempt=5, total=20, base=1e9, cap=1e9
+    )  # a wait under 20 s is one in 50 million
     async with answering((503, b"later"), retries=patience) as (gateway, asked):
         with pytest.raises(GatewayUnavailable) as gave_up:
             await charge(gateway)

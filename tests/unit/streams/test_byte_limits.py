@@ -151,7 +151,7 @@ class Cache(RuleBasedStateMachine):
 
     @invariant()
     def it_keeps_within_its_limit_what_was_used_last(self) -> None:
-        assert self.cache.size == self.taken <= CACHED
+        assert self.cache.currsize == self.taken <= CACHED
         assert len(self.cache) == len(self.model)
 
 

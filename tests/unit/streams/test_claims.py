@@ -282,7 +282,7 @@ class Requests(RuleBasedStateMachine):
         under_way = [claim.size for claim in self.claims if self.blobs.downloads[claim.name]]
         assert sum(under_way) <= self.LIMIT or len([size for size in under_way if size]) == 1
         assert self.checks.in_flight.held == min(sum(under_way), self.LIMIT)
-        assert self.checks.cache.size <= self.CACHE
+        assert self.checks.cache.currsize <= self.CACHE
 
     @invariant()
     def no_object_is_downloaded_twice_at_a_time_or_for_nobody(self) -> None:
