@@ -36,6 +36,7 @@ class Pages:
     url = ""
     patience = 0.0
     unreadable_announcements = 0
+    choreographed = ()
 
     def __init__(self, world: FakeWorld, lane: Any) -> None:
         self.application: Application = world.app
