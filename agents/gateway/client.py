@@ -178,6 +178,6 @@ def _refund(done: Refunded) -> Refund:
 @asynccontextmanager
 async def gateway_client(settings: OrderSettings) -> AsyncIterator[HttpGateway]:
     """The client of the gateway that the settings name, while a worker runs. Raises SettingsError."""
-    retries = Retries(total=settings.gateway_patience, most=settings.gateway_attempts)
+    retries = GatewayRetries(total=settings.gateway_patience, most=settings.gateway_attempts)
     async with HttpGateway(settings.gateway(), retries=retries) as client:
         yield client

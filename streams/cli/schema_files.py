@@ -35,7 +35,7 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[tool.steadfaust.schemas]` of a pyproject.toml.
 
     Attributes:
-        of: modules that have choreographies or routes, or `module:name` for one of them.
+        of: modules that have choreographies, routes or a Worker, or `module:name` for one of them.
         folder: where the frozen schemas are.
     """
 
@@ -199,8 +199,9 @@ def _wirings(target: str) -> Iterator[Choreography]:
     if name and not hasattr(found, name):
         raise BadSchemas(f"{module} has no {name}")
     for each in [getattr(found, name)] if name else vars(found).values():
-        if isinstance(each, Choreography):
-            yield each
+        wiring = getattr(each, "wiring", each)  # a Worker's, or its own
+        if isinstance(wiring, Choreography):
+            yield wiring
         elif isinstance(each, tuple | list) and each and all(isinstance(part, Route) for part in each):
             yield Choreography(*each)
 

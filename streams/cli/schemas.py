@@ -22,7 +22,8 @@ Of = Annotated[
     typer.Option(
         "--of",
         metavar="MODULE[:NAME]",
-        help="Where choreographies or routes are; may be repeated. Else `of` in [tool.steadfaust.schemas].",
+        help="Where choreographies, routes or a Worker are; may be repeated."
+        " Else `of` in [tool.steadfaust.schemas].",
     ),
 ]
 Folder = Annotated[

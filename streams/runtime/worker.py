@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streams.model.application import Application
 from streams.model.choreography import Choreography
-from streams.model.codecs import MakeCodec, Schemas, avro, json_without_schema
+from streams.model.codecs import MakeCodec, Schemas, avro
+from streams.model.schema_versions import nothing_frozen
 from streams.ports import Faults
 from streams.runtime.app import LaneApp
 from streams.runtime.client import Producer
@@ -31,8 +33,9 @@ class Worker(LaneApp):
     Arguments:
         wiring: which handlers take which message.
         settings: None: those of the environment (`STEADFAUST_*`); a mistake in them ends the process.
-        schemas: the Avro schema of a topic's messages or a table's rows, as text. None: JSON.
-        codecs: in place of Avro by `schemas`, given where writers' schemas are learnt.
+        schemas: the frozen Avro schema of a topic's messages or a table's rows, as text; where it raises
+            LookupError, and without it, the one that is derived from the class.
+        codecs: in place of Avro, given where writers' schemas are learnt; JSON by `json_without_schema`.
         resources: what handlers name as keyword-only parameters. An async context manager is entered when the
             worker starts, in its event loop, and left when it stops. A `clock` is there already.
         choreographed: sagas that no saga definition conducts, for operators to see.
@@ -46,7 +49,7 @@ class Worker(LaneApp):
         wiring: Choreography,
         *,
         settings: Settings | None = None,
-        schemas: Callable[[str], str] | None = None,
+        schemas: Callable[[str], str] = nothing_frozen,
         codecs: Callable[[Schemas], MakeCodec] | None = None,
         resources: Mapping[str, Any] | None = None,
         choreographed: Sequence[ChoreographedSaga] = (),
@@ -54,8 +57,7 @@ class Worker(LaneApp):
     ) -> None:
         settings = settings or Settings.read_or_exit()
         self.wiring = wiring
-        self._schema_of = schemas
-        self._codecs = codecs or self._default_codecs
+        self._codecs = codecs or partial(avro, schemas)
         super().__init__(
             settings,
             self._bind,
@@ -69,9 +71,6 @@ class Worker(LaneApp):
         Ids are unique within its `source`. Raises SettingsError when nothing names a broker.
         """
         return Producer(self.steadfaust.brokers(), self._codecs(self.schemas), source=source)
-
-    def _default_codecs(self, known: Schemas) -> MakeCodec:
-        return json_without_schema if self._schema_of is None else avro(self._schema_of, known)
 
     def _bind(self, opened: dict[str, Any], known: Schemas) -> Application:
         own = {name: resource for name, resource in opened.items() if name != _CLAIMS}

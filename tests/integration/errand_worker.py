@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from streams import Message, PermanentError, Service, Table, Worker, choreography, on
+from streams.model.codecs import json_without_schema
 from streams.saga import (
     NEVER,
     Answer,
@@ -70,4 +71,8 @@ def print_ticket(command: Print, *, paper: Path) -> Answer:
 wiring = choreography(
     on(ErrandWanted, errand), on(ErrandReply, errand), on(ErrandRepair, errand), on(Print, print_ticket)
 )
-app = Worker(wiring, resources={"paper": Path(os.environ["STEADFAUST_PAPER"])})
+app = Worker(
+    wiring,
+    codecs=lambda _: json_without_schema,
+    resources={"paper": Path(os.environ["STEADFAUST_PAPER"])},
+)

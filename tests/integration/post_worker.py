@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streams import Message, Outcome, Row, Service, Table, Worker, choreography, on, outcome
+from streams.model.codecs import json_without_schema
 
 
 class Parcel(Row, frozen=True, kw_only=True):
@@ -32,4 +33,4 @@ def note(seen: ParcelSeen, parcel: Parcel | None) -> Outcome:
     return outcome(parcel=Parcel(seen=1 if parcel is None else parcel.seen + 1))
 
 
-app = Worker(choreography(on(ParcelSeen, note)))
+app = Worker(choreography(on(ParcelSeen, note)), codecs=lambda _: json_without_schema)

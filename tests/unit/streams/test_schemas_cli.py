@@ -220,6 +220,16 @@ def test_nobody_has_said_where_the_wiring_is(shop: Shop) -> None:
     assert shop.run("check", "--of", "shop:routes").exit_code == 0
 
 
+def test_the_wiring_of_a_worker_is_found(shop: Shop) -> None:
+    with (shop.place / "shop.py").open("a") as file:
+        file.write(
+            "from streams import Worker, choreography\napp = Worker(choreography(*routes))\ndel routes\n"
+        )
+    assert shop.run("check", "--of", "shop:app").exit_code == 0
+    assert shop.run("write", "--of", "shop").exit_code == 0
+    assert "events/shop.thing.sold.v1/1.avsc" in shop.frozen()
+
+
 def test_a_table_in_pyproject_that_does_not_read_is_told(shop: Shop) -> None:
     (shop.place / "pyproject.toml").write_text('[tool.steadfaust.schemas]\nfrom = "shop"\n')
     assert "[tool.steadfaust.schemas]" in str(shop.run("check").exception)
