@@ -20,6 +20,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "kafka" in getattr(item, "fixturenames", ()):
             item.add_marker("stack")
+        for mark in item.iter_markers():
+            if mark.name in ("slow", "verify") and not mark.args:
+                raise pytest.UsageError(f"{item.nodeid}: say why it is marked {mark.name}")
     if hasattr(config, "workerinput"):  # one of several processes
         effort.longest_first(items)
 

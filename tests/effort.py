@@ -22,7 +22,39 @@ SHARES = {"check": 0.1, "test": 1.0, "verify": 1.0}
 
 #: Seconds of the files that take long, on two cores that do nothing else. They are started first, the longest
 #: before all: a long one that starts last leaves the other core idle. `--durations` prints them anew.
-SECONDS: dict[str, int] = {}
+SECONDS = {
+    "scenarios/test_chaos.py": 270,
+    "scenarios/test_brokers.py": 200,
+    "scenarios/test_demo.py": 200,
+    "scenarios/test_faults.py": 180,
+    "scenarios/test_chaos_controls.py": 120,
+    "scenarios/test_sagas.py": 100,
+    "scenarios/test_network.py": 100,
+    "scenarios/test_hostile_records.py": 80,
+    "scenarios/test_worker_errors.py": 70,
+    "integration/test_compiled.py": 60,
+    "scenarios/test_dead_letter_desk.py": 60,
+    "scenarios/test_chaos_check.py": 60,
+    "scenarios/test_cut.py": 60,
+    "scenarios/test_rolling_deploy.py": 60,
+    "lane/test_lane_wide_orders.py": 60,
+    "scenarios/test_recovering.py": 50,
+    "scenarios/test_wide_orders.py": 50,
+    "integration/test_local_stack.py": 50,
+    "scenarios/test_broker.py": 45,
+    "scenarios/test_orders.py": 40,
+    "scenarios/test_unknown_schemas.py": 40,
+    "lane/test_lane_freshness_kafka.py": 40,
+    "integration/test_bench.py": 40,
+    "integration/test_chaos_network.py": 40,
+    "lane/test_lane_retries.py": 40,
+    "unit/chaos/test_model_protocol.py": 35,
+    "lane/test_lane_retry_properties.py": 30,
+    "lane/test_lane_claim_properties.py": 25,
+    "lane/test_lane_schema_properties.py": 25,
+    "lane/test_lane_pause_properties.py": 20,
+    "lane/test_lane_desk_properties.py": 20,
+}
 
 
 def register_profiles() -> None:
@@ -45,6 +77,11 @@ def register_profiles() -> None:
 def examples(count: int) -> int:
     """How many examples to try where a whole test tries `count`."""
     return max(3, round(count * SHARES[settings.get_current_profile_name()]))
+
+
+def is_all() -> bool:
+    """Whether everything is tried, by chance: `make verify`."""
+    return settings.get_current_profile_name() == "verify"
 
 
 def longest_first(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from streams.runtime.compiling import HOT, CannotCompile, compile_into
 
@@ -39,8 +40,10 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {**os.environ, **compile_into(tmp_path_factory.mktemp("compiled"))}
+def compiled(pytestconfig: pytest.Config) -> dict[str, str]:
+    """Beside what pytest keeps: compiled again when the sources are others, or Python is."""
+    assert pytestconfig.cache is not None
+    return {**os.environ, **compile_into(pytestconfig.cache.mkdir("compiled"))}
 
 
 def python(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -65,7 +68,8 @@ def test_a_worker_with_that_environment_runs_what_was_compiled_and_its_own_appli
 @needs_compiler
 def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
     files = [f"tests/lane/test_lane_{name}.py" for name in TESTS]
-    ran = python(compiled, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not kafka", *files)
+    profile = f"--hypothesis-profile={settings.get_current_profile_name()}"
+    ran = python(compiled, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not stack", profile, *files)
     assert ran.returncode == 0, ran.stdout[-3000:]
     assert " passed" in ran.stdout
 
@@ -90,6 +94,7 @@ def test_what_is_compiled_already_is_left_alone_and_changed_sources_are_compiled
 
 def test_without_a_compiler_it_says_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
+    monkeypatch.setattr("streams.runtime.compiling.HOT", ("policy.retry",))  # all would take minutes to check
     with pytest.raises(CannotCompile, match="a C compiler"):
         compile_into(tmp_path / "made")
 

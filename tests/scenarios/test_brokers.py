@@ -128,6 +128,7 @@ def test_the_broker_that_coordinates_the_group_is_killed_and_comes_back(stack: S
     under_load(world, "group-coordinator-killed", lambda: restart(stack, broker, signal.SIGKILL))
 
 
+@pytest.mark.verify("a killed broker: the one that coordinates the group stands for it")
 def test_the_broker_that_coordinates_a_lanes_transactions_is_killed_and_comes_back(
     stack: Stack, world: World
 ) -> None:
@@ -135,6 +136,7 @@ def test_the_broker_that_coordinates_a_lanes_transactions_is_killed_and_comes_ba
     under_load(world, "transaction-coordinator-killed", lambda: restart(stack, broker, signal.SIGKILL))
 
 
+@pytest.mark.verify("a broker that is gone for a while: the killed one stands for it")
 def test_a_broker_freezes_and_wakes_up(stack: Stack, world: World) -> None:
     broker = coordinator(world, APP, GROUP)
 
@@ -146,5 +148,6 @@ def test_a_broker_freezes_and_wakes_up(stack: Stack, world: World) -> None:
     under_load(world, "frozen", freeze)
 
 
+@pytest.mark.verify("a broker that is gone for a while: the killed one stands for it")
 def test_a_broker_is_restarted_in_order(stack: Stack, world: World) -> None:
     under_load(world, "restarted", lambda: restart(stack, 1, signal.SIGTERM))

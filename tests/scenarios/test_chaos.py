@@ -23,6 +23,7 @@ def command(var: Path, *options: str) -> list[str]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.verify("many faults at once: each has a scenario of its own in `make test`")
 def test_every_order_cent_and_unit_survives_ninety_seconds_of_faults(tmp_path: Path) -> None:
     options = ["--seed", str(SEED), "--seconds", str(SECONDS), "--json"]
     ended = subprocess.run(
@@ -48,6 +49,7 @@ def workers_in(var: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.verify("an interrupted command: the demo stands for it")
 def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
     with subprocess.Popen(
         command(tmp_path), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

@@ -23,6 +23,8 @@ from streams.local import running
 ORDERS = 300
 BOUGHT = purchases(ORDERS)
 
+ALONE = pytest.mark.verify("the demo: a run with a kill and one that is interrupted stand for all")
+
 
 def demo(var: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -49,8 +51,12 @@ def processes_of(var: Path) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param(["--choreography", "payment-first", "--attached", "0.2"], id="payment-first-with-files"),
-        pytest.param(["--kill-worker-after", "50"], id="killed"),
+        pytest.param(
+            ["--choreography", "payment-first", "--attached", "0.2"],
+            id="payment-first-with-files",
+            marks=ALONE,
+        ),
+        pytest.param(["--kill-worker-after", "50"], id="killed", marks=ALONE),
         pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
     ],
 )
@@ -87,8 +93,17 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["starting Kafka", "answers on", "placing orders"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        pytest.param("starting Kafka", signal.SIGINT, marks=ALONE),
+        pytest.param("starting Kafka", signal.SIGTERM, marks=ALONE),
+        pytest.param("answers on", signal.SIGINT, marks=ALONE),
+        pytest.param("answers on", signal.SIGTERM, marks=ALONE),
+        ("placing orders", signal.SIGINT),
+        pytest.param("placing orders", signal.SIGTERM, marks=ALONE),
+    ],
+)
 def test_interrupted_at_any_moment_it_leaves_nothing_running(
     tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:

@@ -11,6 +11,10 @@ from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World, eventua
 
 ORDERS = 900
 
+KILLED = pytest.mark.verify(
+    "a killed worker: one with an empty disk and one between send and commit stand for it"
+)
+
 
 def two_workers(world: World) -> tuple[Worker, Worker]:
     pair = world.start_worker(), world.start_worker()
@@ -30,7 +34,14 @@ def assert_in_mid_load(world: World, ids: list[str]) -> None:
     assert world.settled(ids) < len(ids), "the fault came too late to prove anything"
 
 
-@pytest.mark.parametrize("after", ["same directory", "empty directory", "not at all"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param("same directory", marks=KILLED),
+        "empty directory",
+        pytest.param("not at all", marks=KILLED),
+    ],
+)
 def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str) -> None:
     survivor, victim = two_workers(world)
     ids = load(world, f"killed-{after.replace(' ', '-')}")
@@ -49,6 +60,7 @@ def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str
     world.check()
 
 
+@pytest.mark.verify("a zombie: the one with a transaction open stands for it")
 def test_a_worker_stopped_past_its_session_is_a_fenced_zombie_and_changes_nothing(world: World) -> None:
     survivor, zombie = two_workers(world)
     ids = load(world, "zombie")
@@ -84,6 +96,7 @@ def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> 
     world.check()
 
 
+@pytest.mark.verify("workers that come and go: test_recovering.py stands for it")
 def test_lanes_move_to_a_worker_that_is_added_and_away_from_one_that_is_removed(world: World) -> None:
     first = world.start_worker()
     world.until_shared([first])
@@ -98,7 +111,9 @@ def test_lanes_move_to_a_worker_that_is_added_and_away_from_one_that_is_removed(
     world.check()
 
 
-@pytest.mark.parametrize("point", ["begun", "sent", "committed"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("begun", marks=KILLED), "sent", pytest.param("committed", marks=KILLED)]
+)
 def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_outcome(
     world: World, point: str
 ) -> None:
@@ -113,6 +128,7 @@ def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_outcome(
     world.check()
 
 
+@pytest.mark.verify("a restart in the slot: test_rolling_deploy.py stands for it")
 def test_a_worker_that_is_restarted_in_its_slot_gets_its_lanes_back_without_a_rebalance(world: World) -> None:
     keeper, restarted = two_workers(world)
     before = restarted.lanes()

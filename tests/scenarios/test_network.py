@@ -21,6 +21,8 @@ LONGEST_STALL = SESSION_TIMEOUT + 4
 #: A rebalance takes a session and a join; then lanes open.
 MOVED_WITHIN = 40.0
 
+CUT_OFF = pytest.mark.verify("a worker that is cut off: the other way of being so stands for it")
+
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
@@ -58,7 +60,7 @@ def committed_since(world: World, moment: float) -> None:
     eventually(lambda: min(last_commits(world).values()) > moment, "every lane commits", MOVED_WITHIN)
 
 
-@pytest.mark.parametrize("fault", ["cut", "blackhole"])
+@pytest.mark.parametrize("fault", [pytest.param("cut", marks=CUT_OFF), "blackhole"])
 def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_outcome(
     world: World, network: Network, fault: str
 ) -> None:
@@ -84,7 +86,7 @@ def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_
     assert (behind.stop(), keeper.stop()) == (0, 0)
 
 
-@pytest.mark.parametrize("fault", ["cut", "blackhole"])
+@pytest.mark.parametrize("fault", ["cut", pytest.param("blackhole", marks=CUT_OFF)])
 def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
     world: World, network: Network, fault: str
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
     assert keeper.stop() == 0
 
 
+@pytest.mark.verify("a slow network: integration/test_chaos_network.py stands for it")
 def test_a_delay_makes_a_worker_slower_and_nothing_else(world: World, network: Network) -> None:
     keeper, behind = workers(world, network)
     before = [(each, each.lanes(), len(each.events("lanes_assigned"))) for each in (keeper, behind)]

@@ -29,6 +29,8 @@ NTH = 12
 #: Seconds that a hasty worker's sagas wait for a reply, and that the outage lasts.
 HASTE, OUTAGE = 5.0, 6.0
 
+PAUSED = pytest.mark.verify("a step past its deadline: work outside stands for work in rows")
+
 
 def hasty_worker(world: World, timeout: float, **environment: str) -> Worker:
     """A worker whose sagas wait so many seconds for a reply; with its lanes open."""
@@ -89,7 +91,13 @@ def test_every_orchestrated_order_is_settled_once_with_the_outcome_its_data_call
     assert set(outcomes) == {"confirmed", "card_declined", "out_of_stock", "unsupported_destination"}
 
 
-@pytest.mark.parametrize("point", ["sent", "committed"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("sent", marks=pytest.mark.verify("a killed worker: test_faults.py stands for it")),
+        "committed",
+    ],
+)
 def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_saga(world: World, point: str) -> None:
     faults = world.var / f"sagas-{point}.log"
     worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:{NTH}:kill", STEADFAUST_FAULTS_LOG=str(faults))
@@ -148,7 +156,7 @@ def test_after_an_outage_past_every_deadline_no_order_is_cancelled(world: World)
 @pytest.mark.parametrize(
     ("handler", "reason", "undone"),
     [
-        pytest.param("inventory-steps.reserve", "timed_out", [], id="work in rows"),
+        pytest.param("inventory-steps.reserve", "timed_out", [], id="work in rows", marks=PAUSED),
         pytest.param("payment-steps.capture", "expired", [RefundPayment, ReleaseStock], id="outside"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from agents.messages import Order, OrderLine, OrderPlaced
@@ -56,6 +57,7 @@ def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) ->
     world.check()
 
 
+@pytest.mark.verify("another number of lanes: test_cut.py stands for it")
 def test_another_lane_count_after_a_quick_restart_never_gives_a_partition_two_owners(world: World) -> None:
     first, second = world.start_worker(), world.start_worker()
     world.until_shared([first, second])
@@ -75,6 +77,7 @@ def test_another_lane_count_after_a_quick_restart_never_gives_a_partition_two_ow
     assert (third.stop(), fourth.stop()) == (0, 0)
 
 
+@pytest.mark.verify("a worker that cannot go on: those beside this stand for it")
 def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None:
     # Over the broker's group.max.session.timeout.ms of 30 minutes.
     worker = world.start_worker(STEADFAUST_SESSION_TIMEOUT="3600")
@@ -82,6 +85,7 @@ def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None
     assert "no longer a member of its group" in worker.events("worker_stops")[0]["error"]
 
 
+@pytest.mark.verify("a stop at a bad moment: test_network.py stands for it")
 def test_a_worker_that_is_told_to_end_while_it_joins_ends_in_order(world: World) -> None:
     long = {"STEADFAUST_SESSION_TIMEOUT": "90"}
     frozen = world.start_worker(**long)
