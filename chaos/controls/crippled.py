@@ -14,8 +14,8 @@ from agents import worker
 from agents.settings import OrderSettings
 from chaos.controls.control import CONTROL, Control
 from streams.lane import host as lane_host
-from streams.lane.dispatch import Pipeline
 from streams.lane.lane import Lane
+from streams.lane.parts import Parts
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Transactions
@@ -50,8 +50,8 @@ class HastyLane(Lane):
     notices (PositionLost). So this is the mistake that nothing but the checker can see.
     """
 
-    async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
-        take = pipeline.sequences.take
+    async def _commit(self, parts: Parts, producer: Transactions) -> None:
+        take = parts.sequences.take
 
         def take_and_write(*limits: Any) -> Staged:
             staged = take(*limits)
@@ -60,8 +60,8 @@ class HastyLane(Lane):
             self.store.apply([write for write in writes if write.table != POSITIONS], {})
             return staged
 
-        with patch.object(pipeline.sequences, "take", take_and_write):
-            await super()._commit(pipeline, producer)
+        with patch.object(parts.sequences, "take", take_and_write):
+            await super()._commit(parts, producer)
 
 
 class LettersApart(KafkaTransactions):

@@ -18,12 +18,12 @@ from streams.dead_letters.row import (
     local_key,
     new_letter,
 )
-from streams.model.application import Application, BoundHandler, BoundRoute
+from streams.model.application import Application, BoundRoute
 from streams.model.envelope import ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done
 from streams.ports import TP, Outgoing, Record, Store
-from streams.staging.arrival import Arrival
+from streams.staging.arrival import Attempt
 from streams.staging.changes import Change, store_key
 from streams.staging.inbox import Inbox
 from streams.staging.outcomes import OutcomeWriter
@@ -67,20 +67,20 @@ class DeadLetters:
 
     def give_up(
         self,
-        arrival: Arrival,
-        handler: BoundHandler,
+        attempt: Attempt,
         error: Exception,
-        inbox_key: bytes | None,
-        attempts: int = 0,
+        now: float,
         *,
         holds: bytes = b"",
     ) -> None:
         """The message is settled for this handler, as a dead letter; the other handlers are not concerned.
         `holds` is the name of the queue that waits for it.
         """
-        self.write(arrival.entry, arrival.route, arrival.record, error, handler.name, attempts, holds=holds)
-        if inbox_key is not None:
-            mark = Inbox.entry(inbox_key, int(self._writer.now * 1000), b"dead letter")
+        arrival, tries = attempt.arrival, attempt.attempts
+        name = attempt.handler.name
+        self.write(arrival.entry, arrival.route, arrival.record, error, name, now, tries, holds=holds)
+        if attempt.inbox_key is not None:
+            mark = Inbox.entry(attempt.inbox_key, int(now * 1000), b"dead letter")
             self._writer.put(arrival.entry, [mark])
 
     def write(
@@ -90,6 +90,7 @@ class DeadLetters:
         record: Record,
         error: Exception,
         handler: str,
+        now: float,
         attempts: int = 0,
         *,
         holds: bytes = b"",
@@ -104,17 +105,15 @@ class DeadLetters:
             error,
             group=self._group,
             handler=handler,
-            now=writer.now,
+            now=now,
             limit=self._limit,
             retries=max(attempts - 1, 0),
         )
         entry.sends.append((TP(route.dead_letters, 0), letter))
-        changes, sends = self._row_of(
-            record, error, handler=handler, attempts=attempts, now=writer.now, holds=holds
-        )
+        changes, sends = self._row_of(record, error, handler=handler, attempts=attempts, now=now, holds=holds)
         writer.put(entry, changes)
         entry.sends.extend(sends)
-        writer.refer(entry, record)
+        writer.refer(entry, record, now)
 
     def _row_of(
         self,
@@ -154,11 +153,13 @@ class DeadLetters:
     def _ended(self, letter: Letter, now: float, result: str) -> Send:
         asked = letter.history[-2 if result != "succeeded" else -1 :][:1]
         who, why, at_ms = (asked[0].who, asked[0].why, asked[0].at_ms) if asked else ("", "", int(now * 1000))
-        return self.told(letter, "replayed", "", who=who, why=why, asked_ms=at_ms, now=now, result=result)
+        return self._operation_record(
+            letter, "replayed", "", who=who, why=why, asked_ms=at_ms, now=now, result=result
+        )
 
     def done(self, letter: Letter, operation: Operation, message_id: bytes, now: float, result: str) -> Send:
         """What the log says of an operation."""
-        return self.told(
+        return self._operation_record(
             letter,
             str(operation.kind),
             message_id.decode("utf-8", "replace"),
@@ -170,7 +171,7 @@ class DeadLetters:
             job=operation.job,
         )
 
-    def told(
+    def _operation_record(
         self,
         letter: Letter,
         operation: str,

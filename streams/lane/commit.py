@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
-from streams.ports import TP, Faults, Transactions
-from streams.staging.sequences import Staged
+from streams.lane.parts import Parts
+from streams.lane.signals import Signals
+from streams.model.application import Application
+from streams.policy.reopening import Reopening
+from streams.ports import TP, Clock, Faults, Store, Transactions
+from streams.staging.changes import Writes
+from streams.staging.sequences import Staged, writes_of
+
+#: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
+IDLE_COMMIT = 30.0
+#: How long a lane waits for messages before it records alone where partitions begin that are new to it.
+FIRST_COMMIT = 5.0
 
 
 async def commit(producer: Transactions, staged: Staged, group: str, faults: Faults) -> Mapping[TP, int]:
@@ -38,3 +49,77 @@ async def _offsets(producer: Transactions, staged: Staged, group: str, faults: F
     if staged.offsets:
         await producer.send_offsets(staged.offsets, group)
     await faults.reach("offsets_sent")
+
+
+class Commits:
+    """Commits what a lane has staged, and only then writes it to the lane's store."""
+
+    def __init__(
+        self,
+        app: Application,
+        parts: Parts,
+        *,
+        store: Store,
+        producer: Transactions,
+        writes: Writes,
+        clock: Clock,
+        faults: Faults,
+        reopening: Reopening,
+        signals: Signals,
+    ) -> None:
+        self._app = app
+        self._parts = parts
+        self._store = store
+        self._producer = producer
+        self._writes = writes
+        self._clock = clock
+        self._faults = faults
+        self._reopening = reopening
+        self._signals = signals
+        self._idle_until: float | None = None
+
+    async def step(self) -> bool:
+        """Commit once, as soon as there is something to; False: there was nothing yet.
+
+        Raises what `commit` does, and what a handler in the background has failed with.
+        """
+        self._signals.work.clear()
+        if self._signals.error is not None:
+            raise self._signals.error
+        sequences, options = self._parts.sequences, self._app.lane_options
+        if not sequences.has_finished() and not await self._is_idle():
+            return False
+        if options.linger and sequences.backlog < self._reopening.limit:
+            await self._clock.sleep(options.linger)
+        staged = sequences.take(self._reopening.limit, options.max_batch_bytes)
+        began = self._clock.now()
+        ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
+        # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
+        # Not of now: the process may have been frozen since, for days.
+        self._store.apply(
+            writes_of(staged, self._writes),
+            {tp: end for tp, end in ends.items() if tp.topic in self._app.changelogs},
+            current_at=began if ends else None,
+        )
+        self._parts.timers.committed(staged)
+        await self._faults.reach("applied")
+        self._parts.overlay.forget(staged)
+        sequences.committed()
+        return True
+
+    async def _is_idle(self) -> bool:
+        """Wait for work; True when there was none for long, but markers have moved positions on, or the first
+        ones are still to be recorded. Whoever wakes it without work does not prolong the time.
+        """
+        sequences = self._parts.sequences
+        if not sequences.has_passed:
+            self._idle_until = None
+        elif self._idle_until is None:
+            wait = FIRST_COMMIT if sequences.has_first else IDLE_COMMIT
+            self._idle_until = asyncio.get_running_loop().time() + wait
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._idle_until):
+                await self._signals.work.wait()
+                return False
+        self._idle_until = None
+        return True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from streams.errors import PositionLost, SteadfaustError
-from streams.lane.backlog import BacklogLimit
+from streams.lane.intake import BacklogLimit
 from streams.lane.lane import Lane, LaneState
 from streams.lane.standby import Standby
 from streams.model.application import Application

@@ -1,41 +1,55 @@
-"""What a lane has read and not yet taken: batches held back."""
+"""What a lane has read and not yet taken, and how much it may take."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
-from streams.lane.backlog import BacklogLimit
-from streams.lane.dispatch import Pipeline
-from streams.ports import TP, Batch, Reader
+from streams.lane.admission import Admission
+from streams.lane.dispatch import Dispatch
+from streams.model.application import LaneOptions
+from streams.operator.admission import OperationAdmission, is_about_a_handler
+from streams.ports import TP, Batch, Clock, Reader
+from streams.staging.sequences import Sequences
 
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
 #: How long the lane may be at it until others have their turn, in seconds, as far as it can tell beforehand.
 TURN = 0.1
-#: Records that the pipeline is offered at once before it is known how long they take.
+#: Records that are taken at once before it is known how long they take.
 FIRST_OFFER = 16
 
 
 class Intake:
-    """Feeds the pipeline from the reader, each partition in order, within the lane's bounds."""
+    """Feeds a lane from the reader, each partition in order, within the lane's bounds."""
 
     def __init__(
         self,
-        pipeline: Pipeline,
         reader: Reader,
         limit: BacklogLimit,
+        sequences: Sequences,
+        admission: Admission,
+        operations: OperationAdmission,
+        dispatch: Dispatch,
+        clock: Clock,
+        operations_topic: str,
         taken: Callable[[], None],
     ) -> None:
         """`limit` counts this lane already; `taken` is called when there may be something to commit."""
-        self._taken = taken
-        self._pipeline = pipeline
         self._reader = reader
         self._limit = limit
+        self._sequences = sequences
+        self._admission = admission
+        self._operations = operations
+        self._dispatch = dispatch
+        self._clock = clock
+        self._operations_topic = operations_topic
+        self._taken = taken
         self._held: dict[TP, deque[Batch]] = {}
-        #: Records that the pipeline is offered at once: fewer where each takes long.
+        #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
 
     async def step(self) -> bool:
@@ -52,30 +66,28 @@ class Intake:
         return True
 
     def _room(self) -> int:
-        if self._pipeline.room_in_flight <= 0:
+        if self._dispatch.room <= 0:
             return 0
-        return self._limit.room(self._pipeline.sequences, self._waiting())
-
-    def _waiting(self) -> int:
-        return sum(len(batch.records) for batches in self._held.values() for batch in batches)
+        held = sum(len(batch.records) for batches in self._held.values() for batch in batches)
+        return self._limit.room(self._sequences, held)
 
     def _offer(self) -> bool:
-        """Offer batches to the pipeline; what it cannot take stays. False when others should have their turn
-        before the rest is offered.
+        """Take of the batches what can be taken; the rest stays. False when others should have their turn
+        before it is tried.
         """
         until = perf_counter() + TURN
         for tp in list(self._held):
             batches = self._held.pop(tp)
-            while batches and perf_counter() < until and self._accept(batches):
+            while batches and perf_counter() < until and self._accept_first(batches):
                 pass
             if batches:
                 self._held[tp] = batches  # behind the others
-        if self._pipeline.sequences.backlog or self._pipeline.sequences.has_passed:
+        if self._sequences.backlog or self._sequences.has_passed:
             self._taken()
         return perf_counter() < until
 
-    def _accept(self, batches: deque[Batch]) -> bool:
-        """Offer the first of these batches, or the beginning of it where records take long; False when not
+    def _accept_first(self, batches: deque[Batch]) -> bool:
+        """Take the first of these batches, or the beginning of it where records take long; False when not
         all of it was taken.
         """
         batch = batches.popleft()
@@ -84,12 +96,71 @@ class Intake:
             batches.appendleft(Batch(batch.tp, batch.records[self._at_once :], batch.next_offset))
             batch = Batch(batch.tp, part, part[-1].offset + 1)
         began = perf_counter()
-        rest = self._pipeline.accept(batch)
+        taken = self._accept(batch)
         seconds = perf_counter() - began
         if seconds > TURN:
             self._at_once = max(1, self._at_once // 4)
         elif seconds < TURN / 4:
             self._at_once = max(FIRST_OFFER, min(FETCH_RECORDS, self._at_once * 2, len(batch.records) * 2))
-        if rest is not None:
-            batches.appendleft(rest)
-        return rest is None
+        if taken == len(batch.records):
+            return True
+        batches.appendleft(Batch(batch.tp, batch.records[taken:], batch.next_offset))
+        return False
+
+    def _accept(self, batch: Batch) -> int:
+        """Take records in order, as far as there is room. Returns how many. Raises HandlerFailed."""
+        if not batch.records:
+            self._sequences.pass_by(batch.tp, batch.next_offset)
+            return 0
+        now = self._clock.now()
+        if batch.tp.topic == self._operations_topic:
+            return self._accept_operations(batch, now)
+        arrivals, taken = self._admission.take(batch, self._dispatch.room, now)
+        self._dispatch.dispatch_all(arrivals, now)
+        return taken
+
+    def _accept_operations(self, batch: Batch, now: float) -> int:
+        """What is asked of a handler needs no room: it may be why there is none."""
+        for taken, record in enumerate(batch.records):
+            if self._dispatch.room <= 0 and not is_about_a_handler(record):
+                return taken
+            arrival = self._operations.take(batch, record, now)
+            if arrival is not None:
+                self._dispatch.dispatch(arrival, now)
+        return len(batch.records)
+
+
+class BacklogLimit:
+    """One for the lanes of a worker. While others leave room, a lane may fill its own bound; when all hold as
+    much as a worker may, each may still hold its share, so that a busy lane cannot starve the others. So they
+    hold twice as much at the very most, and only until those with more than their share have committed.
+    """
+
+    def __init__(self, lane_options: LaneOptions) -> None:
+        self._options = lane_options
+        self._held: list[Sequences] = []
+
+    @contextmanager
+    def counting(self, sequences: Sequences) -> Iterator[None]:
+        """For as long as a lane works: what it holds counts for all."""
+        self._held.append(sequences)
+        try:
+            yield
+        finally:
+            self._held = [each for each in self._held if each is not sequences]
+
+    def room(self, sequences: Sequences, waiting: int) -> int:
+        """How many messages more a lane may take; 0 when it has to commit first. `waiting` are messages that
+        it has read and could not take yet.
+        """
+        lane_options, messages, size = self._options, sequences.held + waiting, sequences.held_bytes
+        if size >= lane_options.max_backlog_bytes:
+            return 0
+        lanes = max(1, len(self._held))
+        share = lane_options.max_worker_backlog // lanes - messages
+        if size >= lane_options.max_worker_backlog_bytes // lanes:
+            share = 0
+        left = lane_options.max_worker_backlog - waiting - sum(each.held for each in self._held)
+        if sum(each.held_bytes for each in self._held) >= lane_options.max_worker_backlog_bytes:
+            left = 0
+        return max(0, min(lane_options.max_backlog - messages, max(share, left)))

@@ -2,21 +2,18 @@
 
 It reads, runs handlers, and commits state, inbox, outputs and source positions in one Kafka transaction;
 only then does the local store change. On any doubt it drops what is staged and opens again.
-
-Longer than other modules: opening, reading, committing and reopening are one life, read in one place.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 
 import structlog
 
 from streams.errors import (
-    ClusterUnavailable,
     Fenced,
     HandlerFailed,
     LayoutMismatch,
@@ -24,46 +21,34 @@ from streams.errors import (
     PositionsDisagree,
     StoreBroken,
 )
-from streams.lane.backlog import BacklogLimit
-from streams.lane.commit import commit
-from streams.lane.dispatch import Pipeline
-from streams.lane.intake import Intake
+from streams.lane.commit import Commits
+from streams.lane.intake import BacklogLimit, Intake
+from streams.lane.parts import Parts, parts_of
 from streams.lane.recovery import (
-    changelog_partitions,
     open_store,
     recover,
     source_partitions,
     source_positions,
-    touch,
 )
+from streams.lane.signals import Signals
 from streams.lane.stopping import unless
+from streams.lane.watch import ClusterWatch
 from streams.model.application import Application
-from streams.model.layout import LANE
 from streams.policy.reopening import Reopen, Reopening, is_expected
-from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions, Write
+from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions
 from streams.positions.checks import check_topics, first_positions
 from streams.positions.cuts import Cuts
 from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Counters
-from streams.staging.changes import POSITIONS, TIMERS_BY_DUE, Writes
-from streams.staging.inbox import Inbox, bucket_length
-from streams.staging.sequences import writes_of
-from streams.staging.timers import DueIndex
+from streams.staging.changes import POSITIONS, Writes
+from streams.staging.inbox import bucket_length
 
 log = structlog.get_logger(__name__)
 
 #: How long a full lane waits for room before it looks again, in seconds.
 FULL_PAUSE = 0.2
-#: Between looks at the timers, in seconds: a timer is late by this much at most when the lane is idle.
-TIMER_INTERVAL = 0.1
-#: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
-IDLE_COMMIT = 30.0
-#: How long a lane waits for messages before it records alone where partitions begin that are new to it.
-FIRST_COMMIT = 5.0
-#: Between looks whether something is to be asked of the cluster, and after an answer that did not come.
-ASK_INTERVAL = 5.0
-#: Between looks at what has expired, in seconds.
-HOUSEKEEPING = 600.0
+#: Between looks at what is due, in seconds: a timer is late by this much at most when the lane is idle.
+TICK = 0.1
 
 
 class LaneState(StrEnum):
@@ -114,16 +99,11 @@ class Lane:
         self._clock = clock
         self._faults = faults
         self._writes = Writes(bucket_length(app.lane_options.inbox_retention))
-        self._due = DueIndex()
         self._stopping = asyncio.Event()
         self._may_open = may_open
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._error: BaseException | None = None
+        self._signals = Signals()
         self._disagreed = ""
-        self._touched = 0.0
-        self._idle_until: float | None = None
-        self._pipeline: Pipeline | None = None
+        self._parts: Parts | None = None
         self._backlog_limit = backlog_limit or BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
@@ -131,12 +111,12 @@ class Lane:
     @property
     def backlog(self) -> int:
         """Messages taken and not yet committed."""
-        return self._pipeline.sequences.held if self._pipeline is not None else 0
+        return self._parts.sequences.held if self._parts is not None else 0
 
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
         """What its handlers' messages meet, by handler; nothing while it is not open."""
-        return self._pipeline.gates if self._pipeline is not None else {}
+        return self._parts.gates if self._parts is not None else {}
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -173,13 +153,12 @@ class Lane:
     def stop(self) -> None:
         """Ask the lane to end; a commit in flight is let finish. `run` returns when it has."""
         self._stopping.set()
-        self._wake.set()
-        self._room.set()
+        self._signals.all()
 
     async def _session(self) -> None:
         """From opening to the first error, or until stopped."""
         self.state = LaneState.OPENING
-        self._pipeline = None
+        self._parts = None
         async with AsyncExitStack() as opened:
             reader = await unless(self._stopping, self._cluster.reader())
             if reader is None:
@@ -192,15 +171,15 @@ class Lane:
                     return
             producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
             opened.push_async_callback(producer.discard)
-            pipeline = await unless(self._stopping, self._open(producer, reader))
-            if pipeline is not None:
-                self._pipeline = pipeline
-                opened.push_async_callback(pipeline.close)
-                opened.enter_context(self._backlog_limit.counting(pipeline.sequences))
+            parts = await unless(self._stopping, self._open(producer, reader))
+            if parts is not None:
+                self._parts = parts
+                opened.push_async_callback(parts.dispatch.close)
+                opened.enter_context(self._backlog_limit.counting(parts.sequences))
                 self.state = LaneState.OPEN
-                await self._work(pipeline, producer, reader)
+                await self._work(parts, producer, reader)
 
-    async def _open(self, producer: Transactions, reader: Reader) -> Pipeline:
+    async def _open(self, producer: Transactions, reader: Reader) -> Parts:
         """In this order: fence all old owners, recover, learn the positions, go (docs/adr/0002)."""
         assert self.store is not None
         began = self._clock.now()
@@ -220,20 +199,22 @@ class Lane:
         positions, forgotten = await source_positions(self._app, sources, self.store, self._cluster)
         first = await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
         self._disagreed = ""
-        self._due = DueIndex()  # others may have written what was recovered
         await reader.assign(positions)
-        inbox = Inbox(self.store, self._writes, self._app.lane_options.inbox_retention)
-        self._error = None
-        partitions = self._app.layout.partitions_of(self.number)
-        pipeline = Pipeline(
-            self._app, self.store, inbox, self._clock, self.counters, self._on_progress, partitions
+        self._signals.error = None
+        parts = parts_of(
+            self._app,
+            self.number,
+            self.store,
+            writes=self._writes,
+            clock=self._clock,
+            counters=self.counters,
+            progress=self._signals.progress,
         )
         missing = first_positions(self.store, positions) | {tp: positions[tp] for tp in forgotten}
-        pipeline.sequences.begin(missing, first)
-        self._keep_house(pipeline)
+        parts.sequences.begin(missing, first)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
-        return pipeline
+        return parts
 
     async def _back_off(self, error: Exception) -> None:
         """Wait before opening again, or give up."""
@@ -267,19 +248,23 @@ class Lane:
 
     def _committed_positions(self) -> Mapping[bytes, bytes] | None:
         """What tells one place of failure from another; None while opening."""
-        if self._pipeline is None or self.store is None:
+        if self._parts is None or self.store is None:
             return None
         return dict(self.store.scan(POSITIONS))
 
     # -- work -----------------------------------------------------------------------------------------
 
-    async def _work(self, pipeline: Pipeline, producer: Transactions, reader: Reader) -> None:
+    async def _work(self, parts: Parts, producer: Transactions, reader: Reader) -> None:
         """Read and commit side by side; the first error ends both."""
+        assert self.store is not None
+        watch = ClusterWatch(
+            self._app, self.number, self.topics, store=self.store, cluster=self._cluster, clock=self._clock
+        )
         tasks = [
-            asyncio.create_task(self._read(pipeline, reader)),
-            asyncio.create_task(self._commit(pipeline, producer)),
-            asyncio.create_task(self._fire_timers(pipeline)),
-            asyncio.create_task(self._ask()),
+            asyncio.create_task(self._read(parts, reader)),
+            asyncio.create_task(self._commit(parts, producer)),
+            asyncio.create_task(self._keep_house(parts)),
+            asyncio.create_task(watch.run(self._stopping)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -296,132 +281,56 @@ class Lane:
         for error in sorted(errors, key=lambda e: (isinstance(e, Exception), not isinstance(e, grave))):
             raise error
 
-    def _on_progress(self, error: BaseException | None) -> None:
-        self._error = self._error or error
-        self._wake.set()
-        self._room.set()
-
-    async def _read(self, pipeline: Pipeline, reader: Reader) -> None:
-        intake = Intake(pipeline, reader, self._backlog_limit, self._wake.set)
+    async def _read(self, parts: Parts, reader: Reader) -> None:
+        signals = self._signals
+        intake = Intake(
+            reader,
+            self._backlog_limit,
+            parts.sequences,
+            parts.admission,
+            parts.operations,
+            parts.dispatch,
+            self._clock,
+            self._app.layout.operations,
+            signals.work.set,
+        )
         while not self._stopping.is_set():
-            self._room.clear()
+            signals.room.clear()
             if await intake.step():
                 await asyncio.sleep(0)  # records that were there already must not starve the other lanes
                 continue
             # Not wait_for: that one can swallow a cancellation on Python 3.11.
             with suppress(TimeoutError):
                 async with asyncio.timeout(FULL_PAUSE):
-                    await self._room.wait()
+                    await signals.room.wait()
 
-    async def _commit(self, pipeline: Pipeline, producer: Transactions) -> None:
+    async def _commit(self, parts: Parts, producer: Transactions) -> None:
         assert self.store is not None
-        linger = self._app.lane_options.linger
+        commits = Commits(
+            self._app,
+            parts,
+            store=self.store,
+            producer=producer,
+            writes=self._writes,
+            clock=self._clock,
+            faults=self._faults,
+            reopening=self._reopening,
+            signals=self._signals,
+        )
         while not self._stopping.is_set():
-            self._wake.clear()
-            if self._error is not None:
-                raise self._error
-            if not pipeline.sequences.has_finished() and not await self._idle(pipeline):
-                continue
-            if linger and pipeline.sequences.backlog < self._reopening.limit:
-                await self._clock.sleep(linger)
-            staged = pipeline.sequences.take(self._reopening.limit, self._app.lane_options.max_batch_bytes)
-            began = self._clock.now()
-            ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
-            changelogs = self._app.changelogs
-            # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
-            # Not of now: the process may have been frozen since, for days.
-            self.store.apply(
-                writes_of(staged, self._writes),
-                {tp: end for tp, end in ends.items() if tp.topic in changelogs},
-                current_at=began if ends else None,
-            )
-            self._due.written(staged.changes.get(LANE, {}).values())
-            await self._faults.reach("applied")
-            pipeline.overlay.forget(staged)
-            pipeline.sequences.committed()
-            self._succeeded()
+            if await commits.step():
+                self.commits += 1
+                self.last_progress = self._clock.now()
+                self._reopening.committed()
+                self._signals.room.set()
 
-    async def _idle(self, pipeline: Pipeline) -> bool:
-        """Wait for work; True when there was none for long, but markers have moved positions on, or the first
-        ones are still to be recorded. Whoever wakes it without work does not prolong the time.
-        """
-        if not pipeline.sequences.has_passed:
-            self._idle_until = None
-        elif self._idle_until is None:
-            wait = FIRST_COMMIT if pipeline.sequences.has_first else IDLE_COMMIT
-            self._idle_until = asyncio.get_running_loop().time() + wait
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._idle_until):
-                await self._wake.wait()
-                return False
-        self._idle_until = None
-        return True
-
-    def _succeeded(self) -> None:
-        self.commits += 1
-        self.last_progress = self._clock.now()
-        self._reopening.committed()
-        self._room.set()
-
-    async def _fire_timers(self, pipeline: Pipeline) -> None:
-        assert self.store is not None
-        kept = self._clock.now()
+    async def _keep_house(self, parts: Parts) -> None:
+        """Look again and again at what is due, and at what has expired."""
         while not self._stopping.is_set():
-            if self._clock.now() - kept > HOUSEKEEPING:
-                kept = self._clock.now()
-                self._keep_house(pipeline)
-            self._fire_due(pipeline)
-            tried = pipeline.retry(self._backlog_limit.room(pipeline.sequences, 0))
-            if pipeline.keep_house(self._clock.now()) or tried:
-                self._wake.set()
-            if pipeline.expire(self._clock.now()):
-                self._wake.set()
-            await self._clock.sleep(TIMER_INTERVAL)
+            if parts.housekeeping.step(
+                self._clock.now(), lambda: self._backlog_limit.room(parts.sequences, 0)
+            ):
+                self._signals.work.set()
+            await self._clock.sleep(TICK)
             if not self.backlog and not self._reopening.failing:
                 self.last_progress = self._clock.now()  # nothing to do is no standstill
-
-    async def _ask(self) -> None:
-        """Ask the cluster now and then whether topics and store are what they were, beside all else: an
-        answer may take long, and the lane goes on without one.
-        """
-        assert self.store is not None
-        checked = self._clock.now()
-        while not self._stopping.is_set():
-            await self._clock.sleep(ASK_INTERVAL)
-            try:
-                if self._clock.now() - checked > HOUSEKEEPING:
-                    await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
-                    checked = self._clock.now()
-                await self._touch()
-            except ClusterUnavailable as error:
-                log.warning("lane_cannot_ask", lane=self.number, error=str(error), action="asked again")
-
-    async def _touch(self) -> None:
-        """An idle lane's store is current, too: say so, lest it be rebuilt when it is opened again."""
-        assert self.store is not None
-        interval, now = min(HOUSEKEEPING, self._app.lane_options.delete_retention / 8), self._clock.now()
-        if now - max(self.store.current_at() or 0.0, self._touched) > interval:
-            await touch(self.store, self._cluster, changelog_partitions(self._app, self.number), self._clock)
-            self._touched = now
-
-    def _fire_due(self, pipeline: Pipeline) -> None:
-        assert self.store is not None
-        lane_options = self._app.lane_options
-        stale = []
-        with closing(self._due.due(self.store, self._clock.now(), pipeline.is_staged)) as found:
-            for due, index_key in found:
-                if due is None:
-                    stale.append(Write(TIMERS_BY_DUE, index_key, None))
-                elif pipeline.fire(due):
-                    self._wake.set()
-                if pipeline.sequences.is_over(lane_options.max_backlog, lane_options.max_backlog_bytes):
-                    break
-        if stale:
-            self.store.apply(stale, {})
-
-    def _keep_house(self, pipeline: Pipeline) -> None:
-        """Drop what has expired."""
-        if expired := pipeline.inbox.expire(self._clock.now()):
-            log.info("inbox_expired", lane=self.number, buckets=expired)
-        pipeline.watch_letters()
-        pipeline.tidy()

@@ -8,10 +8,8 @@ from streams.dead_letters.row import LetterState
 from streams.dead_letters.table import DeadLetters
 from streams.model.application import Application
 from streams.ports import Store, Write
-from streams.staging.arrival import Counters
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry, Sequences
 
 log = structlog.get_logger(__name__)
 
@@ -31,29 +29,26 @@ class Expiry:
         *,
         letters: DeadLetters,
         writer: OutcomeWriter,
-        sequences: Sequences,
-        counters: Counters,
     ) -> None:
         self._retention = app.lane_options.dead_letter_retention
-        self._room = app.lane_options.max_backlog // 2
         self._store = store
         self._letters = letters
         self._writer = writer
-        self._sequences = sequences
-        self._counters = counters
         self._next = 0.0
         self._from = b""
 
-    def step(self, now: float) -> int:
-        """Stage the end of what has expired at `now` (epoch seconds), a bounded number; returns how many."""
-        if now < self._next or self._sequences.backlog >= self._room:
-            return 0
+    def step(self, now: float, room: int) -> bool:
+        """Stage the end of what has expired at `now` (epoch seconds), `room` letters at most. True when there
+        was any.
+        """
+        if now < self._next or room <= 0:
+            return False
         stop = int((now - self._retention) * 1000).to_bytes(8, "big")
         expired = 0
         stale = []
         entries = self._store.scan(DEAD_LETTERS_BY_AGE, start=self._from, stop=stop)
         for looked, (entry, _) in enumerate(entries):
-            if looked == STEP:
+            if looked == min(STEP, room):
                 self._from = entry
                 break
             gone = self._expire(entry[8:])
@@ -65,8 +60,8 @@ class Expiry:
             self._from, self._next = b"", now + ROUND
         if stale:
             self._store.apply(stale, {})
-        self._counters.expired_letters += expired
-        return expired
+        self._writer.counters.expired_letters += expired
+        return expired > 0
 
     def _expire(self, local: bytes) -> bool | None:
         """Whether a letter has gone now; None: there is none any more."""
@@ -84,8 +79,5 @@ class Expiry:
             partition=letter.partition,
             offset=letter.offset,
         )
-        entry = Entry(letter.partition, None, 0)
-        self._writer.put(entry, [self._letters.remove(letter)])
-        entry.done = True
-        self._sequences.add(entry)
+        self._writer.append(letter.partition, [self._letters.remove(letter)])
         return True

@@ -17,7 +17,7 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queues import Queues
 from streams.staging.changes import HANDLER, HANDLERS, Change, prefix_of, split_store_key
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry, Sequences
+from streams.staging.sequences import Entry
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +41,10 @@ class Pauses:
         gates: Mapping[str, HandlerGate],
         queues: Queues,
         writer: OutcomeWriter,
-        sequences: Sequences,
     ) -> None:
         self._gates = gates
         self._queues = queues
         self._writer = writer
-        self._sequences = sequences
         self._log = TP(app.layout.operations_log, 0)
         #: By handler and partition, the operation that asked for a drain; None: before this lane opened.
         self._drains: dict[tuple[str, int], Entry | None] = {}
@@ -63,39 +61,42 @@ class Pauses:
             counts = states.setdefault(handler, {})
             counts[pause.state] = counts.get(pause.state, 0) + 1
         for handler, counts in states.items():
-            told = {str(state): count for state, count in counts.items()}
-            log.warning("handler_is_paused", handler=handler, partitions=told, action="steadfaust handler")
+            counts_by_state = {str(state): count for state, count in counts.items()}
+            log.warning(
+                "handler_is_paused", handler=handler, partitions=counts_by_state, action="steadfaust handler"
+            )
 
-    def settle(self, entry: Entry, operation: HandlerOperation, id_bytes: bytes, now: float) -> str:
-        """Stage what an operation does in its partition; returns that in words."""
+    def carry_out(self, entry: Entry, operation: HandlerOperation, id_bytes: bytes, now: float) -> str:
+        """Stage what an operation does to a handler in its partition; returns that in words."""
         gate = self._gates.get(operation.handler)
         if gate is None:
             result = f"refused: there is no handler {operation.handler}"
-            self._tell(entry, operation, id_bytes, now, result, "")
+            self._log_operation(entry, operation, id_bytes, now, result, "")
             log.info("operation", operation=str(operation.kind), handler=operation.handler, result=result)
             return result
-        settled = decide_pause(gate.pauses.get(entry.prefix), operation, now_ms=int(now * 1000))
-        state = settled.pause.state if settled.pause is not None else None
-        if settled.changed:
-            self._writer.put(entry, [set_pause(operation.handler, settled.pause)])
-            self._apply(gate, entry.partition, settled.pause, entry)
-        self._tell(entry, operation, id_bytes, now, settled.result, str(state or "running"))
+        decided = decide_pause(gate.pauses.get(entry.prefix), operation, now_ms=int(now * 1000))
+        state = decided.pause.state if decided.pause is not None else None
+        if decided.changed:
+            self._writer.put(entry, [set_pause(operation.handler, decided.pause)])
+            self._apply(gate, entry.partition, decided.pause, entry)
+        self._log_operation(entry, operation, id_bytes, now, decided.result, str(state or "running"))
         log.info(
-            _EVENTS[state] if settled.changed else "operation",
+            _EVENTS[state] if decided.changed else "operation",
             operation=str(operation.kind),
             handler=operation.handler,
             partition=entry.partition,
             who=operation.who,
             why=operation.why,
-            result=settled.result,
+            result=decided.result,
         )
-        return settled.result
+        return decided.result
 
-    def drain(self, now: float) -> int:
-        """Stage the end of drains of which all is done at `now`, epoch seconds; returns how many."""
+    def step(self, now: float, room: int) -> bool:
+        """Stage the end of drains of which all is done at `now`, epoch seconds. True when there was any."""
+        del room  # it is what makes room
         if not self._drains:
-            return 0
-        done = 0
+            return False
+        done = False
         for handler in sorted({handler for handler, _ in self._drains}):
             gate = self._gates[handler]
             partitions = {prefix_of(number): number for name, number in self._drains if name == handler}
@@ -103,7 +104,7 @@ class Pauses:
                 asked = self._drains[handler, number]
                 if asked is None or asked.taken:  # so has all that came before it
                     self._end(gate, number, now)
-                    done += 1
+                    done = True
         return done
 
     def _busy(self, gate: HandlerGate) -> set[bytes]:
@@ -114,28 +115,22 @@ class Pauses:
         return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {local[:2] for local in queues}
 
     def _end(self, gate: HandlerGate, partition: int, now: float) -> None:
-        entry = Entry(partition, None, 0)
-        before = gate.pauses[entry.prefix]
+        before = gate.pauses[prefix_of(partition)]
         after = drained(before, int(now * 1000))
-        self._writer.put(entry, [set_pause(gate.handler, after)])
-        self._apply(gate, partition, after, None)
-        self._put_in_log(
-            entry,
-            HandlerDone(
-                operation="drained",
-                id="",
-                handler=gate.handler,
-                partition=partition,
-                who=before.who,
-                why=before.why,
-                asked_at=rfc3339(before.since_ms / 1000),
-                at=rfc3339(now),
-                result=str(after.state),
-                state=str(after.state),
-            ),
+        done = HandlerDone(
+            operation="drained",
+            id="",
+            handler=gate.handler,
+            partition=partition,
+            who=before.who,
+            why=before.why,
+            asked_at=rfc3339(before.since_ms / 1000),
+            at=rfc3339(now),
+            result=str(after.state),
+            state=str(after.state),
         )
-        entry.done = True
-        self._sequences.add(entry)
+        self._writer.append(partition, [set_pause(gate.handler, after)], [self._in_log(done)])
+        self._apply(gate, partition, after, None)
         log.info("handler_drained", handler=gate.handler, partition=partition, who=before.who, why=before.why)
 
     def _apply(self, gate: HandlerGate, partition: int, pause: Pause | None, asked: Entry | None) -> None:
@@ -144,7 +139,7 @@ class Pauses:
         if pause is not None and pause.state is PauseState.DRAINING:
             self._drains[gate.handler, partition] = asked
 
-    def _tell(
+    def _log_operation(
         self,
         entry: Entry,
         operation: HandlerOperation,
@@ -165,10 +160,10 @@ class Pauses:
             result=result,
             state=state,
         )
-        self._put_in_log(entry, done)
+        entry.sends.append(self._in_log(done))
 
-    def _put_in_log(self, entry: Entry, done: HandlerDone) -> None:
-        entry.sends.append((self._log, Outgoing(done.handler.encode(), encode_handler_done(done), [])))
+    def _in_log(self, done: HandlerDone) -> tuple[TP, Outgoing]:
+        return self._log, Outgoing(done.handler.encode(), encode_handler_done(done), [])
 
 
 _encode_pause = msgspec.msgpack.Encoder().encode

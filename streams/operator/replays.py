@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 
 import structlog
 
 from streams.dead_letters.row import Letter, LetterState
 from streams.model.application import Application, BoundHandler
+from streams.retry.gate import HandlerGate
 from streams.retry.queue import (
     Queue,
     Reason,
@@ -21,6 +23,7 @@ from streams.retry.queue import (
 )
 from streams.retry.queues import Queues, with_message
 from streams.retry.retries import Retries
+from streams.retry.waiting_line import WaitingLine, queue_of_order
 from streams.staging.arrival import Arrival
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry
@@ -34,22 +37,32 @@ MOST_LOOKED_AT = 10_000
 class Replays:
     """Stages what becomes of a lane's queues when an operator has decided about a letter."""
 
-    def __init__(self, app: Application, queues: Queues, writer: OutcomeWriter, retries: Retries) -> None:
+    def __init__(
+        self,
+        app: Application,
+        gates: Mapping[str, HandlerGate],
+        queues: Queues,
+        line: WaitingLine,
+        retries: Retries,
+        writer: OutcomeWriter,
+    ) -> None:
         self._app = app
+        self._gates = gates
         self._queues = queues
+        self._line = line
         self._writer = writer
         self._retries = retries
 
-    def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter) -> str:
+    def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
         """Let a handler see a letter's message again, before what waits behind it. Returns why not; empty
         when it is staged.
         """
-        now_ms = int(self._writer.now * 1000)
+        now_ms = int(now * 1000)
         message = message_of(letter.record, now_ms, letter=True)
         if letter.queue:
             local = arrival.entry.prefix + letter.queue
         else:
-            local = self._retries.local_of(arrival, handler)
+            local = queue_of_order(arrival, handler)
         queue = self._queues.get(local)
         number = None if queue is None or not letter.queue else self._place(local, queue, letter)
         if queue is not None and number is not None:
@@ -65,20 +78,20 @@ class Replays:
                 )
             number = after.newest_replay
         changes = with_message(local, after, number, message)
-        if (too_large := self._retries.too_large(changes)) is not None:
+        if (too_large := self._line.too_large(changes)) is not None:
             return str(too_large)
         self._writer.put(arrival.entry, changes)
-        gate = self._retries.gates[handler.name]
+        gate = self._gates[handler.name]
         gate.add(local)
         gate.unroutable.discard(local)  # its head is another one now
         return ""
 
-    def release(self, entry: Entry, letter: Letter) -> None:
+    def release(self, entry: Entry, letter: Letter, now: float) -> None:
         """What waits behind a letter, or behind its replay, goes on without it."""
         for local, queue in self._where(entry, letter):
             number = self._place(local, queue, letter)
             if number is not None:
-                self._take_out(entry, local, queue, number)
+                self._take_out(entry, local, queue, number, now)
 
     def _where(self, entry: Entry, letter: Letter) -> list[tuple[bytes, Queue]]:
         """The queues in which a letter may wait: the one that it holds; of a replay, any of its handler and
@@ -91,12 +104,12 @@ class Replays:
         queue = self._queues.get(local) if letter.queue else None
         return [] if queue is None else [(local, queue)]
 
-    def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int) -> None:
+    def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int, now: float) -> None:
         """Stage that a message waits no more."""
         name, size = local[2:], self._queues.message(local, number).size
-        rest = released(queue, number, size, int(self._writer.now * 1000))
+        rest = released(queue, number, size, int(now * 1000))
         self._writer.put(entry, [set_queue(name, rest), set_message(name, number, None)])
-        gate = self._retries.gates.get(handler_of(name).decode())
+        gate = self._gates.get(handler_of(name).decode())
         if gate is None:
             return
         gate.unroutable.discard(local)  # its head may be another one now
@@ -113,9 +126,9 @@ class Replays:
                 return number
         return None
 
-    def tell_of_holds(self) -> None:
-        """An error in the log for each handler of which messages wait behind dead letters."""
-        for name, gate in self._retries.gates.items():
+    def log_holds(self) -> None:
+        """Write an error for each handler of which messages wait behind dead letters."""
+        for name, gate in self._gates.items():
             if not self._app.handlers[name].retry.hold_while_dead:
                 continue
             queues = [self._queues.get(local) for local in islice(gate.queues, MOST_LOOKED_AT)]

@@ -184,6 +184,11 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> Waiting:
     )
 
 
+def is_replay(record: Record) -> bool:
+    """Whether an operator has a message tried again: it is a dead letter."""
+    return isinstance(record, Waiting) and record.letter
+
+
 # -- what becomes of a queue ------------------------------------------------------------------------------
 
 

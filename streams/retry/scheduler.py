@@ -44,11 +44,11 @@ class RetryScheduler:
         gates: Mapping[str, HandlerGate],
         sequences: Sequences,
         busy: Mapping[bytes, object],
-        tell: Callable[[UnknownSchema], None],
+        log_unknown: Callable[[UnknownSchema], None],
         partitions: int,
     ) -> None:
-        """`busy` has the keys in flight; `tell` is called with a schema that a head waits for; the lane has
-        so many partitions.
+        """`busy` has the keys in flight; `log_unknown` is called with a schema that a head waits for.
+        `partitions`: how many the lane has.
         """
         self.tried = 0
         self.reserved = 0
@@ -57,7 +57,7 @@ class RetryScheduler:
         self._gates = gates
         self._sequences = sequences
         self._busy = busy
-        self._tell = tell
+        self._log_unknown = log_unknown
         self._partitions = partitions
         self._may_try = 0
         self._turn = 0
@@ -91,7 +91,7 @@ class RetryScheduler:
             return None
         return self._head(handler, local, queue, now)
 
-    def tidy(self, now: float) -> None:
+    def drop_stale(self, now: float) -> None:
         """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
         for gate in self._gates.values():
             for _ in self._queues.due(self._looked_at(gate), now):
@@ -184,7 +184,7 @@ class RetryScheduler:
             if not waiting.letter:  # whoever replays a letter wants it done all the same
                 _check_deadline(arrival, queue, now)
         except UnknownSchema as error:
-            self._tell(error)
+            self._log_unknown(error)
             arrival.error = error  # it waits on, or is given up, in its turn
         except PermanentError as error:
             arrival.error = error  # given up in its turn: what came before it is not staged yet

@@ -19,11 +19,15 @@ from streams.errors import SteadfaustError
 PACKAGE = Path(__file__).parents[1]
 #: What is compiled. None of these is slower for it, and none has classes that mypyc cannot make.
 HOT = (
+    "lane.admission",
+    "lane.attempt",
     "lane.dispatch",
+    "lane.rows",
     "model.envelope",
     "retry.gate",
     "retry.queues",
     "retry.retries",
+    "retry.waiting_line",
     "staging.arrival",
     "staging.inbox",
     "staging.outcomes",

@@ -1,4 +1,4 @@
-"""A message on its way through a lane, and what the lane counts."""
+"""A message on its way through a lane, an attempt of a handler at it, and what the lane counts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class Arrival:
     """A message with the handlers that are still to see it."""
 
     __slots__ = (
-        "asked",
         "attempts",
         "entry",
         "envelope",
@@ -53,6 +52,7 @@ class Arrival:
         "handlers",
         "message",
         "number",
+        "operation",
         "permit",
         "queue",
         "record",
@@ -81,8 +81,8 @@ class Arrival:
         #: come in.
         self.queue = b""
         self.number = 0
-        #: What an operator asks for instead of a message: settled when it is its key's turn.
-        self.asked: PendingOperation | None = None
+        #: What an operator asks for instead of a message: carried out when it is its key's turn.
+        self.operation: PendingOperation | None = None
         #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
         self.permit: Permit | None = None
         self.attempts = 0
@@ -101,3 +101,29 @@ class Arrival:
     def lacks_payload(self) -> bool:
         """Whether a handler is to see it once its payload has been fetched."""
         return self.message is None and self.error is None and bool(self.handlers)
+
+
+class Attempt:
+    """A handler at a message that does not run straight through: it waits, is tried again, or has failed.
+
+    Attributes:
+        permit: what it runs with.
+        attempts: how often the handler has tried the message.
+    """
+
+    __slots__ = ("arrival", "attempts", "handler", "inbox_key", "permit")
+
+    def __init__(
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        permit: Permit,
+        attempts: int,
+    ) -> None:
+        """`inbox_key` is None where the inbox does not cover the message, or has it already."""
+        self.arrival = arrival
+        self.handler = handler
+        self.inbox_key = inbox_key
+        self.permit = permit
+        self.attempts = attempts

@@ -13,6 +13,7 @@ from streams.errors import SettingsError
 from streams.model.layout import INBOX
 from streams.ports import Store
 from streams.staging.changes import Change, Writes
+from streams.staging.sequences import Overlay
 from streams.units import DAY
 
 #: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
@@ -55,6 +56,19 @@ class Inbox:
     def entry(key: bytes, now_ms: int, note: bytes) -> Change:
         """The change that marks a message as handled; `note` is the outcome's, for people."""
         return Change(INBOX, key, now_ms.to_bytes(8, "big") + note)
+
+    def take(self, overlay: Overlay, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:
+        """Which messages are new, by their keys in a partition, which is given as it stands in local keys.
+        Those are marked, so that none of them is new again.
+        """
+        local = [prefix + key for key in keys]
+        new = []
+        for key, own, seen in zip(keys, local, self.seen(local, now), strict=True):
+            is_new = not seen and overlay.get(INBOX, own) is None
+            if is_new:
+                overlay.put(own, Change(INBOX, key, b""))
+            new.append(is_new)
+        return new
 
     def seen(self, keys: Sequence[bytes], now: float) -> list[bool]:
         """Which local keys have been committed before."""

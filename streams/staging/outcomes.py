@@ -30,7 +30,7 @@ from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change
 from streams.staging.inbox import Inbox
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference, reference_in
-from streams.staging.sequences import Entry, Overlay
+from streams.staging.sequences import Entry, Overlay, Sequences
 from streams.staging.timers import Due, remove_timer, set_timer, timer_name
 
 #: What a text that is no Unicode, or a time that is none, leads to.
@@ -40,11 +40,11 @@ _NOT_DATA = (ArithmeticError, ValueError, OSError)
 class OutcomeWriter:
     """Writes to entries and to the overlay; nothing of it has happened yet."""
 
-    def __init__(self, app: Application, overlay: Overlay, counters: Counters) -> None:
+    def __init__(self, app: Application, overlay: Overlay, sequences: Sequences, counters: Counters) -> None:
         self.counters = counters
-        self.now = 0.0
         self._app = app
         self._overlay = overlay
+        self._sequences = sequences
         self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._claims = app.claims
         #: Up to so many bytes a message needs no closer look.
@@ -52,30 +52,23 @@ class OutcomeWriter:
         self._time = b""
         self._millisecond = -1
 
-    def at(self, now: float) -> None:
-        """The time of what is staged from here on, in epoch seconds."""
-        self.now = now
-        millisecond = int(now * 1000)
-        if millisecond != self._millisecond:  # many messages have the same
-            self._millisecond = millisecond
-            self._time = rfc3339(now).encode()
-
     def stage(
         self,
         arrival: Arrival,
         handler: BoundHandler,
         outcome: Outcome,
         inbox_key: bytes | None,
+        now: float,
         uploads: Uploads = None,
     ) -> Prepared | None:
         """Everything is encoded and its size checked before any of it is staged (docs/guarantee.md). Where
         payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
-        is raised.
+        is raised. `now` in epoch seconds.
 
         Raises TooLarge or Unencodable when it cannot be written so, WiringError when it was not declared.
         """
         try:
-            return self._stage(arrival, handler, outcome, inbox_key, uploads)
+            return self._stage(arrival, handler, outcome, inbox_key, now, uploads)
         except _NOT_DATA as error:
             raise Unencodable(f"{handler.name} decided what cannot be written: {error}") from error
 
@@ -85,6 +78,7 @@ class OutcomeWriter:
         handler: BoundHandler,
         outcome: Outcome,
         inbox_key: bytes | None,
+        now: float,
         uploads: Uploads,
     ) -> Prepared | None:
         record, entry = arrival.record, arrival.entry
@@ -96,13 +90,15 @@ class OutcomeWriter:
         if outcome.send or outcome.timers:
             caused = arrival.envelope.caused()
             for index, message in enumerate(outcome.send):
-                bound, outgoing, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
+                bound, outgoing, uploads = self._outgoing(
+                    handler, message, arrival, caused, index, now, uploads
+                )
                 same = outgoing.key == key
                 partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
                 sends.append((bound.partitions[partition], outgoing))
             for index, timer in enumerate(outcome.timers, len(outcome.send)):
                 bound, outgoing, uploads = self._outgoing(
-                    handler, timer.message, arrival, caused, index, uploads, timer.due
+                    handler, timer.message, arrival, caused, index, now, uploads, timer.due
                 )
                 name = timer_name(handler.name_bytes, key, timer.name)
                 changes.append(set_timer(name, timer.due, bound.topic, outgoing))
@@ -111,7 +107,7 @@ class OutcomeWriter:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
         if inbox_key is not None:
-            changes.append(Inbox.entry(inbox_key, int(self.now * 1000), outcome.note.encode()[:200]))
+            changes.append(Inbox.entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
         if uploads:
             return Prepared(changes, sends, uploads)
         self.put(entry, changes)
@@ -128,13 +124,15 @@ class OutcomeWriter:
         entry.sends.extend(prepared.sends)
         return [name for name, change in staged if change is not None and change.value is None]
 
-    def refer(self, entry: Entry, record: Record | Outgoing) -> None:
-        """What a record refers to, if anything, is needed from now on for as long as any message."""
+    def refer(self, entry: Entry, record: Record | Outgoing, now: float) -> None:
+        """What a record refers to, if anything, is needed from `now` on for as long as any message."""
+        self.put(entry, self._references(record, now))
+
+    def _references(self, record: Record | Outgoing, now: float) -> Sequence[Change]:
         if self._claims is None or record.value:
-            return
-        change = reference_in(dict(record.headers), self._claims.bucket, self.now)
-        if change is not None:
-            self.put(entry, [change])
+            return ()
+        change = reference_in(dict(record.headers), self._claims.bucket, now)
+        return () if change is None else (change,)
 
     def put(self, entry: Entry, changes: Sequence[Change]) -> None:
         """Add changes to an entry, and let later reads see them."""
@@ -143,6 +141,17 @@ class OutcomeWriter:
             local = prefix + change.key
             self._overlay.put(local, change)
             entry.changes.append((local, change))
+
+    def append(
+        self, partition: int, changes: Sequence[Change], sends: Sequence[tuple[TP, Outgoing]] = ()
+    ) -> Entry:
+        """Stage changes and records that no message has brought, behind all that came before."""
+        entry = Entry(partition, None, 0)
+        self.put(entry, changes)
+        entry.sends.extend(sends)
+        entry.done = True
+        self._sequences.add(entry)
+        return entry
 
     def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
         """What an outcome says under the name of a row."""
@@ -168,6 +177,7 @@ class OutcomeWriter:
         arrival: Arrival,
         caused: Sequence[tuple[str, bytes]],
         index: int,
+        now: float,
         uploads: Uploads,
         needed: float = 0.0,
     ) -> tuple[BoundMessage, Outgoing, Uploads]:
@@ -180,7 +190,7 @@ class OutcomeWriter:
         key = message.key.encode()
         value = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
-        headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers, *caused]
+        headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers, *caused]
         if bound.expires and (until := getattr(message, bound.expires)):
             headers.append((EXPIRY, rfc3339(until).encode()))
         if bound.within and (seconds := getattr(message, bound.within)):
@@ -190,10 +200,15 @@ class OutcomeWriter:
         size = 2 * len(key) + len(value)  # the key is a header, too
         outgoing = Outgoing(key, value, headers)
         if size + outside > self._small or bound.binary:
-            outgoing, uploads = self._fitted(
-                handler, bound, message, outgoing, uploads, max(self.now, needed)
-            )
+            outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, max(now, needed))
         return bound, outgoing, uploads
+
+    def _time_of(self, now: float) -> bytes:
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:  # many messages have the same
+            self._millisecond = millisecond
+            self._time = rfc3339(now).encode()
+        return self._time
 
     def _fitted(
         self,
@@ -219,7 +234,7 @@ class OutcomeWriter:
             raise self._too_large(handler, type(message).__name__, len(value) + rest)
         return Outgoing(key, value, headers), uploads
 
-    def forward(self, entry: Entry, record: Record, home: int) -> None:
+    def forward(self, entry: Entry, record: Record, home: int, now: float) -> None:
         """A client with another partitioner: the message goes on to the lane of its key (docs/adr/0006).
         Raises TooLarge.
         """
@@ -228,11 +243,10 @@ class OutcomeWriter:
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
         entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
-        self.refer(entry, record)
+        self.refer(entry, record, now)
 
-    def fire(self, due: Due, now: float) -> Entry:
-        """An entry that sends a due timer's message and takes the timer away."""
-        entry = Entry(due.partition, None, 0)
+    def fire(self, due: Due, now: float) -> None:
+        """Send a due timer's message, and take the timer away."""
         headers = [header for header in due.outgoing.headers if header[0] != TIME]
         headers += [
             (TIME, rfc3339(now).encode()),
@@ -240,9 +254,7 @@ class OutcomeWriter:
         ]
         key = due.outgoing.key or b""
         outgoing = Outgoing(key, due.outgoing.value, headers)
-        entry.sends.append((TP(due.topic, self._app.layout.partition_of(key)), outgoing))
-        self.put(entry, [remove_timer(due.name)])
-        self.refer(entry, outgoing)
-        entry.done = True
+        changes = [remove_timer(due.name), *self._references(outgoing, now)]
+        to = TP(due.topic, self._app.layout.partition_of(key))
+        self.append(due.partition, changes, [(to, outgoing)])
         self.counters.timers += 1
-        return entry

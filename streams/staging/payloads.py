@@ -15,9 +15,8 @@ from streams.model.application import BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
-from streams.policy.breaker import Permit
 from streams.ports import TP, Outgoing, Record
-from streams.staging.arrival import Arrival
+from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
 
 
@@ -30,12 +29,11 @@ class NeedsUpload(Exception):
 
 
 class Unfinished(NamedTuple):
-    """A sync run that came upon a payload of `size` bytes to be written: its handler runs again, when there
-    is room for it, as the attempt that it was: with its permit, after so many that failed.
+    """A sync attempt that came upon a payload of `size` bytes to be written: its handler runs again, as the
+    attempt that it was, when there is room for the payload.
     """
 
-    permit: Permit
-    attempts: int
+    attempt: Attempt
     size: int
 
 

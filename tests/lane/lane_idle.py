@@ -11,10 +11,10 @@ def held_by(lane: Lane) -> dict[str, object]:
     """All that counts messages, bytes, keys or changes of a lane, where it is not as in one that has just
     opened; its state while it is not open.
     """
-    pipeline = lane._pipeline
-    if pipeline is None:
+    parts = lane._parts
+    if parts is None:
         return {"state": lane.state}
-    sequences = pipeline.sequences
+    sequences = parts.sequences
     found: dict[str, object] = {
         "held": sequences.held,
         "held_bytes": sequences.held_bytes,
@@ -22,11 +22,11 @@ def held_by(lane: Lane) -> dict[str, object]:
         "backlog_bytes": sequences.backlog_bytes,
         "in_commit": sequences.in_commit,
         "in_commit_bytes": sequences.in_commit_bytes,
-        "overlay": len(pipeline.overlay),
-        "in_flight": pipeline.in_flight,
-        "tasks": len(pipeline._tasks),
+        "overlay": len(parts.overlay),
+        "in_flight": parts.dispatch.in_flight,
+        "tasks": parts.dispatch.tasks,
     }
-    for name, gate in pipeline.gates.items():
+    for name, gate in parts.gates.items():
         found[f"{name} running"] = len(gate.running)
         found[f"{name} under way"] = gate.under_way
         found[f"{name} queues"] = len(gate.queues)
@@ -34,9 +34,10 @@ def held_by(lane: Lane) -> dict[str, object]:
             len(gate.unread._queues) + len(gate.unread._schemas) + len(gate.unread._ready)
         )
         found[f"{name} probes"] = len(gate.breaker._probes)
-    if pipeline._payloads._claims is not None:
-        found["payloads"] = pipeline._payloads._claims.held.held
-        found["payloads waiting"] = pipeline._payloads._claims.held.waiting
+    claims = lane._app.claims
+    if claims is not None:
+        found["payloads"] = claims.held.held
+        found["payloads waiting"] = claims.held.waiting
     return {name: count for name, count in found.items() if count}
 
 

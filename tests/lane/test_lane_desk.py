@@ -28,7 +28,7 @@ from structlog.testing import capture_logs
 
 from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError, TransientError
-from streams.lane.lane import HOUSEKEEPING
+from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.operator.expiry import ROUND

@@ -7,7 +7,7 @@ from lane_checker import check, check_store, counts
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 
-import streams.lane.lane
+import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
 from streams.lane.standby import Standby
 from streams.ports import TP, Write
@@ -202,7 +202,7 @@ async def test_messages_deleted_after_they_were_handled_are_no_loss(world: World
 async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.lane.lane, "IDLE_COMMIT", 0.2, raising=False)
+    monkeypatch.setattr(streams.lane.commit, "IDLE_COMMIT", 0.2)
     work = counting(world.name, settled=True)
     await world.start(work, partitions=1)
     await world.post(*(world.event(work, "a", i) for i in range(3)))

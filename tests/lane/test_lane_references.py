@@ -16,7 +16,7 @@ from streams.claims.checks import ClaimChecks
 from streams.claims.claim import AVRO, PREFIX, claim_in
 from streams.claims.sweep import Sweepable, sweep
 from streams.errors import TransientError
-from streams.lane.housekeeping import PAUSE
+from streams.lane.references import PAUSE
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.layout import CLAIMS

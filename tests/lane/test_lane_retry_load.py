@@ -13,7 +13,7 @@ from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Running, World
 
 from streams.errors import TransientError
-from streams.lane.lane import HOUSEKEEPING
+from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.envelope import new_headers
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy

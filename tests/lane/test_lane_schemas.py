@@ -20,7 +20,7 @@ from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
 from streams.ports import TP, Write
-from streams.retry.schema_waits import MOST_TOLD
+from streams.retry.schema_waits import MOST_LOGGED
 
 
 def written_as(post: Post, fingerprint: str, value: bytes) -> Post:
@@ -276,7 +276,7 @@ async def test_fingerprints_that_somebody_makes_up_harm_nobody(fake: FakeWorld) 
         lane = await fake.open()
         await waits(fake, lane, 3001)
         await fake.settled(work.source)
-    assert 0 < sum(line["event"] == "schema_unknown" for line in logs) <= MOST_TOLD
+    assert 0 < sum(line["event"] == "schema_unknown" for line in logs) <= MOST_LOGGED
     unannounced.announce()
     announced = fake.clock.now()
     await fake.until(lambda: work.hooks.calls == [("a", 0)])

@@ -20,8 +20,7 @@ from agents.gateway.testing import FakeGateway
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
 from schemas import latest as schema
-from streams.lane import dispatch as pipeline
-from streams.lane import turns
+from streams.lane import attempt, turns
 from streams.local import Stack, local_stack
 from streams.model.choreography import Choreography, choreography
 from streams.model.codecs import Schemas, avro, decode_row
@@ -125,7 +124,7 @@ async def test_orders_of_ten_thousand_skus_are_settled_in_seconds_while_others_g
     world: World, way: Choreography, kind: Any, monkeypatch: pytest.MonkeyPatch, seldom_collected: None
 ) -> None:
     del seldom_collected
-    for module in (turns, pipeline):  # what other processes hold up is no handler's doing
+    for module in (turns, attempt):  # what other processes hold up is no handler's doing
         monkeypatch.setattr(module, "perf_counter", time.thread_time)
     await start(world, way)
     await world.post(*(post(world, StockReceived(sku=sku, units=9)) for sku in SKUS if sku != SHORT))

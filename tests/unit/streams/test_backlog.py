@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.lane.backlog import BacklogLimit
+from streams.lane.intake import BacklogLimit
 from streams.model.application import LaneOptions
 from streams.model.layout import Layout
 from streams.staging.sequences import Entry, Sequences

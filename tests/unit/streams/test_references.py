@@ -9,13 +9,13 @@ from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import Letter, new_letter
 from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
-from streams.lane.housekeeping import LETTERS_BYTES, PAUSE, STEP, References
-from streams.model.layout import CLAIMS
+from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
+from streams.model.layout import CLAIMS, Layout
 from streams.staging.arrival import Counters
-from streams.staging.changes import Change, Writes, store_key
+from streams.staging.changes import Change, Writes, prefix_of, store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Prepared, Upload, reference
-from streams.staging.sequences import Entry, Overlay
+from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 
@@ -40,9 +40,10 @@ class House:
             layout=SimpleNamespace(operations_log="log", app_id="post"),
             claims=None,
         )
-        overlay = Overlay()
-        self.letters = DeadLetters(app, self.store, overlay, OutcomeWriter(app, overlay, Counters()))
-        self.references = References(self.store, overlay, self.letters, "ours", DAY)
+        self.sequences, self.overlay = Sequences(Layout("post", 2, 1)), Overlay()
+        writer = OutcomeWriter(app, self.overlay, self.sequences, Counters())
+        self.letters = DeadLetters(app, self.store, self.overlay, writer)
+        self.references = References(self.store, self.overlay, writer, self.letters, "ours", DAY)
         self.steps: list[int] = []
 
     def commit(self, change: Change) -> None:
@@ -53,11 +54,12 @@ class House:
         """Time passes, and two rounds begin and end."""
         for n in range(3):
             for _ in range(20):
-                for partition, changes in self.references.step(now + n * PAUSE).items():
-                    assert partition == 1
-                    self.steps.append(len(changes))
-                    for change in changes:
-                        self.commit(change)
+                if self.references.step(now + n * PAUSE, room=0):
+                    staged = self.sequences.take(1 << 30)
+                    assert {local[:2] for local in staged.changes[CLAIMS]} == {prefix_of(1)}
+                    self.steps.append(len(staged.changes[CLAIMS]))
+                    self.store.apply(list(writes_of(staged, Writes(60.0))), {})
+                    self.overlay.forget(staged)
 
     @property
     def named(self) -> int:
@@ -118,7 +120,7 @@ def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_af
     """The removal is in an entry that may be committed after that of the outcome."""
     overlay = Overlay()
     app: Any = SimpleNamespace(lane_options=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
-    writer = OutcomeWriter(app, overlay, Counters())
+    writer = OutcomeWriter(app, overlay, Sequences(Layout("post", 2, 1)), Counters())
     claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
     going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
     writer.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])

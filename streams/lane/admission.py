@@ -1,0 +1,125 @@
+"""From a record to a message: decoded, at home in its partition, and new to the handlers that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streams.claims.claim import DATAREF
+from streams.dead_letters.table import DeadLetters
+from streams.errors import PermanentError, UnknownSchema
+from streams.model.application import Application, BoundRoute
+from streams.model.envelope import SOURCE, Envelope
+from streams.ports import Batch, Record
+from streams.retry.schema_waits import SchemaWaits
+from streams.staging.arrival import Arrival, Counters
+from streams.staging.changes import prefix_of
+from streams.staging.inbox import Inbox
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.payloads import require_reference
+from streams.staging.sequences import Entry, Overlay, Sequences, size_of
+from streams.staging.unpacking import checked, decoded
+
+
+class Admission:
+    """Admits messages to a lane: each gets its place in the order, or its end."""
+
+    def __init__(
+        self,
+        app: Application,
+        inbox: Inbox,
+        overlay: Overlay,
+        sequences: Sequences,
+        writer: OutcomeWriter,
+        letters: DeadLetters,
+        schemas: SchemaWaits,
+        counters: Counters,
+    ) -> None:
+        self._app = app
+        self._inbox = inbox
+        self._overlay = overlay
+        self._sequences = sequences
+        self._writer = writer
+        self._letters = letters
+        self._schemas = schemas
+        self._counters = counters
+        #: Messages that may still be taken of what is fetched or handled in the background.
+        self._free = 0
+
+    def take(self, batch: Batch, room: int, now: float) -> tuple[list[Arrival], int]:
+        """Take records in order, while there is room for those that run in the background. Returns what is
+        to be dispatched, and how many records were taken. `now` in epoch seconds.
+        """
+        records = batch.records
+        route = self._app.routes[batch.tp.topic]
+        self._free = room
+        most = min(len(records), room) if route.is_async else len(records)
+        arrivals: list[Arrival] = []
+        taken = 0
+        while taken < most and self._take(batch, records[taken], route, arrivals, now):
+            taken += 1
+        if route.inbox:
+            self._check_inbox(batch.tp.partition, arrivals, now)
+        return arrivals, taken
+
+    def _take(
+        self, batch: Batch, record: Record, route: BoundRoute, arrivals: list[Arrival], now: float
+    ) -> bool:
+        """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
+        for others.
+        """
+        is_last = record is batch.records[-1]
+        next_offset = batch.next_offset if is_last else record.offset + 1
+        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
+        try:
+            envelope = checked(record)
+            home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
+            if home != record.partition:
+                self._writer.forward(entry, record, home, now)
+                entry.done = True
+            elif not record.value and DATAREF in envelope.headers:
+                if self._free <= 0:
+                    return False
+                arrivals.append(self._referring(entry, route, record, envelope, now))
+            else:
+                message = decoded(route, record, envelope)
+                arrivals.append(Arrival(entry, route, record, envelope, message, now))
+        except UnknownSchema as error:
+            self._schemas.log_unknown(error)
+            self._writer.refer(entry, record, now)
+            unread = Arrival(entry, route, record, envelope, None, now)
+            unread.error = error
+            arrivals.append(unread)
+        except PermanentError as error:
+            self._letters.write(entry, route, record, error, "", now)
+            entry.done = True
+        self._sequences.add(entry)
+        if is_last:
+            self._sequences.end_of_batch(batch.tp, entry)
+        return True
+
+    def _referring(
+        self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, now: float
+    ) -> Arrival:
+        """A message whose payload is fetched when its turn comes."""
+        require_reference(route, envelope)
+        self._free -= 1
+        self._writer.refer(entry, record, now)
+        return Arrival(entry, route, record, envelope, None, now)
+
+    def _check_inbox(self, partition: int, arrivals: Sequence[Arrival], now: float) -> None:
+        """Drop handlers that have seen the message; mark it for the others before any of them runs."""
+        pairs = [
+            (arrival, handler, self._inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
+            for arrival in arrivals
+            for source in (arrival.envelope.headers.get(SOURCE) or b"",)
+            for handler in arrival.route.handlers
+        ]
+        keys = [key for _, _, key in pairs]
+        new = self._inbox.take(self._overlay, prefix_of(partition), keys, now)
+        for arrival in arrivals:
+            arrival.handlers = ()
+        for (arrival, handler, key), is_new in zip(pairs, new, strict=True):
+            if is_new:
+                arrival.handlers = (*arrival.handlers, (handler, key))
+            else:
+                self._counters.duplicates += 1

@@ -1,0 +1,187 @@
+"""A handler sees a message: its outcome is staged, or its failure is decided on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from time import perf_counter
+from typing import Any
+
+from streams.errors import HandlerFailed, TransientError, UnknownSchema
+from streams.lane.rows import RowReader
+from streams.lane.turns import Timed, Turns
+from streams.model.application import BoundHandler
+from streams.ports import Clock
+from streams.retry.gate import UNASKED, HandlerGate
+from streams.retry.retries import Retries
+from streams.retry.schema_waits import SchemaWaits
+from streams.staging.arrival import Arrival, Attempt
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.payloads import NeedsUpload, Payloads, Unfinished, Uploads
+from streams.staging.sequences import Sequences
+
+
+class AttemptRunner:
+    """Runs the handlers of a message, one after the other."""
+
+    def __init__(
+        self,
+        gates: Mapping[str, HandlerGate],
+        retries: Retries,
+        schemas: SchemaWaits,
+        rows: RowReader,
+        writer: OutcomeWriter,
+        payloads: Payloads,
+        sequences: Sequences,
+        clock: Clock,
+    ) -> None:
+        self._gates = gates
+        self._retries = retries
+        self._schemas = schemas
+        self._rows = rows
+        self._writer = writer
+        self._payloads = payloads
+        self._sequences = sequences
+        self._clock = clock
+        self._counters = writer.counters
+        self._turns = Turns(writer.counters)
+
+    def run(self, arrival: Arrival, now: float) -> Unfinished | None:
+        """Run the handlers at once, up to one whose outcome has a payload that is to be written first. Where
+        nothing waits and nothing fails, a message needs no attempt of its own: see `_try`. Epoch seconds.
+        """
+        began = perf_counter()
+        for handler, inbox_key in arrival.handlers:
+            gate = self._gates[handler.name]
+            attempt: Attempt | None = None
+            try:
+                if gate.clear and arrival.error is None and not arrival.queue:
+                    try:
+                        outcome = self._call(arrival, handler)
+                        self._writer.stage(arrival, handler, outcome, inbox_key, now)
+                        gate.succeeded += 1
+                    except (HandlerFailed, UnknownSchema, NeedsUpload):  # see `_try`
+                        raise
+                    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
+                        attempt = self._after_failure(arrival, handler, inbox_key, error)
+                else:
+                    attempt = self._admitted(arrival, handler, inbox_key)
+                if attempt is not None:
+                    _run_to_end(self._try(attempt, None))
+            except NeedsUpload as upload:
+                names = [each.name for each, _ in arrival.handlers]
+                arrival.handlers = arrival.handlers[names.index(handler.name) :]
+                attempt = attempt or Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+                return Unfinished(attempt, upload.size)
+            began = self._turns.ended(handler.name, arrival, began)
+        self._done(arrival)
+        return None
+
+    async def run_in_background(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
+        """Run the handlers, and fetch and write payloads. The first one goes on as `unfinished`."""
+        for handler, inbox_key in arrival.handlers:
+            gate = self._gates[handler.name]
+            gate.under_way += 1
+            if unfinished is not None:
+                attempt: Attempt | None = unfinished.attempt
+                unfinished = None
+            else:
+                attempt = self._admitted(arrival, handler, inbox_key)
+            if attempt is not None:
+                await self._try(attempt, ())
+            gate.under_way -= 1
+        self._done(arrival)
+
+    def _admitted(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Attempt | None:
+        """An attempt that may be made now; None: the message waits, or was given up."""
+        attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+        if self._gates[handler.name].clear and arrival.error is None and not arrival.queue:
+            return attempt
+        now = self._clock.now()
+        if isinstance(arrival.error, UnknownSchema):
+            self._schemas.wait(attempt, arrival.error, now)
+            return None
+        admit = self._retries.admit_head if arrival.queue else self._retries.admit
+        return attempt if admit(attempt, now) else None
+
+    async def _try(self, attempt: Attempt, uploads: Uploads) -> None:
+        """Until the handler has succeeded, or the message waits or is given up. Without `uploads` nothing of
+        it takes time, and NeedsUpload is raised where something would.
+        """
+        arrival = attempt.arrival
+        while True:
+            try:
+                if arrival.message is None and not await self._fetch(attempt):
+                    return
+                await self._call_and_stage(attempt, uploads)
+            except (HandlerFailed, UnknownSchema, NeedsUpload):  # of its rows: no message is to blame
+                raise
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task() if uploads is not None else None
+                if task is not None and task.cancelling():
+                    raise
+                if not self._is_tried_again(attempt, error):
+                    return
+            else:
+                self._succeeded(attempt)
+                return
+
+    async def _call_and_stage(self, attempt: Attempt, uploads: Uploads) -> None:
+        arrival, handler = attempt.arrival, attempt.handler
+        began = perf_counter()
+        outcome = self._call(arrival, handler)
+        if handler.is_async:
+            outcome = await Timed(outcome, self._turns, handler.name, arrival)
+            began = perf_counter()
+        now = self._clock.now()
+        prepared = self._writer.stage(arrival, handler, outcome, attempt.inbox_key, now, uploads)
+        if uploads is not None:
+            self._turns.ended(handler.name, arrival, began)
+        if prepared is not None:
+            await self._payloads.write(prepared.uploads)
+            if removed := self._writer.put_prepared(arrival.entry, prepared):
+                self._writer.append(arrival.entry.partition, removed)
+
+    def _call(self, arrival: Arrival, handler: BoundHandler) -> Any:
+        rows = self._rows.of(arrival, handler)
+        if handler.wants_envelope:
+            return handler.call(arrival.message, *rows, envelope=arrival.envelope)
+        return handler.call(arrival.message, *rows)
+
+    def _after_failure(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, error: BaseException
+    ) -> Attempt | None:
+        """What a message that ran straight through goes on as, if it is tried again at once."""
+        attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+        return attempt if self._is_tried_again(attempt, error) else None
+
+    async def _fetch(self, attempt: Attempt) -> bool:
+        """Give a message its payload. False: now that it has it, it waits behind others of its order."""
+        await self._payloads.fetch(attempt.arrival)
+        return not self._retries.requeue_by_order_key(attempt, self._clock.now())
+
+    def _is_tried_again(self, attempt: Attempt, error: BaseException) -> bool:
+        attempt.attempts += 1
+        if not isinstance(error, Exception):
+            error = TransientError("something that it waited for was cancelled")
+        return self._retries.failed(attempt, error, self._clock.now())
+
+    def _succeeded(self, attempt: Attempt) -> None:
+        if attempt.permit is UNASKED:
+            self._gates[attempt.handler.name].succeeded += 1
+        else:
+            self._retries.succeeded(attempt, self._clock.now())
+
+    def _done(self, arrival: Arrival) -> None:
+        self._sequences.finished(arrival.entry)
+        if arrival.handlers:
+            self._counters.handled += 1
+
+
+def _run_to_end(attempt: Coroutine[Any, Any, None]) -> None:
+    """Run what never waits."""
+    try:
+        attempt.send(None)
+    except StopIteration:
+        return
+    raise HandlerFailed("a sync handler's attempt waits for something")

@@ -1,0 +1,114 @@
+"""What a lane works with between one opening and the next, put together: each part takes what it uses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streams.dead_letters.table import DeadLetters
+from streams.lane.admission import Admission
+from streams.lane.attempt import AttemptRunner
+from streams.lane.dispatch import Dispatch
+from streams.lane.housekeeping import Chore, DueHeads, Housekeeping, Seldom, inbox_expiry
+from streams.lane.references import References
+from streams.lane.rows import RowReader
+from streams.lane.timers import Timers
+from streams.model.application import Application
+from streams.operator.admission import OperationAdmission
+from streams.operator.expiry import Expiry
+from streams.operator.operations import OperationProcessor
+from streams.operator.pauses import Pauses
+from streams.operator.replays import Replays
+from streams.ports import Clock, Store
+from streams.retry.gate import HandlerGate
+from streams.retry.giving_up import GivingUp
+from streams.retry.queues import Queues
+from streams.retry.retries import Retries
+from streams.retry.scheduler import RetryScheduler
+from streams.retry.schema_waits import SchemaWaits
+from streams.retry.waiting_line import WaitingLine
+from streams.staging.arrival import Arrival, Counters
+from streams.staging.changes import IDS_BYTES, Writes
+from streams.staging.inbox import Inbox
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.payloads import Payloads
+from streams.staging.sequences import Overlay, Sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that a lane itself meets."""
+
+    sequences: Sequences
+    overlay: Overlay
+    gates: Mapping[str, HandlerGate]
+    admission: Admission
+    operations: OperationAdmission
+    dispatch: Dispatch
+    timers: Timers
+    housekeeping: Housekeeping
+
+
+def parts_of(
+    app: Application,
+    lane: int,
+    store: Store,
+    *,
+    writes: Writes,
+    clock: Clock,
+    counters: Counters,
+    progress: Callable[[BaseException | None], None],
+) -> Parts:
+    """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
+    its error if it failed.
+
+    Longer than other functions: it only says who is given whom.
+    """
+    options = app.lane_options
+    gates = {name: HandlerGate(name, handler.breaker) for name, handler in app.handlers.items()}
+    busy: dict[bytes, deque[Arrival]] = {}
+    sequences, overlay = Sequences(app.layout, min(IDS_BYTES, options.max_message_bytes // 2)), Overlay()
+    inbox = Inbox(store, writes, options.inbox_retention)
+    writer = OutcomeWriter(app, overlay, sequences, counters)
+    letters = DeadLetters(app, store, overlay, writer)
+    payloads = Payloads(app.claims)
+
+    queues = Queues(store, overlay)
+    giving_up = GivingUp(writer, letters)
+    line = WaitingLine(options, queues, gates, writer, giving_up)
+    retries = Retries(options, gates, queues, line, giving_up, letters, writer)
+    retries.load(clock.now())
+    schemas = SchemaWaits(options, gates, line, retries)
+    partitions = len(app.layout.partitions_of(lane))
+    scheduler = RetryScheduler(app, queues, gates, sequences, busy, schemas.log_unknown, partitions)
+
+    pauses = Pauses(app, gates, queues, writer)
+    pauses.load(store)
+    replays = Replays(app, gates, queues, line, retries, writer)
+    processor = OperationProcessor(app, inbox, overlay, writer, letters, replays, pauses)
+
+    rows = RowReader(store, overlay)
+    runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock)
+    dispatch = Dispatch(runner, processor, scheduler, payloads, busy, clock, options.max_in_flight, progress)
+    timers = Timers(options, store, overlay, sequences, writer, busy)
+    chores: list[Chore] = [
+        Seldom(inbox_expiry(inbox, lane), lambda _: replays.log_holds(), scheduler.drop_stale),
+        timers,
+        DueHeads(scheduler, dispatch),
+        pauses,
+        Expiry(app, store, letters=letters, writer=writer),
+    ]
+    if app.claims is not None:
+        retention = options.claim_retention
+        chores.append(References(store, overlay, writer, letters, app.claims.bucket, retention))
+    return Parts(
+        sequences,
+        overlay,
+        gates,
+        Admission(app, inbox, overlay, sequences, writer, letters, schemas, counters),
+        OperationAdmission(app, inbox, overlay, sequences, letters, counters),
+        dispatch,
+        timers,
+        Housekeeping(chores),
+    )

@@ -1,0 +1,146 @@
+"""Which objects messages refer to: a row for each, in the lane that read or wrote it (docs/adr/0010).
+
+The sweeper deletes what no row names, so a row stays while anything may follow the reference: the message in
+its topic, a repetition of it, a timer, a waiting row, a dead letter. Each of these writes the row anew with
+its own time, and so does housekeeping for what still waits and for dead letters that are still kept; a row is
+old when all of them have gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from streams.claims.claim import DATAREF
+from streams.dead_letters.table import DeadLetters
+from streams.model.layout import CLAIMS
+from streams.ports import Headers, Store
+from streams.retry.queue import read_message
+from streams.staging.changes import DEAD_LETTERS_BY_AGE, MESSAGES, Change
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.payloads import reference_in
+from streams.staging.sequences import Overlay
+from streams.units import MIB
+
+#: Rows looked at in one step: a few milliseconds.
+STEP = 200
+#: Of dead letters, whose rows may be large, no more in one step than have so many bytes.
+LETTERS_BYTES = MIB
+#: From one round over all rows to the next, in seconds.
+PAUSE = 600.0
+
+_DATAREF = DATAREF.encode()
+
+
+class References:
+    """A chore: the rows of a lane's references, in bounded steps. A round goes first over what waits and
+    over dead letters and makes their rows new, then over all rows and removes the old ones. So none that is
+    needed is old when it comes up.
+
+    Args:
+        store: the lane's.
+        writer: stages what is decided.
+        overlay: what is staged and not in the store yet.
+        letters: its dead letters.
+        bucket: where our objects are.
+        retention: how long a row is kept from the time that it says, in seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        overlay: Overlay,
+        writer: OutcomeWriter,
+        letters: DeadLetters,
+        bucket: str,
+        retention: float,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._overlay = overlay
+        self._letters = letters
+        self._bucket = bucket
+        self._retention = retention
+        self._round: Iterator[list[tuple[int, Change]]] = iter(())
+        self._next = 0.0
+        self._went_round = False
+
+    def step(self, now: float, room: int) -> bool:
+        """Do a little at `now`, epoch seconds. True when something was staged."""
+        del room  # a step has its own bound, and outages must not let rows grow old
+        changes = self._changes(now)
+        for partition, some in changes.items():
+            self._writer.append(partition, some)
+        return bool(changes)
+
+    def _changes(self, now: float) -> dict[int, list[Change]]:
+        if now < self._next:
+            return {}
+        found = next(self._round, None)
+        if found is None:
+            self._next, self._round = now + PAUSE, self._begin(now)
+            return {}
+        changes: dict[int, list[Change]] = {}
+        for partition, change in found:
+            changes.setdefault(partition, []).append(change)
+            self._writer.counters.references_removed += change.value is None
+        return changes
+
+    def _begin(self, now: float) -> Iterator[list[tuple[int, Change]]]:
+        for page in self._pages(MESSAGES):
+            waiting = ((local, read_message(data).headers) for local, data in page if _DATAREF in data)
+            yield self._renewed(waiting, now)
+        yield from self._letters_renewed(now)
+        for page in self._pages(CLAIMS):
+            yield [
+                (int.from_bytes(local[:2], "big"), Change(CLAIMS, local[2:], None))
+                for local, time in page
+                if _seconds(time) < now - self._retention and self._overlay.get(CLAIMS, local) is None
+            ]
+
+    def _letters_renewed(self, now: float) -> Iterator[list[tuple[int, Change]]]:
+        """A row is as young as its dead letter, or younger, so after the first round only letters count that
+        are older than any row may be: those that others wait behind, or that are being replayed. The first
+        goes over all: some may have been made by a worker without an object store, which wrote no rows.
+        """
+        old = int((now - self._retention) * 1000) + 1
+        stop = max(old, 0).to_bytes(8, "big") if self._went_round else None
+        for page in self._pages(DEAD_LETTERS_BY_AGE, stop=stop):
+            kept: list[tuple[bytes, Headers]] = []
+            size = 0
+            for local in (entry[8:] for entry, _ in page):
+                letter = self._letters.get(local)
+                if letter is None:
+                    continue
+                kept.append((local, letter.record.headers))
+                size += letter.size
+                if size >= LETTERS_BYTES:
+                    yield self._renewed(kept, now)
+                    kept, size = [], 0
+            yield self._renewed(kept, now)
+        self._went_round = True
+
+    def _pages(self, table: str, *, stop: bytes | None = None) -> Iterator[list[tuple[bytes, bytes]]]:
+        start = b""
+        while page := list(islice(self._store.scan(table, start=start, stop=stop), STEP)):
+            yield page
+            start = page[-1][0] + b"\0"
+
+    def _renewed(self, referring: Iterable[tuple[bytes, Headers]], now: float) -> list[tuple[int, Change]]:
+        """The rows that need to be written again for what has these headers, by local keys."""
+        renewed = []
+        for local, headers in referring:
+            change = reference_in(dict(headers), self._bucket, now)
+            if change is not None and self._is_old(local[:2] + change.key, now):
+                renewed.append((int.from_bytes(local[:2], "big"), change))
+        return renewed
+
+    def _is_old(self, key: bytes, now: float) -> bool:
+        """Whether there is no such row, or half of its time is over."""
+        staged = self._overlay.get(CLAIMS, key)
+        time = self._store.get(CLAIMS, key) if staged is None else staged.value
+        return time is None or _seconds(time) <= now - self._retention / 2
+
+
+def _seconds(time: bytes) -> float:
+    return int.from_bytes(time, "big") / 1000

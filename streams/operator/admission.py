@@ -1,0 +1,121 @@
+"""Operators' messages to a lane, read and checked against the inbox: what they ask for is on its way then.
+
+An operation is taken in the order of the letter's key like a message of that key, so nothing of the key is
+under way while it is carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from streams.dead_letters.row import capped, parse_id
+from streams.dead_letters.table import DeadLetters
+from streams.errors import PermanentError
+from streams.model.application import Application
+from streams.model.codecs import NO_JSON
+from streams.model.envelope import SOURCE, TYPE, Envelope
+from streams.model.operations import (
+    HANDLER_OPERATION,
+    HandlerOperation,
+    Operation,
+    decode_handler_operation,
+    decode_operation,
+)
+from streams.ports import Batch, Record
+from streams.staging.arrival import Arrival, Counters, PendingOperation
+from streams.staging.changes import store_key
+from streams.staging.inbox import Inbox
+from streams.staging.sequences import Entry, Overlay, Sequences, size_of
+
+log = structlog.get_logger(__name__)
+
+#: Stands in the inbox where the name of a handler stands for messages.
+OPERATIONS = b"operations"
+#: Of each text that operators give, so many bytes are kept.
+MAX_TEXT = 512
+
+
+class OperationAdmission:
+    """Admits operations to a lane."""
+
+    def __init__(
+        self,
+        app: Application,
+        inbox: Inbox,
+        overlay: Overlay,
+        sequences: Sequences,
+        letters: DeadLetters,
+        counters: Counters,
+    ) -> None:
+        self._inbox = inbox
+        self._overlay = overlay
+        self._sequences = sequences
+        self._letters = letters
+        self._counters = counters
+        #: No handler's: of an operation nothing follows but what it asks for.
+        any_route = next(iter(app.routes.values()))
+        self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
+
+    def take(self, batch: Batch, record: Record, now: float) -> Arrival | None:
+        """Give an operation its place in the order; None: it has come before, or nobody can read it."""
+        is_last = record is batch.records[-1]
+        next_offset = batch.next_offset if is_last else record.offset + 1
+        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
+        self._sequences.add(entry)
+        if is_last:
+            self._sequences.end_of_batch(batch.tp, entry)
+        arrival = self._read(entry, record, now)
+        if arrival is None:
+            entry.done = True
+        return arrival
+
+    def _read(self, entry: Entry, record: Record, now: float) -> Arrival | None:
+        try:
+            envelope = Envelope(record)
+            envelope.require_bounded()
+            operation = _understood(record)
+        except (PermanentError, *NO_JSON, ValueError) as error:
+            at = {"partition": record.partition, "offset": record.offset}
+            log.warning("operation_unreadable", error=str(error), action="passed over", **at)
+            return None
+        source = envelope.headers.get(SOURCE) or b""
+        inbox_key = self._inbox.key(_inbox_name(operation), source, envelope.id_bytes)
+        if not self._inbox.take(self._overlay, entry.prefix, [inbox_key], now)[0]:
+            self._counters.duplicates += 1
+            return None
+        letter = None
+        if isinstance(operation, Operation):
+            letter = self._letters.get(store_key(*parse_id(operation.letter)))
+        arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
+        arrival.operation = PendingOperation(operation, envelope.id_bytes, inbox_key)
+        return arrival
+
+
+def is_about_a_handler(record: Record) -> bool:
+    """Whether an operation is about a handler, and not about a dead letter."""
+    return (TYPE, HANDLER_OPERATION.encode()) in record.headers
+
+
+def _inbox_name(operation: Operation | HandlerOperation) -> bytes:
+    """What stands in the inbox for a handler: people choose ids of commands, perhaps one for several."""
+    if isinstance(operation, Operation):
+        return OPERATIONS
+    return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()
+
+
+def _understood(record: Record) -> Operation | HandlerOperation:
+    """What a message asks for, no longer than need be. Raises what is in NO_JSON, and ValueError for
+    a letter of another partition.
+    """
+    data = record.value or b""
+    if is_about_a_handler(record):
+        command = decode_handler_operation(data)
+        texts = {name: capped(getattr(command, name), MAX_TEXT) for name in ("handler", "who", "why")}
+        return msgspec.structs.replace(command, **texts)
+    operation = decode_operation(data)
+    parse_id(operation.letter, within=record.partition)
+    texts = {name: capped(getattr(operation, name), MAX_TEXT) for name in ("who", "why", "job")}
+    return msgspec.structs.replace(operation, **texts)

@@ -1,0 +1,54 @@
+"""How a failed attempt shows: a line in the log, and a record in the topic of its retry."""
+
+from __future__ import annotations
+
+import structlog
+
+from streams.dead_letters.record import message_bytes
+from streams.errors import text_of
+from streams.model.envelope import rfc3339
+from streams.policy.retry import FailureKind, Later
+from streams.ports import TP, Outgoing
+from streams.staging.arrival import Attempt
+
+log = structlog.get_logger(__name__)
+
+
+def log_failure(
+    attempt: Attempt, error: Exception, kind: FailureKind, decision: str, delay: float = 0.0
+) -> None:
+    """Write that a handler has failed, and what follows, after `delay` seconds."""
+    arrival = attempt.arrival
+    log.warning(
+        "handler_failed",
+        handler=attempt.handler.name,
+        error=f"{type(error).__name__}: {text_of(error)}",
+        kind=str(kind),
+        attempt=attempt.attempts,
+        decision=decision,
+        delay=delay,
+        topic=arrival.record.topic,
+        partition=arrival.record.partition,
+        offset=arrival.record.offset,
+        id=arrival.envelope.id,
+    )
+
+
+def mirror_to_retry_topic(attempt: Attempt, error: Exception, later: Later) -> None:
+    """Add the record to its retry topic, as it came. What is tried again is the row of the waiting message,
+    of the same transaction.
+    """
+    arrival, handler = attempt.arrival, attempt.handler
+    record = arrival.record
+    added = [
+        ("retry-service", handler.name.partition(".")[0].encode()),
+        ("retry-handler", handler.name_bytes),
+        ("retry-attempt", b"%d" % attempt.attempts),
+        ("retry-due", rfc3339(later.due).encode()),
+        ("retry-error-type", type(error).__name__.encode()),
+        ("retry-error-message", message_bytes(error)),
+        ("retry-source-partition", b"%d" % record.partition),
+        ("retry-source-offset", b"%d" % record.offset),
+    ]
+    outgoing = Outgoing(record.key, record.value, [*record.headers, *added])
+    arrival.entry.sends.append((TP(arrival.route.retries[later.tier - 1], 0), outgoing))
