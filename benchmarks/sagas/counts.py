@@ -17,7 +17,8 @@ from agents.order_saga import orchestrated
 from benchmarks.growth.part import Found, Plan
 from benchmarks.sections import NotMeasured, Table
 from schemas import latest
-from streams.lane.lane import Lane, LaneState
+from streams.lane.lane import Lane
+from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.model.choreography import choreography
 from streams.model.codecs import Schemas, avro, decode_row, encode_row

@@ -10,8 +10,9 @@ import structlog
 
 from streams.errors import PositionLost, SteadfaustError
 from streams.lane.intake import BacklogLimit
-from streams.lane.lane import Lane, LaneState
+from streams.lane.lane import Lane
 from streams.lane.standby import Standby
+from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.ports import Clock, Cluster, Faults, Stores
 from streams.positions.cuts import Cuts

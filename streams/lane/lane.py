@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack, suppress
-from enum import StrEnum
 
 import structlog
 
@@ -23,20 +22,16 @@ from streams.errors import (
 )
 from streams.lane.commit import Commits
 from streams.lane.intake import BacklogLimit, Intake
+from streams.lane.opening import find_start
 from streams.lane.parts import Parts, parts_of
-from streams.lane.recovery import (
-    open_store,
-    recover,
-    source_partitions,
-    source_positions,
-)
+from streams.lane.recovery import open_store
 from streams.lane.signals import Signals
-from streams.lane.stopping import unless
+from streams.lane.state import LaneState
+from streams.lane.stopping import side_by_side, unless
 from streams.lane.watch import ClusterWatch
 from streams.model.application import Application
 from streams.policy.reopening import Reopen, Reopening, is_expected
 from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions
-from streams.positions.checks import check_topics, first_positions
 from streams.positions.cuts import Cuts
 from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Counters
@@ -49,16 +44,6 @@ log = structlog.get_logger(__name__)
 FULL_PAUSE = 0.2
 #: Between looks at what is due, in seconds: a timer is late by this much at most when the lane is idle.
 TICK = 0.1
-
-
-class LaneState(StrEnum):
-    """Where a lane is in its life."""
-
-    OPENING = "opening"
-    OPEN = "open"
-    WAITING = "waiting"  # after an error, before it opens again
-    QUARANTINED = "quarantined"
-    CLOSED = "closed"
 
 
 class Lane:
@@ -185,9 +170,10 @@ class Lane:
         began = self._clock.now()
         await producer.start()
         await self._cuts.enter(self.number, producer, reader)
-        self.recovered = await recover(
+        start = await find_start(
             self._app,
             self.number,
+            self.topics,
             store=self.store,
             cluster=self._cluster,
             reader=reader,
@@ -195,11 +181,9 @@ class Lane:
             clock=self._clock,
             faults=self._faults,
         )
-        sources = source_partitions(self._app, self.number, self.topics)
-        positions, forgotten = await source_positions(self._app, sources, self.store, self._cluster)
-        first = await check_topics(self._app, self.number, self.topics, self.store, self._cluster)
+        self.recovered = start.recovered
         self._disagreed = ""
-        await reader.assign(positions)
+        await reader.assign(start.positions)
         self._signals.error = None
         parts = parts_of(
             self._app,
@@ -210,8 +194,7 @@ class Lane:
             counters=self.counters,
             progress=self._signals.progress,
         )
-        missing = first_positions(self.store, positions) | {tp: positions[tp] for tp in forgotten}
-        parts.sequences.begin(missing, first)
+        parts.sequences.begin(start.missing, start.changes)
         seconds = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
         return parts
@@ -225,18 +208,15 @@ class Lane:
         if isinstance(error, StoreBroken) and self.store is not None:
             log.warning("store_broken", lane=self.number, action="wiped, rebuilt from the changelog")
             self.store.wipe()
-        verdict = self._reopening.failed(error, self._committed_positions())
-        log.warning(
-            "lane_reopens",
-            lane=self.number,
-            error=repr(error),
-            cause=repr(error.__cause__),
-            limit=self._reopening.limit,
-        )
+        # They tell one place of failure from another; there are none while it opens.
+        store = None if self._parts is None else self.store
+        answer = self._reopening.failed(error, None if store is None else dict(store.scan(POSITIONS)))
+        why, limit = {"error": repr(error), "cause": repr(error.__cause__)}, self._reopening.limit
+        log.warning("lane_reopens", lane=self.number, **why, limit=limit)
         if not is_expected(error):
             log.error("lane_error", lane=self.number, exc_info=error)
-        if isinstance(verdict, Reopen):
-            await unless(self._stopping, self._clock.sleep(verdict.after))
+        if isinstance(answer, Reopen):
+            await unless(self._stopping, self._clock.sleep(answer.after))
         else:
             self.state = LaneState.QUARANTINED
             log.critical(
@@ -246,12 +226,6 @@ class Lane:
                 action="the lane stays closed, others go on; restart the worker when the cause is mended",
             )
 
-    def _committed_positions(self) -> Mapping[bytes, bytes] | None:
-        """What tells one place of failure from another; None while opening."""
-        if self._parts is None or self.store is None:
-            return None
-        return dict(self.store.scan(POSITIONS))
-
     # -- work -----------------------------------------------------------------------------------------
 
     async def _work(self, parts: Parts, producer: Transactions, reader: Reader) -> None:
@@ -260,26 +234,14 @@ class Lane:
         watch = ClusterWatch(
             self._app, self.number, self.topics, store=self.store, cluster=self._cluster, clock=self._clock
         )
-        tasks = [
-            asyncio.create_task(self._read(parts, reader)),
-            asyncio.create_task(self._commit(parts, producer)),
-            asyncio.create_task(self._keep_house(parts)),
-            asyncio.create_task(watch.run(self._stopping)),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if self._stopping.is_set():  # a commit in flight may end
-                await asyncio.wait(tasks[1:2], timeout=self._app.lane_options.stop_timeout)
-        finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        errors = [r for r in results if r is not None and not isinstance(r, asyncio.CancelledError)]
-        # What ends the worker must not hide behind what broke because of it: first what is no Exception at
-        # all, then a failed handler or a lost position.
-        grave = (HandlerFailed, PositionLost)
-        for error in sorted(errors, key=lambda e: (isinstance(e, Exception), not isinstance(e, grave))):
-            raise error
+        await side_by_side(
+            self._read(parts, reader),
+            self._keep_house(parts),
+            watch.run(self._stopping),
+            may_end=self._commit(parts, producer),
+            within=lambda: self._app.lane_options.stop_timeout if self._stopping.is_set() else 0.0,
+            grave=(HandlerFailed, PositionLost),
+        )
 
     async def _read(self, parts: Parts, reader: Reader) -> None:
         signals = self._signals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from streams.lane.lane import LaneState
+from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store

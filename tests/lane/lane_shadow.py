@@ -19,7 +19,8 @@ from chaos.model.protocol import Protocol, State
 from chaos.model.spec import Spec
 from chaos.model.worker import Phase, Worker
 from streams.errors import PositionLost
-from streams.lane.lane import Lane, LaneState
+from streams.lane.lane import Lane
+from streams.lane.state import LaneState
 from streams.ports import TP
 from streams.staging.changes import POSITIONS
 from streams.testing.clock import ManualClock

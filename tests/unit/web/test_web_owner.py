@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from web_workers import Browser, FakeWorker
 
-from streams.lane.lane import LaneState
+from streams.lane.state import LaneState
 from streams.web import owner as owner_module
 from streams.web.owner import ASKED_BY
 

@@ -6,7 +6,7 @@ import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker
 
 from streams.errors import OutcomeUnknown
-from streams.lane.lane import LaneState
+from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
 from streams.ports import Outgoing

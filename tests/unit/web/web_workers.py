@@ -10,7 +10,7 @@ import msgspec
 from aiohttp.test_utils import TestClient, TestServer
 
 from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter
-from streams.lane.lane import LaneState
+from streams.lane.state import LaneState
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
 from streams.model.codecs import encode_row, json_without_schema
