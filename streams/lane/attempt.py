@@ -55,7 +55,7 @@ class AttemptRunner:
             gate = self._gates[handler.name]
             attempt: Attempt | None = None
             try:
-                if gate.clear and arrival.error is None and not arrival.queue:
+                if gate.clear and arrival.error is None:
                     try:
                         outcome = self._call(arrival, handler)
                         self._writer.stage(arrival, handler, outcome, inbox_key, now)
@@ -95,7 +95,7 @@ class AttemptRunner:
     def _admitted(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Attempt | None:
         """An attempt that may be made now; None: the message waits, or was given up."""
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
-        if self._gates[handler.name].clear and arrival.error is None and not arrival.queue:
+        if self._gates[handler.name].clear and arrival.error is None:
             return attempt
         now = self._clock.now()
         if isinstance(arrival.error, UnknownSchema):
