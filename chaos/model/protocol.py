@@ -8,10 +8,10 @@ Which step stands for which code:
 | initialises its id | `KafkaTransactions.start`: InitProducerId, asked again while markers are written |
 | asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
-| stages, begins and sends | pipeline and overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
+| stages, begins and sends | `Admission`, `AttemptRunner`, the overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
 | has all answers, sends EndTxn | `KafkaTransactions.send` and `send_offsets` have returned, `commit` |
-| hears that it has committed, writes RocksDB | `Store.apply` in `Lane._commit` |
+| hears that it has committed, writes RocksDB | `Store.apply` in `Commits.step` |
 | is fenced; has an error or no answer | `discard`, `Lane._back_off`: at any point, what was sent goes on |
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |
 | follows as a standby | `streams.lane.standby` |

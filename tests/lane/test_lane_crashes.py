@@ -218,7 +218,7 @@ async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:
     pause = world.faults.pause_at("sent")
     lane = world.lane()
     await pause.reached()
-    beside = {"Lane._read", "Lane._fire_timers"}
+    beside = {"Lane._read", "Lane._keep_house"}
     assert running(*beside) == beside, "they have other names now: this waits until they have ended"
     lane.lane.stop()
     await world.until(lambda: not running(*beside))  # only the commit is left
