@@ -8,7 +8,7 @@ Which step stands for which code:
 | initialises its id | `KafkaTransactions.start`: InitProducerId, asked again while markers are written |
 | asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
-| stages, begins and sends | `Admission`, `AttemptRunner`, the overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
+| stages, begins and sends | `Admission` to overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
 | has all answers, sends EndTxn | `KafkaTransactions.send` and `send_offsets` have returned, `commit` |
 | hears that it has committed, writes RocksDB | `Store.apply` in `Commits.step` |
