@@ -160,10 +160,12 @@ def deployed(
     wants_colour: bool = False,
     tallied: tuple[int, ...] = (),
     order_by: Callable[[Any], str] | None = None,
+    ask: Ask | None = None,
 ) -> Workload:
     """A version of a service whose first handler counts the events of some topics, by their version, and
     whose second one, if there is any, those of the topics `tallied`; without topics it has only the second.
-    With `wants_colour`, an event without one cannot be decoded.
+    With `wants_colour`, an event without one cannot be decoded. With `ask`, the second handler is async and
+    waits for it.
     """
     hooks = Hooks()
     service = Service("bench")
@@ -183,16 +185,23 @@ def deployed(
             by_topic[version].append(count)
     if tallied:
         also_accepted = reduce(or_, [made[version] for version in tallied])
+        tallies = Table("tallies", Tally)
 
-        @service.handler(tally=Table("tallies", Tally))
+        @service.handler(tally=tallies)
         def tally(event: also_accepted, tally: Tally | None) -> Outcome:
             return outcome(tally=Tally(n=1 if tally is None else tally.n + 1))
 
+        @service.handler(tally=tallies)
+        async def tally_later(event: also_accepted, tally: Tally | None, *, ask: Ask) -> Outcome:
+            await ask(event.k, event.i)
+            return outcome(tally=Tally(n=1 if tally is None else tally.n + 1))
+
         for version in tallied:
-            by_topic.setdefault(version, []).append(tally)
+            by_topic.setdefault(version, []).append(tally if ask is None else tally_later)
     routes = [on(made[version], *handlers) for version, handlers in by_topic.items()]
     known = list(made.values())
-    return Workload(choreography(*routes), known[0], counted[-1] if counted else known[-1], hooks)
+    resources = {} if ask is None else {"ask": ask}
+    return Workload(choreography(*routes), known[0], counted[-1] if counted else known[-1], hooks, resources)
 
 
 def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:

@@ -26,6 +26,7 @@ from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
+import streams.operator.expiry
 from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError, TransientError
 from streams.lane.housekeeping import HOUSEKEEPING
@@ -435,6 +436,26 @@ async def test_dead_letters_expire_after_their_retention_unless_others_wait_behi
     await lane.stop()
     assert await letters(fake) == []
     await check_store(fake)
+
+
+async def test_letters_that_cannot_expire_do_not_keep_younger_ones(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.operator.expiry, "STEP", 2)
+    work = counting(fake.name)
+    await started(fake, work, retry=HOLDING, dead_letter_retention=100.0, inbox_retention=1e6)
+    work.hooks.before = Broken(*[(key, 0) for key in "abcdef"])
+    lane = await fake.open()
+    for key in "abcdef":
+        await fake.post(fake.event(work, key, 0))
+        await fake.clock.advance(1.0)
+    await fake.until(lambda: lane.lane.counters.dead_letters == 6 and not lane.lane.backlog)
+    youngest = (await letter_ids(fake))[[letter.key for letter in await letters(fake)].index(b"f")]
+    await operated(fake, lane, operation(fake, LetterCommand.DISCARD, youngest))
+    await fake.clock.advance(ROUND + 100)
+    await fake.until(lambda: lane.lane.counters.expired_letters == 1 and not lane.lane.backlog)
+    await lane.stop()
+    assert {letter.key for letter in await letters(fake)} == {b"a", b"b", b"c", b"d", b"e"}
 
 
 async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from lane_workloads import Workload, deployed
 from lane_worlds import FakeWorld
 
 from streams.dead_letters.row import LetterState
+from streams.errors import TransientError
 from streams.model.operations import LetterCommand
 from streams.policy.retry import RetryPolicy
 
@@ -103,3 +105,54 @@ async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: Fak
     assert await counts(fake, "tallies") == {"a": 1}
     (letter,) = await letters(fake)
     assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+
+
+async def test_a_letter_of_a_message_that_has_outlasted_the_inbox_before_it_became_one_is_not_taken_anew(
+    fake: FakeWorld,
+) -> None:
+    """What the other handlers did is remembered from when the message came, not from when one gave it up."""
+    work = deployed(fake.name, 1, 2, tallied=(1,))
+    retry = RetryPolicy(immediate=0, delays=(1000.0,))
+    await started(fake, work, retry=retry, inbox_retention=1000.0, dead_letter_retention=9000.0)
+    work.hooks.before = Broken(("a", 0), error=TransientError("busy"))
+    await fake.post(fake.event(work, "a", 0))
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.retries == 1)
+    await fake.clock.advance(1001)
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await lane.stop()
+    (ident,) = await letter_ids(fake)
+    await fake.clock.advance(700)
+    lane = await fake.open(app=without(fake)[1])
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await lane.stop()
+    assert await counts(fake, "tallies") == {"a": 1}
+    (letter,) = await letters(fake)
+    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+
+
+async def test_a_message_that_comes_again_while_it_is_taken_anew_is_a_duplicate(fake: FakeWorld) -> None:
+    answered = asyncio.Event()
+
+    async def ask(key: str, i: int) -> None:
+        await answered.wait()
+
+    work = deployed(fake.name, 1, 2, tallied=(1,))
+    await started(fake, work, retry=NOT_HOLDING)
+    work.hooks.before = Broken(("a", 0))
+    event = fake.event(work, "a", 0)
+    await fake.post(event)
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await fake.settled(work.source)
+    await lane.stop()
+    (ident,) = await letter_ids(fake)
+    lane = await fake.open(app=fake.cut_into(deployed(fake.name, 2, tallied=(1,), ask=ask), lanes=1))
+    await fake.post(operation(fake, LetterCommand.REPLAY, ident))
+    await fake.until(lambda: lane.lane.counters.replayed == 1)
+    await fake.post(event)
+    await fake.until(lambda: lane.lane.counters.duplicates == 1)
+    answered.set()
+    await fake.until(lambda: not lane.lane.backlog)
+    await lane.stop()
+    assert await counts(fake, "tallies") == {"a": 2}, "tallied before, and once by the handler of now"

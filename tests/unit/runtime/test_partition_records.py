@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ports import TP, Damaged
-from streams.records.batches import MAX_HEADERS, read_batch
+from streams.records.batches import MAX_HEADERS, Plain, read_batch
 from streams.runtime.partition_records import Answer, IsolatingRecords, Isolation
 from streams.testing.batches import CODECS, batch, checked, record
 
@@ -102,7 +102,9 @@ def test_many_headers_are_one_damaged_record_however_they_come() -> None:
 
 def test_large_batches_are_read_with_care_to_the_same_end() -> None:
     large = [record(i, b"k", bytes(100_000)) for i in range(15)]
-    found = shown(reading(batch(large, codec="zstd"), isolation=Isolation(1 << 24)))
+    read = list(reading(batch(large, codec="zstd"), isolation=Isolation(1 << 24)))
+    assert {type(each) for each in read} == {Plain}, "one by one, not all of them at once"
+    found = shown(read)
     assert [each[0] for each in found] == list(range(15))
     assert {each[3] for each in found} == {bytes(100_000)}
 
@@ -120,6 +122,14 @@ def test_what_the_network_has_damaged_is_read_when_it_comes_again() -> None:
     sound, isolation = batch([record(0, b"k", b"v")]), Isolation(LIMIT)
     assert list(reading(spoiled(sound), isolation=isolation)) == []
     assert [each[3] for each in shown(reading(sound, isolation=isolation))] == [b"v"]
+
+
+def test_what_the_network_has_damaged_after_other_damage_is_asked_about_as_well() -> None:
+    first, second = batch([record(0, b"k", b"v")]), batch([record(0, b"k", b"w")], base=1)
+    isolation = Isolation(LIMIT)
+    assert list(reading(spoiled(first) + second, isolation=isolation)) == []
+    assert [each[3] for each in shown(reading(first + spoiled(second), isolation=isolation))] == [b"v"]
+    assert [each[3] for each in shown(reading(second, start=1, isolation=isolation))] == [b"w"]
 
 
 def test_an_answer_that_ends_in_a_batch_of_a_compacted_topic_is_passed() -> None:
@@ -153,6 +163,15 @@ def test_damage_in_an_aborted_transaction_is_nobodys_and_the_next_one_is_seen() 
     for _ in range(2):
         found = shown(reading(spoiled(bad) + data[len(bad) :], isolation=isolation, aborted=[(7, 0)]))
     assert [each[3] for each in found] == [b"good"]
+
+
+def test_what_a_producer_writes_outside_of_its_aborted_transaction_is_seen() -> None:
+    data = (
+        transactional([b"aborted"], base=0, producer=7)
+        + batch([record(0, b"k", b"good")], base=1, producer_id=7)
+        + marker(ABORTED, base=2, producer=7)
+    )
+    assert [each[3] for each in shown(reading(data, aborted=[(7, 0)]))] == [b"good"]
 
 
 def test_after_a_damaged_marker_the_producers_next_transaction_is_seen() -> None:

@@ -160,6 +160,12 @@ def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old
     assert dict(other.headers)["ce_id"] != headers["ce_id"]
 
 
+def test_an_edited_message_is_caused_by_the_one_it_was_and_belongs_to_the_same_operation() -> None:
+    was = [("ce_id", b"id-1"), ("ce_causationid", b"id-0"), ("ce_correlationid", b"order-9")]
+    headers = dict(decided(a_letter(headers=was), command(LetterCommand.EDIT, value=b"new")).letter.headers)
+    assert (headers["ce_causationid"], headers["ce_correlationid"]) == (b"id-1", b"order-9")
+
+
 def test_an_edited_message_that_has_its_payload_with_it_refers_to_none() -> None:
     own = [("ce_id", b"1"), ("colour", b"red")]
     letter = a_letter(value=b"", headers=with_claim(own, claim_of("ours", "parcel", "1", b"large")))
