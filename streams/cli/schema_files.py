@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from streams.errors import SteadfaustError
+from streams.errors import SteadfaustError, Undecodable
 from streams.model.avro_types import derived_schema
 from streams.model.choreography import Choreography, Route
-from streams.model.codecs import fingerprint_of
+from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.message import Message, Row
 from streams.model.schema_changes import differences, printed, unreadable, unreadable_versions
 from streams.model.schema_versions import REASON, SCHEMA, FrozenSchemas
@@ -140,7 +140,7 @@ def review(classes: dict[str, type[Any]], folder: Path) -> list[Finding]:
     for subject in sorted({*classes, *kinds}):
         cls = classes.get(subject)
         kind = kinds.get(subject) or _kind(subject, cls)
-        versions = _versions(folder, subject) if subject in kinds else []
+        versions = _versions(folder, kind, subject)
         derived = derived_schema(cls) if cls else ""
         found.append(
             Finding(
@@ -166,7 +166,8 @@ def freeze(finding: Finding, cls: type[Any], folder: Path, why: str = "") -> Wri
     if finding.state == "frozen":
         return Written(finding.subject, "unchanged", finding.version, newest)
     derived = derived_schema(cls)
-    against = unreadable(_versions(folder, finding.subject)[-1], derived) if finding.version else []
+    versions = _versions(folder, finding.kind, finding.subject)
+    against = unreadable(versions[-1], derived) if versions else []
     if against and not why:
         return Written(finding.subject, "refused", finding.version, newest, tuple(against))
     version = finding.version + 1
@@ -174,12 +175,24 @@ def freeze(finding: Finding, cls: type[Any], folder: Path, why: str = "") -> Wri
     if against:
         (place / f"{version}{REASON}").write_text(f"{why}\n", "utf-8")
     file = place / f"{version}{SCHEMA}"
-    file.write_text(printed(msgspec.json.decode(derived)) + "\n", "utf-8")
+    with file.open("x", encoding="utf-8") as new:  # nothing that is frozen is written over
+        new.write(printed(msgspec.json.decode(derived)) + "\n")
     return Written(finding.subject, "frozen", version, str(file), finding.differences)
 
 
-def _versions(folder: Path, subject: str) -> list[str]:
-    return FrozenSchemas(folder).versions(subject)
+def _versions(folder: Path, kind: str, subject: str) -> list[str]:
+    """The frozen schemas of a topic or table, the oldest first. Raises BadSchemas."""
+    place = folder / kind / subject
+    numbers = FrozenSchemas(folder).numbers(kind, subject)
+    if numbers != list(range(1, len(numbers) + 1)):
+        raise BadSchemas(f"{place} has the versions {numbers}: they are counted from 1 without a gap")
+    texts = [(place / f"{number}{SCHEMA}").read_text("utf-8") for number in numbers]
+    for number, text in zip(numbers, texts, strict=True):
+        try:
+            Schemas().add(text)
+        except Undecodable as error:
+            raise BadSchemas(f"{place / f'{number}{SCHEMA}'}: {error}") from None
+    return texts
 
 
 def _reasons(place: Path) -> Iterator[tuple[int, str]]:

@@ -37,6 +37,11 @@ class FrozenSchemas:
                 found = (each.name for each in folder.iterdir() if each.is_dir() and _numbers(each))
                 yield from ((kind, name) for name in sorted(found))
 
+    def numbers(self, kind: str, subject: str) -> list[int]:
+        """The numbers of a topic's or table's versions, the lowest first; none when nothing is frozen."""
+        folder = self._folder / kind / subject
+        return _numbers(folder) if folder.is_dir() else []
+
     def latest(self, subject: str) -> str:
         """The current schema of a topic's messages or a table's rows, as text. Raises LookupError."""
         return self.versions(subject)[-1]
@@ -45,7 +50,7 @@ class FrozenSchemas:
         """All schemas of a topic or table as text, the oldest first. Raises LookupError."""
         for kind in KINDS:
             folder = self._folder / kind / subject
-            if folder.is_dir() and (numbers := _numbers(folder)):
+            if numbers := self.numbers(kind, subject):
                 return [(folder / f"{number}{SCHEMA}").read_text("utf-8") for number in numbers]
         raise LookupError(f"{subject} has no frozen schema: `steadfaust schemas write` freezes the first")
 
@@ -94,5 +99,5 @@ def _records(schema: Any) -> dict[str, set[str]]:
 
 
 def _numbers(folder: Traversable) -> list[int]:
-    names = (file.name for file in folder.iterdir() if file.name.endswith(SCHEMA))
-    return sorted(int(name.removesuffix(SCHEMA)) for name in names)
+    stems = (file.name.removesuffix(SCHEMA) for file in folder.iterdir() if file.name.endswith(SCHEMA))
+    return sorted(int(stem) for stem in stems if stem.isdecimal())

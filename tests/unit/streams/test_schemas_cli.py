@@ -235,6 +235,21 @@ def test_a_table_in_pyproject_that_does_not_read_is_told(shop: Shop) -> None:
     assert "[tool.steadfaust.schemas]" in str(shop.run("check").exception)
 
 
+def test_a_gap_between_versions_is_told_and_nothing_is_written_over(shop: Shop) -> None:
+    shop.run("write")
+    (shop.place / "frozen" / SOLD / "3.avsc").write_text("{}")
+    shop.changes("units: int = 1")
+    done = shop.run("write")
+    assert "has the versions [1, 3]: they are counted from 1 without a gap" in str(done.exception)
+    assert (shop.place / "frozen" / SOLD / "3.avsc").read_text() == "{}"
+
+
+def test_a_file_that_is_no_schema_is_named(shop: Shop) -> None:
+    shop.run("write")
+    (shop.place / "frozen" / SOLD / "1.avsc").write_text("{}")
+    assert f"{SOLD}/1.avsc: '{{}}' is no schema" in str(shop.run("check").exception)
+
+
 def test_a_topic_that_nobody_has_is_a_wrong_call(shop: Shop) -> None:
     assert shop.run("write", "shop.thing.lost.v1").exit_code == 2
 
