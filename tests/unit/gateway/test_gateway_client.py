@@ -69,10 +69,16 @@ def test_a_wait_is_drawn_from_nothing_to_the_capped_exponential(failures, base, 
     assert 0 <= drawn(waits, failures) <= cap
 
 
-def test_the_longest_wait_doubles_up_to_the_cap(monkeypatch):
+@pytest.mark.parametrize(
+    ("retries", "longest"),
+    [
+        (GatewayRetries(), [1, 2, 4, 8, 16, 32, 60, 60]),
+        (GatewayRetries(base=0.5, factor=3.0, cap=20.0), [0.5, 1.5, 4.5, 13.5, 20, 20]),
+    ],
+)
+def test_the_longest_wait_grows_by_the_factor_up_to_the_cap(monkeypatch, retries, longest):
     monkeypatch.setattr(random, "uniform", lambda low, high: high)
-    waits = GatewayRetries().waits
-    assert [drawn(waits, failures) for failures in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [drawn(retries.waits, failures) for failures in range(1, len(longest) + 1)] == longest
 
 
 def test_waits_fill_the_whole_window():
