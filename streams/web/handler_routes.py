@@ -18,7 +18,7 @@ _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 
 def handler_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
-    """Every address of handlers. That which changes something takes JSON only, as the desk's do."""
+    """Every address of handlers. What changes something takes JSON only."""
 
     def asking(request: web.Request) -> dict[str, Any]:
         return asker(request, request.app[view_key], request.app[session_key], HandlersAnswer)

@@ -1,4 +1,4 @@
-"""Addresses of the operators' desk, JSON only."""
+"""Addresses of dead letters and of operations on them, JSON only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AsJson = Callable[[Answered, web.Request], Awaitable[web.Response]]
 
 
 def letter_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
-    """Every address of the desk. Those that change something take JSON only, which a foreign page that is
+    """Every address of dead letters. Those that change something take JSON only, which a foreign page that is
     open in a browser here cannot send.
     """
 

@@ -39,7 +39,7 @@ def shown_answer(view_key: View, session_key: Session) -> Answered:
 
 
 def saga_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
-    """The address of operations. It takes JSON only, as the desk's do."""
+    """The address of operations. It takes JSON only, as those of dead letters do."""
 
     async def operate(request: web.Request) -> msgspec.Struct:
         check_origin(request)

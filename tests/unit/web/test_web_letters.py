@@ -1,4 +1,4 @@
-"""The operators' desk over HTTP: any worker lists, groups and shows all letters, and asks for operations."""
+"""Dead letters over HTTP: any worker lists, groups and shows all letters, and asks for operations."""
 
 from __future__ import annotations
 
