@@ -258,7 +258,7 @@ def paths_of(text: str) -> Iterator[str]:
     for code in CODE.findall(text):
         if PATH.fullmatch(code):
             yield code
-    for block in re.findall(r"^```\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
         yield from re.findall(r"(?<![\w./-])[a-z_]+/[\w/]*\w+\.(?:py|md)\b", block)
 
 
@@ -333,7 +333,14 @@ def test_every_decision_and_every_heading_that_is_named_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["`streams/nowhere.py`", "`nowhere.py`", "`docs/adr/`, `docs/none/`", "```\nlane/no.py\n```"]
+    "text",
+    [
+        "`streams/nowhere.py`",
+        "`nowhere.py`",
+        "`docs/adr/`, `docs/none/`",
+        "```\nlane/no.py\n```",
+        "```python\nx\n```\n```\nlane/no.py\n```",
+    ],
 )
 def test_a_path_that_is_not_there_is_found(text: str) -> None:
     assert len(absent(text)) == 1
