@@ -380,6 +380,13 @@ def test_every_room_of_the_library_is_on_the_page(page: Path) -> None:
     assert {room for room in rooms if f"{room}/" not in page.read_text()} == set()
 
 
+def test_every_module_of_the_way_of_a_message_is_explained() -> None:
+    page = (ROOT / "docs" / "how-it-works.md").read_text()
+    modules = [path for room in ("lane", "retry") for path in sorted((ROOT / "streams" / room).glob("*.py"))]
+    names = [f"streams/{path.parent.name}/{path.name}" for path in modules if path.stem != "__init__"]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
 BESIDE = 44
 
 
