@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     app_id: str = Field(
         default="steadfaust", description="names the group, the changelogs and the transactional ids"
     )
+    agents_id: str = Field(
+        default="", description="names the group and changelogs of plain agents; empty: app_id with -agents"
+    )
     bootstrap: str = Field(default="", description="brokers, host:port,...; empty: those of the local stack")
     var: Path = Field(default=Path("var"), description="where the local stack, slots and local stores live")
     partitions: int = Field(
@@ -134,6 +137,7 @@ class Settings(BaseSettings):
             settings = cls()
             settings.layout()
             settings.lane_options()
+            settings.agents_group()
         except (SettingsError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
         return settings
@@ -141,6 +145,16 @@ class Settings(BaseSettings):
     def layout(self) -> Layout:
         """The application's cut. Raises SettingsError."""
         return Layout(self.app_id, self.partitions, self.lanes)
+
+    def agents_group(self) -> str:
+        """The group of plain agents. Raises SettingsError when it is that of the lanes."""
+        group = self.agents_id or f"{self.app_id}-agents"
+        if group == self.app_id:
+            raise SettingsError(
+                f"agents_id is {group!r}, and so is app_id: lanes and plain agents cannot share a group;"
+                " give the lanes another app_id"
+            )
+        return group
 
     def lane_options(self) -> LaneOptions:
         """How lanes work. Raises SettingsError when retentions contradict each other."""

@@ -87,7 +87,7 @@ class LaneApp(faust.App):
         super().__init__(
             settings.app_id,
             store="rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
-            broker=_broker_urls(settings),
+            broker=broker_urls(settings),
             datadir=str(settings.var / "faust"),
             broker_session_timeout=settings.session_timeout,
             broker_heartbeat_interval=settings.heartbeat,
@@ -217,8 +217,12 @@ class LaneApp(faust.App):
             "worker_started", slot=self.slot.number if self.slot else None, web=str(self.conf.canonical_url)
         )
         await self.consumer.subscribe(self.lane_application.sources)
+        await self.on_joining()
         if self.on_startup_finished:
             await self.on_startup_finished()
+
+    async def on_joining(self) -> None:
+        """What else runs beside the lanes is started here."""
 
     async def on_stop(self) -> None:
         """End the lanes first: what is committed is committed, what is not comes again elsewhere."""
@@ -280,7 +284,7 @@ class LaneApp(faust.App):
         self.rebalancing = False
 
 
-def _broker_urls(settings: Settings) -> list[str] | None:
+def broker_urls(settings: Settings) -> list[str] | None:
     """None when nothing says where a broker is: commands that only list do without."""
     try:
         return [f"kafka://{address}" for address in settings.brokers().split(",")]

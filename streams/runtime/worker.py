@@ -16,7 +16,9 @@ from streams.model.choreography import Choreography
 from streams.model.codecs import MakeCodec, Schemas, avro
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Faults
-from streams.runtime.app import LaneApp
+from streams.runtime import commands as commands  # Faust keeps them by name
+from streams.runtime.agents_app import AgentsApp
+from streams.runtime.app import LaneApp, broker_urls
 from streams.runtime.client import Producer
 from streams.s3 import claim_checks
 from streams.saga.views import ChoreographedSaga
@@ -25,6 +27,11 @@ from streams.system import SystemClock
 
 #: Beside the service's own resources; no parameter of a handler has such a name.
 _CLAIMS = "claim checks"
+
+
+def _declared(name: str) -> Any:
+    """What Faust's own app has under this name."""
+    return property(lambda self: getattr(self.agents_app, name))
 
 
 class Worker(LaneApp):
@@ -40,6 +47,10 @@ class Worker(LaneApp):
             worker starts, in its event loop, and left when it stops. A `clock` is there already.
         choreographed: sagas that no saga definition conducts, for operators to see.
         faults: what happens at the points of the commit protocol, for tests.
+        faust: options of Faust's own app, as `faust.App` takes them, for plain agents.
+
+    What Faust declares on an app (`agent`, `topic`, `Table`, `timer` and so on) is declared on `agents_app`,
+    an app of Faust's own, which runs beside the lanes if there is anything for it (docs/faust.md).
 
     Large payloads go to the object store that the settings name, if they name one.
     """
@@ -54,6 +65,7 @@ class Worker(LaneApp):
         resources: Mapping[str, Any] | None = None,
         choreographed: Sequence[ChoreographedSaga] = (),
         faults: Faults | None = None,
+        faust: Mapping[str, Any] | None = None,
     ) -> None:
         settings = settings or Settings.read_or_exit()
         self.wiring = wiring
@@ -65,6 +77,28 @@ class Worker(LaneApp):
             faults=faults,
             choreographed=choreographed,
         )
+        self.agents_app = AgentsApp(settings, broker_urls(settings), faust or {})
+        self.agents = self.agents_app.agents
+
+    agent = _declared("agent")
+    channel = _declared("channel")
+    crontab = _declared("crontab")
+    service = _declared("service")
+    stream = _declared("stream")
+    task = _declared("task")
+    timer = _declared("timer")
+    topic = _declared("topic")
+    Table = _declared("Table")
+    GlobalTable = _declared("GlobalTable")
+    SetTable = _declared("SetTable")
+    SetGlobalTable = _declared("SetGlobalTable")
+    tables = _declared("tables")
+
+    async def on_joining(self) -> None:
+        """Start Faust's own app, if there is anything for it."""
+        if self.agents_app.wanted:
+            self.agents_app.conf.canonical_url = self.conf.canonical_url
+            await self.add_runtime_dependency(self.agents_app)
 
     def client(self, source: str) -> Producer:
         """A producer of this application's messages, for a script or another service: use it `async with`.
