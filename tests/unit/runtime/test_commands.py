@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from agents.worker import CHOREOGRAPHIES
+from agents.worker import app as orders
+from streams.errors import SettingsError
+from streams.runtime import commands
 from streams.runtime.commands import name_of
+from streams.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 FAUST = Path(sys.executable).parent / "faust"
@@ -63,12 +69,12 @@ async def elsewhere(stream):
 '''
 
 
-def faust(directory: Path, app: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """Faust's command, in a directory without a local stack."""
+def faust(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Faust's command for the order application, in a directory without a local stack."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STEADFAUST_")}
-    environment |= {"PYTHONPATH": str(ROOT), "STEADFAUST_VAR": str(directory / "var"), "COLUMNS": "200"}
+    environment |= {"PYTHONPATH": str(ROOT), "STEADFAUST_VAR": str(directory / "var")}
     return subprocess.run(
-        [str(FAUST), "--json", "-A", app, *command],
+        [str(FAUST), "--json", "-A", "agents.worker", *command],
         cwd=directory,
         env=environment,
         capture_output=True,
@@ -78,45 +84,53 @@ def faust(directory: Path, app: str, *command: str) -> subprocess.CompletedProce
     )
 
 
-def listed(directory: Path, app: str, *command: str) -> Any:
-    done = faust(directory, app, *command)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+async def listed(kind: Any, app: Any, **options: Any) -> Any:
+    """What a command prints of an app, without the process that it is run in."""
+    command = object.__new__(kind)
+    command.app, command.json, command.quiet = app, True, False
+    command.stdout = command.stderr = io.BytesIO()
+    await command.run(**options)
+    return json.loads(command.stdout.getvalue())
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> Path:
-    (tmp_path / "mixed.py").write_text(MIXED)
-    return tmp_path
+def mixed() -> ModuleType:
+    made = ModuleType("mixed")
+    exec(compile(MIXED, "mixed.py", "exec"), made.__dict__)
+    for app in (made.app, made.other):
+        app.conf.origin = "mixed"
+    return made
 
 
-def test_agents_lists_every_handler_of_the_order_application(tmp_path: Path) -> None:
-    found = {each["name"]: each["topic"].split(", ") for each in listed(tmp_path, "agents.worker", "agents")}
+def test_handlers_are_listed_by_the_command_as_it_is_typed_without_a_broker(tmp_path: Path) -> None:
+    done = faust(tmp_path, "agents")
+    assert done.returncode == 0, done.stderr
     wiring = CHOREOGRAPHIES["stock-first"]
-    assert found == {
+    assert {each["name"]: each["topic"].split(", ") for each in json.loads(done.stdout)} == {
         handler.name: [topic for topic, route in wiring.routes.items() if handler in route.handlers]
         for handler in wiring.handlers()
     }
 
 
-def test_tables_and_models_list_those_of_the_order_application(tmp_path: Path) -> None:
-    wiring = CHOREOGRAPHIES["stock-first"]
-    assert [each["name"] for each in listed(tmp_path, "agents.worker", "tables")] == sorted(wiring.tables())
+async def test_tables_and_models_are_those_of_the_order_application() -> None:
+    wiring = orders.wiring
+    assert [each["name"] for each in await listed(commands.tables, orders)] == sorted(wiring.tables())
     kinds = {*wiring.messages().values(), *(table.row for table in wiring.tables().values())}
-    found = [each["name"] for each in listed(tmp_path, "agents.worker", "models")]
-    assert found == sorted(map(name_of, kinds))
+    found = [each["name"] for each in await listed(commands.models, orders, builtins=False)]
+    assert set(map(name_of, kinds)) <= set(found)
+    assert [name for name in found if name.startswith("faust.")] == []
 
 
-def test_handlers_and_plain_agents_are_listed_together(mixed: Path) -> None:
-    assert listed(mixed, "mixed", "agents") == [
+async def test_handlers_and_plain_agents_are_listed_together(mixed: ModuleType) -> None:
+    assert await listed(commands.agents, mixed.app, local=False) == [
         {"name": "shop.fill", "topic": "shop.bought.v1", "help": "Fill the basket."},
         {"name": "@visited", "topic": "shop.visited", "help": "Count them."},
     ]
-    assert listed(mixed, "mixed", "tables") == [
+    assert await listed(commands.tables, mixed.app) == [
         {"name": "baskets", "help": "<N/A>"},
         {"name": "visits", "help": "how often they came"},
     ]
-    assert listed(mixed, "mixed", "models") == [
+    assert await listed(commands.models, mixed.app, builtins=False) == [
         {"name": "mixed.Basket", "help": "<N/A>"},
         {"name": "mixed.Bought", "help": "Somebody has bought something."},
         {"name": "Old", "help": "As it was."},
@@ -124,29 +138,34 @@ def test_handlers_and_plain_agents_are_listed_together(mixed: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Bought", "mixed.Bought"])
-def test_a_message_is_shown_with_its_fields(mixed: Path, name: str) -> None:
-    assert listed(mixed, "mixed", "model", name) == [
+async def test_a_message_is_shown_with_its_fields(mixed: ModuleType, name: str) -> None:
+    assert await listed(commands.model, mixed.app, name=name) == [
         {"field": "customer", "type": "str", "default": "*"},
         {"field": "pieces", "type": "tuple[str, ...]", "default": "()"},
     ]
 
 
-def test_of_an_app_that_is_no_worker_the_commands_list_what_faust_does(mixed: Path) -> None:
-    found = [{"name": "@mixed.elsewhere", "topic": "elsewhere", "help": "Not of a worker."}]
-    assert listed(mixed, "mixed:other", "agents") == found
-    assert listed(mixed, "mixed:other", "tables") == []
+async def test_a_model_of_fausts_own_is_shown_as_faust_does(mixed: ModuleType) -> None:
+    assert await listed(commands.model, mixed.app, name="mixed.Old") == []
 
 
-def test_a_worker_without_a_broker_ends_with_one_line_that_says_what_to_do(mixed: Path) -> None:
-    done = faust(mixed, "mixed", "worker")
+async def test_of_an_app_that_is_no_worker_the_commands_list_what_faust_does(mixed: ModuleType) -> None:
+    found = [{"name": "@elsewhere", "topic": "elsewhere", "help": "Not of a worker."}]
+    assert await listed(commands.agents, mixed.other, local=False) == found
+    assert await listed(commands.tables, mixed.other) == []
+
+
+def test_a_worker_without_a_broker_ends_with_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    done = faust(tmp_path, "worker")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: no local stack at")
     assert line.endswith("start one with `steadfaust up`, or set STEADFAUST_BOOTSTRAP")
 
 
-def test_agents_that_share_the_group_of_the_lanes_are_refused(mixed: Path, monkeypatch: Any) -> None:
-    (mixed / "mixed.py").write_text(f"import os\nos.environ['STEADFAUST_AGENTS_ID'] = 'steadfaust'\n{MIXED}")
-    done = faust(mixed, "mixed", "agents")
-    assert done.returncode == 1
-    assert "lanes and plain agents cannot share a group" in done.stderr
+def test_agents_that_share_the_group_of_the_lanes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADFAUST_AGENTS_ID", "steadfaust")
+    with pytest.raises(SettingsError, match="lanes and plain agents cannot share a group"):
+        Settings().agents_group()
+    with pytest.raises(SystemExit, match="error: agents_id is 'steadfaust', and so is app_id"):
+        Settings.read_or_exit()
