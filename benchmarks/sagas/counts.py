@@ -28,7 +28,7 @@ from streams.model.message import Message
 from streams.ports import TP
 from streams.runtime.declared import declare
 from streams.saga.state import LOG_BOUND, SagaRow
-from streams.staging.changes import TIMER
+from streams.staging.keys import TIMER
 from streams.system import NoFaults, SystemClock
 from streams.testing.cluster import FakeCluster
 from streams.testing.store import MemoryStores

@@ -45,7 +45,7 @@ class _Fetch:
     """A download that is under way, and how many wait for it."""
 
     task: asyncio.Task[bytes]
-    waiting: int = 0
+    waiters: int = 0
 
 
 class ClaimChecks:
@@ -140,13 +140,13 @@ class ClaimChecks:
             fetch = self._fetches[claim] = _Fetch(asyncio.create_task(self._fetch(claim)))
         else:
             self.counters.shared += 1
-        fetch.waiting += 1
+        fetch.waiters += 1
         try:
             return await asyncio.shield(fetch.task)
         finally:
-            fetch.waiting -= 1
+            fetch.waiters -= 1
             # A newer fetch may have its place already: after an error, or when this one was ended.
-            if fetch.waiting == 0 or fetch.task.done():
+            if fetch.waiters == 0 or fetch.task.done():
                 fetch.task.cancel()
                 if self._fetches.get(claim) is fetch:
                     del self._fetches[claim]

@@ -33,7 +33,7 @@ class BytesInFlight:
         self._waiting: deque[_Waiter] = deque()
 
     @property
-    def waiting(self) -> int:
+    def waiters(self) -> int:
         """How many wait for their turn."""
         return len(self._waiting)
 

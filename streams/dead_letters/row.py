@@ -24,7 +24,7 @@ from streams.errors import Unreadable, text_of
 from streams.model.envelope import TYPE, headers_size, record_size
 from streams.model.table import row_key, split_row_key
 from streams.ports import Headers, Record
-from streams.staging.changes import split_store_key, store_key
+from streams.staging.keys import split_store_key, store_key
 
 #: The first byte of a row's value.
 VERSION = 1

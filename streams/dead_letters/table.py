@@ -24,8 +24,9 @@ from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done
 from streams.ports import TP, Outgoing, Record, Store
 from streams.staging.arrival import Attempt
-from streams.staging.changes import Change, store_key
+from streams.staging.changes import Change
 from streams.staging.inbox import Inbox
+from streams.staging.keys import store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry, Overlay
 

@@ -12,8 +12,8 @@ from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Record
 from streams.retry.schema_waits import SchemaWaits
 from streams.staging.arrival import Arrival, Counters
-from streams.staging.changes import prefix_of
 from streams.staging.inbox import Inbox
+from streams.staging.keys import prefix_of
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import require_reference
 from streams.staging.sequences import Entry, Overlay, Sequences, size_of

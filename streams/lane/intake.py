@@ -149,18 +149,18 @@ class BacklogLimit:
         finally:
             self._held = [each for each in self._held if each is not sequences]
 
-    def room(self, sequences: Sequences, waiting: int) -> int:
-        """How many messages more a lane may take; 0 when it has to commit first. `waiting` are messages that
-        it has read and could not take yet.
+    def room(self, sequences: Sequences, read_ahead: int) -> int:
+        """How many messages more a lane may take; 0 when it has to commit first. `read_ahead` are messages
+        that it has read and could not take yet.
         """
-        lane_options, messages, size = self._options, sequences.held + waiting, sequences.held_bytes
+        lane_options, messages, size = self._options, sequences.held + read_ahead, sequences.held_bytes
         if size >= lane_options.max_backlog_bytes:
             return 0
         lanes = max(1, len(self._held))
         share = lane_options.max_worker_backlog // lanes - messages
         if size >= lane_options.max_worker_backlog_bytes // lanes:
             share = 0
-        left = lane_options.max_worker_backlog - waiting - sum(each.held for each in self._held)
+        left = lane_options.max_worker_backlog - read_ahead - sum(each.held for each in self._held)
         if sum(each.held_bytes for each in self._held) >= lane_options.max_worker_backlog_bytes:
             left = 0
         return max(0, min(lane_options.max_backlog - messages, max(share, left)))

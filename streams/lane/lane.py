@@ -201,7 +201,7 @@ class Lane:
 
     async def _back_off(self, error: Exception) -> None:
         """Wait before opening again, or give up."""
-        self.state = LaneState.WAITING
+        self.state = LaneState.BACKING_OFF
         self.error = error
         self.reopened += 1
         self.fenced += isinstance(error, Fenced)

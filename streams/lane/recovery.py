@@ -16,7 +16,8 @@ from streams.policy.freshness import Freshness, is_too_old
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
 from streams.positions.checks import require_same_changelogs
 from streams.positions.identity import Recorded, copy_of, note_of
-from streams.staging.changes import POSITIONS, Writes, position_key
+from streams.staging.changes import POSITIONS, Writes
+from streams.staging.keys import position_key
 
 log = structlog.get_logger(__name__)
 

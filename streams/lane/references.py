@@ -17,6 +17,7 @@ from streams.model.layout import CLAIMS
 from streams.ports import Headers, Store
 from streams.retry.queue import read_message
 from streams.staging.changes import DEAD_LETTERS_BY_AGE, MESSAGES, Change
+from streams.staging.keys import after_time, prefix_in, split_store_key, time_in, time_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import reference_in
 from streams.staging.sequences import Overlay
@@ -93,8 +94,9 @@ class References:
         yield from self._letters_renewed(now)
         for page in self._pages(CLAIMS):
             yield [
-                (int.from_bytes(local[:2], "big"), Change(CLAIMS, local[2:], None))
+                (partition, Change(CLAIMS, name, None))
                 for local, time in page
+                for partition, name in (split_store_key(local),)
                 if _seconds(time) < now - self._retention and self._overlay.get(CLAIMS, local) is None
             ]
 
@@ -104,11 +106,11 @@ class References:
         goes over all: some may have been made by a worker without an object store, which wrote no rows.
         """
         old = int((now - self._retention) * 1000) + 1
-        stop = max(old, 0).to_bytes(8, "big") if self._went_round else None
+        stop = time_key(max(old, 0)) if self._went_round else None
         for page in self._pages(DEAD_LETTERS_BY_AGE, stop=stop):
             kept: list[tuple[bytes, Headers]] = []
             size = 0
-            for local in (entry[8:] for entry, _ in page):
+            for local in (after_time(entry) for entry, _ in page):
                 letter = self._letters.get(local)
                 if letter is None:
                     continue
@@ -131,8 +133,8 @@ class References:
         renewed = []
         for local, headers in referring:
             change = reference_in(dict(headers), self._bucket, now)
-            if change is not None and self._is_old(local[:2] + change.key, now):
-                renewed.append((int.from_bytes(local[:2], "big"), change))
+            if change is not None and self._is_old(prefix_in(local) + change.key, now):
+                renewed.append((split_store_key(local)[0], change))
         return renewed
 
     def _is_old(self, key: bytes, now: float) -> bool:
@@ -143,4 +145,4 @@ class References:
 
 
 def _seconds(time: bytes) -> float:
-    return int.from_bytes(time, "big") / 1000
+    return time_in(time) / 1000

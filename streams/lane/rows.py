@@ -8,9 +8,10 @@ from typing import Any
 from streams.errors import HandlerFailed, Undecodable
 from streams.model.application import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
-from streams.model.table import row_key
+from streams.model.table import row_key, split_row_key
 from streams.ports import Store
 from streams.staging.arrival import Arrival
+from streams.staging.keys import name_in
 from streams.staging.sequences import Overlay
 
 
@@ -44,6 +45,7 @@ class RowReader:
         try:
             return decode_row(table.codec, data)
         except Undecodable as error:  # our own state: no message is to blame for it
+            key, _ = split_row_key(name_in(local))
             raise HandlerFailed(
-                f"a row of table {table.name}, key {local[4:]!r}, cannot be read: {error}"
+                f"a row of table {table.name}, key {key!r}, cannot be read: {error}"
             ) from error

@@ -10,6 +10,6 @@ class LaneState(StrEnum):
 
     OPENING = "opening"
     OPEN = "open"
-    WAITING = "waiting"  # after an error, before it opens again
+    BACKING_OFF = "backing_off"  # after an error, before it opens again
     QUARANTINED = "quarantined"
     CLOSED = "closed"

@@ -8,7 +8,8 @@ from contextlib import closing
 from streams.model.application import LaneOptions
 from streams.model.layout import LANE
 from streams.ports import Store, Write
-from streams.staging.changes import TIMER, TIMERS_BY_DUE
+from streams.staging.changes import TIMERS_BY_DUE
+from streams.staging.keys import TIMER, local_lane_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Overlay, Sequences, Staged
 from streams.staging.timers import DueIndex, timer_key
@@ -63,4 +64,4 @@ class Timers:
 
     def _is_staged(self, timer: bytes) -> bool:
         """Whether a change of a timer, by its local name, is not committed yet."""
-        return self._overlay.get(LANE, timer[:2] + TIMER + timer[2:]) is not None
+        return self._overlay.get(LANE, local_lane_key(TIMER, timer)) is not None

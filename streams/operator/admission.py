@@ -26,8 +26,8 @@ from streams.model.operations import (
 )
 from streams.ports import Batch, Record
 from streams.staging.arrival import Arrival, Counters, PendingOperation
-from streams.staging.changes import store_key
 from streams.staging.inbox import Inbox
+from streams.staging.keys import store_key
 from streams.staging.sequences import Entry, Overlay, Sequences, size_of
 
 log = structlog.get_logger(__name__)

@@ -9,6 +9,7 @@ from streams.dead_letters.table import DeadLetters
 from streams.model.application import Application
 from streams.ports import Store, Write
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
+from streams.staging.keys import after_time, time_key
 from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ class Expiry:
         """
         if now < self._next or room <= 0:
             return False
-        stop = int((now - self._retention) * 1000).to_bytes(8, "big")
+        stop = time_key(int((now - self._retention) * 1000))
         expired = 0
         stale = []
         entries = self._store.scan(DEAD_LETTERS_BY_AGE, start=self._from, stop=stop)
@@ -51,7 +52,7 @@ class Expiry:
             if looked == min(STEP, room):
                 self._from = entry
                 break
-            gone = self._expire(entry[8:])
+            gone = self._expire(after_time(entry))
             if gone is None:
                 stale.append(Write(DEAD_LETTERS_BY_AGE, entry, None))
             else:

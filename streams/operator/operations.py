@@ -17,8 +17,8 @@ from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter
 from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
 from streams.staging.arrival import Arrival, PendingOperation
-from streams.staging.changes import prefix_of, store_key
 from streams.staging.inbox import Inbox
+from streams.staging.keys import prefix_of, store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry, Overlay
 from streams.staging.unpacking import checked, unpacked

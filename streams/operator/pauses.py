@@ -15,7 +15,8 @@ from streams.operator.decisions import decide_pause, drained
 from streams.ports import TP, Outgoing, Store
 from streams.retry.gate import HandlerGate
 from streams.retry.queues import Queues
-from streams.staging.changes import HANDLER, HANDLERS, Change, prefix_of, split_store_key
+from streams.staging.changes import HANDLERS, Change
+from streams.staging.keys import HANDLER, prefix_in, prefix_of, split_store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry
 
@@ -112,7 +113,7 @@ class Pauses:
         was, or it came before the operation.
         """
         queues = list(self._queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.unroutable))
-        return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {local[:2] for local in queues}
+        return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {prefix_in(local) for local in queues}
 
     def _end(self, gate: HandlerGate, partition: int, now: float) -> None:
         before = gate.pauses[prefix_of(partition)]

@@ -25,6 +25,7 @@ from streams.retry.queues import Queues, with_message
 from streams.retry.retries import Retries
 from streams.retry.waiting_line import WaitingLine, queue_of_order
 from streams.staging.arrival import Arrival
+from streams.staging.keys import name_in
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry
 
@@ -106,7 +107,7 @@ class Replays:
 
     def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int, now: float) -> None:
         """Stage that a message waits no more."""
-        name, size = local[2:], self._queues.message(local, number).size
+        name, size = name_in(local), self._queues.message(local, number).size
         rest = released(queue, number, size, int(now * 1000))
         self._writer.put(entry, [set_queue(name, rest), set_message(name, number, None)])
         gate = self._gates.get(handler_of(name).decode())

@@ -10,16 +10,8 @@ from streams.model.application import Application
 from streams.model.layout import LANE
 from streams.ports import TP, Cluster, Identity, Store
 from streams.positions.identity import copy_of, decode, encode, made_anew, refusal
-from streams.staging.changes import (
-    IDENTITIES,
-    IDENTITY,
-    POSITION,
-    POSITIONS,
-    Change,
-    position_key,
-    prefix_of,
-    store_key,
-)
+from streams.staging.changes import IDENTITIES, POSITIONS, Change
+from streams.staging.keys import IDENTITY, POSITION, position_key, prefix_of, store_key
 
 log = structlog.get_logger(__name__)
 

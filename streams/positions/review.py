@@ -18,7 +18,7 @@ from streams.ports import TP, Cluster, Identity, Outgoing
 from streams.positions.checks import lane_rows
 from streams.positions.cuts import Cuts
 from streams.positions.identity import NOTHING, Recorded, decode, encode
-from streams.staging.changes import IDENTITY, POSITION
+from streams.staging.keys import IDENTITY, POSITION
 
 
 class At(StrEnum):

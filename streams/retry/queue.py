@@ -10,7 +10,6 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +17,13 @@ from msgspec.structs import replace
 from streams.model.layout import LANE
 from streams.model.table import row_key
 from streams.ports import Headers, Record
-from streams.staging.changes import QUEUE, WAITING, Change
+from streams.staging.changes import Change
+from streams.staging.keys import (
+    PLACE,
+    QUEUE,
+    WAITING,
+    time_key,
+)
 from streams.staging.sequences import size_of
 
 
@@ -97,7 +102,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         return [self.first, *replays] if self.next > self.first else replays
 
 
-class Waiting(msgspec.Struct, array_like=True, frozen=True):
+class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
     """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters,
     `since_ms` when it began to wait, epoch milliseconds; 0: an earlier version did not write it.
     """
@@ -123,17 +128,9 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True):
         return size_of(self)
 
 
-class DueQueue(NamedTuple):
-    """An entry of the due index: which queue, and when its head is due, epoch milliseconds."""
-
-    partition: int
-    name: bytes
-    due_ms: int
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode_queue = msgspec.msgpack.Decoder(Queue).decode
-_decode_waiting = msgspec.msgpack.Decoder(Waiting).decode
+_decode_waiting = msgspec.msgpack.Decoder(WaitingMessage).decode
 
 
 def queue_name(handler: bytes, key: bytes, order: bytes = b"") -> bytes:
@@ -155,23 +152,18 @@ def index_prefix(handler: bytes, apart: Reason | None = None) -> bytes:
     return blake2b(handler, digest_size=8, person=b"" if apart is None else apart.encode()).digest()
 
 
-def due_from(entry: bytes) -> DueQueue:
-    """What a key of the due index says."""
-    return DueQueue(int.from_bytes(entry[16:18], "big"), entry[18:], int.from_bytes(entry[8:16], "big"))
-
-
 def due_until(now: float) -> bytes:
     """Where the index of a handler ends for what is due at `now`, epoch seconds; after its prefix."""
-    return (int(now * 1000) + 1).to_bytes(8, "big")
+    return time_key(int(now * 1000) + 1)
 
 
-def message_of(record: Record, now_ms: int, *, letter: bool = False) -> Waiting:
+def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingMessage:
     """A record as it is kept from now on, or was before. It has a key and a value, or it would be a dead
     letter already.
     """
     headers: Headers = record.headers
-    since_ms = record.since_ms if isinstance(record, Waiting) else now_ms
-    return Waiting(
+    since_ms = record.since_ms if isinstance(record, WaitingMessage) else now_ms
+    return WaitingMessage(
         record.topic,
         record.partition,
         record.offset,
@@ -186,7 +178,7 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> Waiting:
 
 def is_replay(record: Record) -> bool:
     """Whether an operator has a message tried again: it is a dead letter."""
-    return isinstance(record, Waiting) and record.letter
+    return isinstance(record, WaitingMessage) and record.letter
 
 
 # -- what becomes of a queue ------------------------------------------------------------------------------
@@ -262,7 +254,7 @@ def _less(total: int, size: int) -> int:
 def place_of(name: bytes, queue: Queue) -> bytes:
     """Where a queue stands in the due index: 16 bytes."""
     apart = queue.reason if queue.reason in APART else None
-    return index_prefix(handler_of(name), apart) + queue.due_ms.to_bytes(8, "big")
+    return index_prefix(handler_of(name), apart) + time_key(queue.due_ms)
 
 
 # -- as changes -------------------------------------------------------------------------------------------
@@ -275,7 +267,7 @@ def set_queue(name: bytes, queue: Queue | None) -> Change:
     return Change(LANE, QUEUE + name, place_of(name, queue) + _encode(queue), queue)
 
 
-def set_message(name: bytes, number: int, message: Waiting | None) -> Change:
+def set_message(name: bytes, number: int, message: WaitingMessage | None) -> Change:
     """The change of a message that waits; None takes it away."""
     key = WAITING + name + number.to_bytes(8, "big")
     return Change(LANE, key, None if message is None else _encode(message), message)
@@ -283,9 +275,9 @@ def set_message(name: bytes, number: int, message: Waiting | None) -> Change:
 
 def read_queue(data: bytes) -> Queue:
     """A queue from the value of its row."""
-    return _decode_queue(data[16:])
+    return _decode_queue(data[PLACE:])
 
 
-def read_message(data: bytes) -> Waiting:
+def read_message(data: bytes) -> WaitingMessage:
     """A message from its bytes."""
     return _decode_waiting(data)

@@ -13,8 +13,7 @@ from streams.ports import Store, Write
 from streams.retry.queue import (
     APART,
     Queue,
-    Waiting,
-    due_from,
+    WaitingMessage,
     due_until,
     handler_of,
     index_prefix,
@@ -25,7 +24,18 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
-from streams.staging.changes import MESSAGES, QUEUE, QUEUES, QUEUES_BY_DUE, WAITING, Change, store_key
+from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Change
+from streams.staging.keys import (
+    QUEUE,
+    TIME,
+    WAITING,
+    after_time,
+    local_lane_key,
+    name_in,
+    prefix_in,
+    split_local_lane_key,
+    split_queue_entry,
+)
 from streams.staging.sequences import Overlay
 
 #: Later than anything is due, in epoch seconds.
@@ -51,25 +61,25 @@ class Queues:
 
     def get(self, local: bytes) -> Queue | None:
         """A queue, staged or committed; None: there is none."""
-        staged = self._overlay.get(LANE, _staged_key(local, QUEUE))
+        staged = self._overlay.get(LANE, local_lane_key(QUEUE, local))
         if staged is not None:
             return staged.row if isinstance(staged.row, Queue) else None
         data = self._store.get(QUEUES, local)
         return None if data is None else read_queue(data)
 
-    def head(self, local: bytes, queue: Queue) -> Waiting:
+    def head(self, local: bytes, queue: Queue) -> WaitingMessage:
         """The first message of a queue. Raises HandlerFailed when the store has lost it."""
         return self.message(local, queue.head)
 
-    def message(self, local: bytes, number: int) -> Waiting:
+    def message(self, local: bytes, number: int) -> WaitingMessage:
         """A message of a queue, by its number. Raises HandlerFailed when the store has lost it."""
         key = number.to_bytes(8, "big")
-        staged = self._overlay.get(LANE, _staged_key(local, WAITING) + key)
-        if staged is not None and isinstance(staged.row, Waiting):
+        staged = self._overlay.get(LANE, local_lane_key(WAITING, local) + key)
+        if staged is not None and isinstance(staged.row, WaitingMessage):
             return staged.row
         data = self._store.get(MESSAGES, local + key)
         if data is None:
-            raise HandlerFailed(f"message {number} of the queue {local[2:]!r} is not in the store")
+            raise HandlerFailed(f"message {number} of the queue {name_in(local)!r} is not in the store")
         return read_message(data)
 
     def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
@@ -80,7 +90,8 @@ class Queues:
         found = {
             own
             for local, _ in self._overlay.changes(LANE)
-            if local[2:3] == QUEUE and (own := local[:2] + local[3:]).startswith(begin)
+            for kind, own in (split_local_lane_key(local),)
+            if kind == QUEUE and own.startswith(begin)
         }
         for local, _ in self._store.scan(QUEUES, start=begin):
             if not local.startswith(begin):
@@ -97,11 +108,12 @@ class Queues:
         """
         name = handler.encode()
         for local, change in self._overlay.changes(LANE):
-            if local[2:3] != QUEUE or handler_of(local[3:]) != name:
+            kind, own = split_local_lane_key(local)
+            if kind != QUEUE or handler_of(name_in(own)) != name:
                 continue
             queue = change.row
             is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason not in APART
-            if is_due and (own := local[:2] + local[3:]) not in unroutable:
+            if is_due and own not in unroutable:
                 yield own
         with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:
             yield from islice((local for local, _ in committed if local not in unroutable), most)
@@ -120,18 +132,18 @@ class Queues:
         passed = 0
         try:
             for entry, _ in merge(*scans, key=_time_and_name):
-                if entry[16:18] in skipped[entry[:8]]:
+                place, local = split_queue_entry(entry)
+                if prefix_in(local) in skipped[place[:TIME]]:
                     passed += 1
                     if passed == MOST_PASSED:
-                        self._from[parts] = entry[8:]  # the next look begins here, the one after it anew
+                        # The next look begins here, the one after it anew.
+                        self._from[parts] = after_time(entry)
                         return
                     continue
-                due = due_from(entry)
-                local = store_key(due.partition, due.name)
                 queue = self.get(local)
-                if queue is not None and place_of(local[2:], queue) == entry[:16]:
+                if queue is not None and place_of(name_in(local), queue) == place:
                     yield local, queue
-                elif self._overlay.get(LANE, _staged_key(local, QUEUE)) is None:
+                elif self._overlay.get(LANE, local_lane_key(QUEUE, local)) is None:
                     stale.append(Write(QUEUES_BY_DUE, entry, None))
         finally:  # also when the caller has had enough: else they would be passed again at each look
             if stale:
@@ -139,20 +151,16 @@ class Queues:
 
 
 def _time_and_name(pair: tuple[bytes, bytes]) -> bytes:
-    return pair[0][8:]
+    return after_time(pair[0])
 
 
-def with_message(local: bytes, queue: Queue, number: int, message: Waiting) -> list[Change]:
+def with_message(local: bytes, queue: Queue, number: int, message: WaitingMessage) -> list[Change]:
     """The changes that make a queue what it is, with one more message."""
-    name = local[2:]
+    name = name_in(local)
     return [set_queue(name, queue), set_message(name, number, message)]
 
 
 def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Change]:
     """The changes that take the head of a queue away."""
-    name = local[2:]
+    name = name_in(local)
     return [set_queue(name, after), set_message(name, before.head, None)]
-
-
-def _staged_key(local: bytes, kind: bytes) -> bytes:
-    return local[:2] + kind + local[2:]

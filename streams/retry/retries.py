@@ -29,11 +29,12 @@ from streams.policy.retry import (
 from streams.retry.failures import log_failure, mirror_to_retry_topic
 from streams.retry.gate import HandlerGate
 from streams.retry.giving_up import GivingUp
-from streams.retry.queue import Queue, Reason, Waiting, handler_of, is_replay
+from streams.retry.queue import Queue, Reason, WaitingMessage, handler_of, is_replay
 from streams.retry.queues import Queues
 from streams.retry.waiting_line import WaitingLine, ms, queue_of_key, queue_of_order
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
+from streams.staging.keys import name_in
 from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,7 @@ class Retries:
         """Learn what waits. A handler that a breaker has held back begins with probes."""
         unknown_handlers: set[str] = set()
         for local, queue in self._queues.committed():
-            name = handler_of(local[2:]).decode("utf-8", "replace")
+            name = handler_of(name_in(local)).decode("utf-8", "replace")
             gate = self._gates.get(name)
             if gate is None:
                 unknown_handlers.add(name)
@@ -246,7 +247,7 @@ class Retries:
         record = arrival.record
         if is_replay(record):
             return None  # whoever asked for it is to hear of it: nobody can settle the letter meanwhile
-        if not isinstance(record, Waiting) or now > record.waits_since + self._options.outage_patience:
+        if not isinstance(record, WaitingMessage) or now > record.waits_since + self._options.outage_patience:
             return None
         queue = self._queues.get(arrival.queue)
         if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:
@@ -267,7 +268,7 @@ class Retries:
         changes: list[Change] = []
         if attempt.handler.retry.hold_while_dead:
             local, changes = self._line.held(attempt, now)
-        self._giving_up.dead_letter(attempt, error, now, holds=local[2:])
+        self._giving_up.dead_letter(attempt, error, now, holds=name_in(local))
         if local:
             self._line.hold(attempt, local, changes)
         elif arrival.queue:

@@ -17,6 +17,7 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import Queue, Reason, handler_of, index_prefix
 from streams.retry.queues import Queues
 from streams.staging.arrival import Arrival
+from streams.staging.keys import name_in, prefix_in
 from streams.staging.payloads import refers
 from streams.staging.sequences import Entry, Sequences
 from streams.staging.unpacking import unpacked
@@ -83,9 +84,13 @@ class RetryScheduler:
         if self.tried >= self._may_try or self._is_full:
             return None
         local = arrival.queue
-        handler = self._app.handlers[handler_of(local[2:]).decode()]
+        handler = self._app.handlers[handler_of(name_in(local)).decode()]
         queue = self._queues.get(local)
-        if queue is None or queue.reason not in ITS_TURN or local[:2] in self._gates[handler.name].held:
+        if (
+            queue is None
+            or queue.reason not in ITS_TURN
+            or prefix_in(local) in self._gates[handler.name].held
+        ):
             return None
         if arrival.record.key not in self._busy and self._finds_none_free(handler, local, queue):
             return None
@@ -118,7 +123,7 @@ class RetryScheduler:
         for local in gate.unread.ready(self._app.routes, now):
             if self._is_full or self.tried >= self._may_try:
                 return
-            if local in gate.running or local[:2] in gate.held:
+            if local in gate.running or prefix_in(local) in gate.held:
                 gate.unread.later(local)
                 continue
             queue = self._queues.get(local)

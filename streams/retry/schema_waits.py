@@ -10,7 +10,7 @@ from streams.errors import MessageExpired, SchemaNeverAnnounced, UnknownSchema
 from streams.model.application import LaneOptions
 from streams.model.envelope import rfc3339
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, Waiting, is_replay
+from streams.retry.queue import Reason, WaitingMessage, is_replay
 from streams.retry.retries import Retries
 from streams.retry.waiting_line import WaitingLine, queue_of_key
 from streams.staging.arrival import Attempt
@@ -50,7 +50,7 @@ class SchemaWaits:
         if not arrival.queue and local in gate.queues:
             self._line.stand_behind(attempt, local, now)
             return
-        since = arrival.record.waits_since if isinstance(arrival.record, Waiting) else now
+        since = arrival.record.waits_since if isinstance(arrival.record, WaitingMessage) else now
         deadline = None if is_replay(arrival.record) else arrival.envelope.deadline
         if (over := self._over(unknown, since, deadline, now)) is None:
             due = since + self._patience

@@ -29,6 +29,7 @@ from streams.retry.queues import Queues, with_message, without_head
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
 from streams.staging.inbox import Inbox
+from streams.staging.keys import name_in
 from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
@@ -135,7 +136,7 @@ class WaitingLine:
         queue = self._queues.get(local)
         assert queue is not None
         later = put_off(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=ms(tried))
-        self._writer.put(attempt.arrival.entry, [set_queue(local[2:], later)])
+        self._writer.put(attempt.arrival.entry, [set_queue(name_in(local), later)])
         self._gates[attempt.handler.name].running.discard(local)
 
     def leave(self, attempt: Attempt, now: float) -> None:

@@ -25,7 +25,7 @@ from streams.retry.queue import Queue, handler_of, read_queue
 from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
-from streams.staging.changes import QUEUE, split_lane_key
+from streams.staging.keys import QUEUE, split_lane_key
 
 _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.

@@ -7,22 +7,29 @@ rebuilt from its changelog equals the copy that was written live.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
-from streams.ports import TP, Write
+from streams.ports import Write
+from streams.staging.keys import (
+    HANDLER,
+    IDENTITY,
+    PLACE,
+    POSITION,
+    QUEUE,
+    TIME,
+    TIMER,
+    WAITING,
+    after_time,
+    prefix_of,
+    split_local_lane_key,
+    time_in,
+)
 
 Pair = tuple[bytes, bytes]
-
-POSITION = b"p"
-TIMER = b"t"
-QUEUE = b"q"
-WAITING = b"w"
-HANDLER = b"h"
-IDENTITY = b"i"
 
 #: A local index of dead letters by their age.
 DEAD_LETTERS_BY_AGE = "_dead_letters_by_age"
@@ -55,34 +62,6 @@ class Change(msgspec.Struct, frozen=True):
     key: bytes
     value: bytes | None
     row: Any = None
-
-
-@cache
-def prefix_of(partition: int) -> bytes:
-    """What the local keys of a partition begin with: its rows lie together."""
-    return partition.to_bytes(2, "big")
-
-
-def store_key(partition: int, key: bytes) -> bytes:
-    """The local key of a changelog key."""
-    return prefix_of(partition) + key
-
-
-def position_key(tp: TP) -> bytes:
-    """The local key of a source position."""
-    return store_key(tp.partition, tp.topic.encode())
-
-
-def split_lane_key(key: bytes) -> tuple[bytes, bytes]:
-    """The (kind, name) of a key of the LANE changelog: POSITION, TIMER, QUEUE, WAITING, HANDLER or
-    IDENTITY, and whose.
-    """
-    return key[:1], key[1:]
-
-
-def split_store_key(data: bytes) -> tuple[int, bytes]:
-    """The (partition, changelog key) of a local key."""
-    return int.from_bytes(data[:2], "big"), data[2:]
 
 
 def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[bytes]:
@@ -138,30 +117,30 @@ class Writes:
     def _inbox(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
         for key, value in changes:
             if value is not None:
-                table = self.inbox_table(int.from_bytes(value[:8], "big"))
-                yield _write((table, key, value[8:]))
+                table = self.inbox_table(time_in(value))
+                yield _write((table, key, after_time(value)))
 
     @staticmethod
     def _letters(changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
         for key, value in changes:
             yield Write(DEAD_LETTERS, key, value)
             if value is not None:  # after its version stands its time; stale ones as below
-                yield Write(DEAD_LETTERS_BY_AGE, value[1:9] + key, b"")
+                yield Write(DEAD_LETTERS_BY_AGE, value[1 : 1 + TIME] + key, b"")
 
     @staticmethod
     def _lane(key: bytes, value: bytes | None) -> Iterator[Write]:
-        kind, name = key[2:3], key[:2] + key[3:]
+        kind, name = split_local_lane_key(key)
         if kind == POSITION:
             yield Write(POSITIONS, name, value)
         elif kind == TIMER:
             yield Write(TIMERS, name, value)
             if value is not None:  # a moved or cancelled timer's old entry is found stale when it comes up
-                yield Write(TIMERS_BY_DUE, value[:8] + name, b"")
+                yield Write(TIMERS_BY_DUE, value[:TIME] + name, b"")
         elif kind == QUEUE:
             yield Write(QUEUES, name, value)
             # As above; a queue without a time is not due by itself.
-            if value is not None and any(value[8:16]):
-                yield Write(QUEUES_BY_DUE, value[:16] + name, b"")
+            if value is not None and any(value[TIME:PLACE]):
+                yield Write(QUEUES_BY_DUE, value[:PLACE] + name, b"")
         elif kind == WAITING:
             yield Write(MESSAGES, name, value)
         elif kind == HANDLER:

@@ -14,7 +14,8 @@ from typing import Any
 
 from streams.model.layout import INBOX, LANE, Layout
 from streams.ports import TP, Headers, Outgoing, Record, Write
-from streams.staging.changes import IDS_BYTES, POSITION, Change, Writes, pack_ids, prefix_of
+from streams.staging.changes import IDS_BYTES, Change, Writes, pack_ids
+from streams.staging.keys import PARTITION, POSITION, prefix_of
 
 NO_HEADERS: list[tuple[str, bytes]] = []
 
@@ -241,15 +242,15 @@ class Sequences:
             return
         queues: dict[bytes, list[Outgoing]] = {}
         for local, change in changes.items():
-            queue = queues.get(local[:2])
+            queue = queues.get(local[:PARTITION])
             if queue is None:
-                queue = queues[local[:2]] = records[self._changelog(table, local[:2])] = []
+                queue = queues[local[:PARTITION]] = records[self._changelog(table, local[:PARTITION])] = []
             queue.append(_outgoing((change.key, change.value, NO_HEADERS)))
 
     def _log_ids(self, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
         entries: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for local, change in changes.items():
-            entries.setdefault(local[:2], []).append((change.key, change.value or b""))
+            entries.setdefault(local[:PARTITION], []).append((change.key, change.value or b""))
         for prefix, pairs in entries.items():
             records[self._changelog(INBOX, prefix)] = [
                 Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs, self._ids_bytes)

@@ -16,7 +16,16 @@ import msgspec
 from streams.model.layout import LANE
 from streams.model.table import row_key, split_row_key
 from streams.ports import Outgoing, Store
-from streams.staging.changes import TIMER, TIMERS, TIMERS_BY_DUE, Change, split_store_key
+from streams.staging.changes import TIMERS, TIMERS_BY_DUE, Change
+from streams.staging.keys import (
+    TIME,
+    TIMER,
+    after_time,
+    split_lane_key,
+    split_store_key,
+    time_in,
+    time_key,
+)
 
 
 class Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -56,7 +65,7 @@ def timer_key(timer: bytes) -> bytes:
 def set_timer(name: bytes, due: float, topic: str, outgoing: Outgoing) -> Change:
     """The change that sets or moves a timer. `due` in epoch seconds."""
     stored = Stored(topic, outgoing.key or b"", outgoing.value or b"", list(outgoing.headers))
-    return Change(LANE, TIMER + name, ceil(due * 1000).to_bytes(8, "big") + _encode(stored))
+    return Change(LANE, TIMER + name, time_key(ceil(due * 1000)) + _encode(stored))
 
 
 def remove_timer(name: bytes) -> Change:
@@ -89,7 +98,7 @@ class DueIndex:
         try:
             for index_key, _ in store.scan(TIMERS_BY_DUE, start=self._begin, stop=_until(now)):
                 reached = index_key
-                due = None if (waits := staged(index_key[8:])) else _timer(store, index_key)
+                due = None if (waits := staged(after_time(index_key))) else _timer(store, index_key)
                 if first is None and (waits or due is not None):
                     first = index_key
                 if not waits:
@@ -101,28 +110,28 @@ class DueIndex:
     def written(self, changes: Iterable[Change]) -> None:
         """These are in the store now: one may have set a timer that is due before all that is left."""
         for change in changes:
-            if change.value is not None and change.key[:1] == TIMER:
-                self._begin = min(self._begin, change.value[:8])
+            if change.value is not None and split_lane_key(change.key)[0] == TIMER:
+                self._begin = min(self._begin, change.value[:TIME])
 
 
 def _timer(store: Store, index_key: bytes) -> Due | None:
     """The timer of an index entry; None when it has been moved or taken away."""
-    value = store.get(TIMERS, index_key[8:])
-    if value is None or value[:8] != index_key[:8]:
+    value = store.get(TIMERS, after_time(index_key))
+    if value is None or time_in(value) != time_in(index_key):
         return None
-    partition, name = split_store_key(index_key[8:])
-    stored = _decode(value[8:])
+    partition, name = split_store_key(after_time(index_key))
+    stored = _decode(after_time(value))
     outgoing = Outgoing(stored.key, stored.value, stored.headers)
-    return Due(partition, name, int.from_bytes(value[:8], "big"), stored.topic, outgoing)
+    return Due(partition, name, time_in(value), stored.topic, outgoing)
 
 
 def _until(now: float) -> bytes:
     """Where the index entries end that are due at `now`."""
-    return (int(now * 1000) + 1).to_bytes(8, "big")
+    return time_key(int(now * 1000) + 1)
 
 
 def next_due(store: Store) -> float | None:
     """When the earliest timer, or stale index entry, comes up; epoch seconds."""
     for index_key, _ in store.scan(TIMERS_BY_DUE):
-        return int.from_bytes(index_key[:8], "big") / 1000
+        return time_in(index_key) / 1000
     return None

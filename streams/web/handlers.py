@@ -18,7 +18,8 @@ from streams.operator.pauses import read_pause
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import read_queue
-from streams.staging.changes import HANDLERS, QUEUES, split_store_key, store_key
+from streams.staging.changes import HANDLERS, QUEUES
+from streams.staging.keys import split_store_key, store_key
 from streams.web.awaited import awaited
 from streams.web.handler_answers import (
     RUNNING,

@@ -12,7 +12,7 @@ from typing import Any
 
 from streams.model.application import Application
 from streams.ports import Store
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 from streams.web.paging import after, decode_cursor, encode_cursor
 from streams.web.view import Problem, WorkerView, readable_store
 

@@ -11,7 +11,7 @@ from streams.model.application import Application
 from streams.model.codecs import describe
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
 from streams.web.letter_answers import (
     GroupAnswer,

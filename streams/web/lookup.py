@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from streams.model.table import row_key
-from streams.staging.changes import split_store_key, store_key
+from streams.staging.keys import split_store_key, store_key
 from streams.web.answers import BrowseAnswer, FoundAnswer, RowAnswer, TableAnswer, TablesAnswer
 from streams.web.overview import owners
 from streams.web.paging import (

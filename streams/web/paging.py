@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from streams.ports import Store
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 from streams.units import MIB
 from streams.web.view import Problem
 

@@ -21,7 +21,7 @@ from streams.saga.messages import Repair, saga_id
 from streams.saga.repairs import reason_text
 from streams.saga.state import SagaStatus
 from streams.saga.views import SagaView, orchestrated
-from streams.staging.changes import split_store_key, store_key
+from streams.staging.keys import split_store_key, store_key
 from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
 from streams.web.paging import decode_limit
 from streams.web.saga_answers import (

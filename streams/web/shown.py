@@ -18,6 +18,7 @@ from streams.model.layout import CLAIMS, INBOX, LANE
 from streams.model.table import split_row_key
 from streams.staging.changes import POSITIONS, TIMERS
 from streams.staging.inbox import bucket_length
+from streams.staging.keys import after_time, time_in
 from streams.staging.timers import Stored
 from streams.units import DAY
 from streams.web.view import Problem
@@ -114,8 +115,8 @@ def _position(changelog_key: bytes, data: bytes) -> Fields:
 def _timer(changelog_key: bytes, data: bytes) -> Fields:
     handler, _, rest = changelog_key.partition(b"\0")
     key, name = split_row_key(rest)
-    due = rfc3339(int.from_bytes(data[:8], "big") / 1000)
-    value = {"due": due, "topic": _decode_timer(data[8:]).topic, "handler": text_of(handler)}
+    due = rfc3339(time_in(data) / 1000)
+    value = {"due": due, "topic": _decode_timer(after_time(data)).topic, "handler": text_of(handler)}
     return Fields(text_of(key), text_of(name), value)
 
 

@@ -15,7 +15,7 @@ from streams.dead_letters.row import Letter, decode_letter, letter_id, parse_id
 from streams.errors import PermanentError
 from streams.model.envelope import new_headers
 from streams.model.operations import LetterCommand, Operation, encode_operation
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 
 
 class Broken:

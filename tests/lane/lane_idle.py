@@ -37,7 +37,7 @@ def held_by(lane: Lane) -> dict[str, object]:
     claims = lane._app.claims
     if claims is not None:
         found["payloads"] = claims.held.held
-        found["payloads waiting"] = claims.held.waiting
+        found["payloads waiting"] = claims.held.waiters
     return {name: count for name, count in found.items() if count}
 
 

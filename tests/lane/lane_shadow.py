@@ -156,7 +156,7 @@ class RealWorker:
             return "idle"
         if self.task.done():
             return "stopped" if isinstance(self.task.exception(), PositionLost) else "idle"
-        if self.lane.state is LaneState.WAITING:
+        if self.lane.state is LaneState.BACKING_OFF:
             return "opening 0"
         if self.lane.state is LaneState.OPENING:
             return {"ends": "opening 1", "positions": "opening 2"}.get(

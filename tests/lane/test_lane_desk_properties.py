@@ -21,7 +21,7 @@ from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import LetterCommand
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 from tests.effort import examples
 
 #: Says which of those that there are by then: how many, a busy machine's timing may decide.

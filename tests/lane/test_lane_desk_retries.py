@@ -15,7 +15,7 @@ from lane_worlds import FakeWorld
 from streams.errors import PermanentError, TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.retry.queue import Waiting
+from streams.retry.queue import WaitingMessage
 from streams.staging.sequences import size_of
 
 
@@ -111,7 +111,7 @@ async def test_replays_that_wait_are_bounded_in_bytes_too(fake: FakeWorld) -> No
     work = counting(world.name)
     await started(world, work, max_waiting_bytes=500)
     events = [world.event(work, "a", i) for i in range(3)]
-    size = size_of(Waiting("", 0, 0, 0, b"a", events[0].value or b"", events[0].headers))
+    size = size_of(WaitingMessage("", 0, 0, 0, b"a", events[0].value or b"", events[0].headers))
     assert 2 * size <= 500 < 3 * size
     work.hooks.before = broken = Broken(("a", 0), ("a", 1), ("a", 2))
     await world.post(*events)

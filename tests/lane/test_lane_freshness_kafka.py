@@ -19,7 +19,8 @@ from test_lane_timers import asking_for
 from streams.local import local_stack
 from streams.model.layout import LANE
 from streams.runtime.store import RocksStores
-from streams.staging.changes import TIMER, TIMERS
+from streams.staging.changes import TIMERS
+from streams.staging.keys import TIMER
 
 RETENTION = 8.0
 #: How long compaction may take: the broker looks for work now and then, and a deletion needs two rounds.

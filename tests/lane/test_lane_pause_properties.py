@@ -18,7 +18,8 @@ from test_lane_retry_properties import AsyncRetryingLanes, FinerRetryingLanes, R
 
 from streams.model.operations import HandlerCommand
 from streams.operator.pauses import read_pause
-from streams.staging.changes import HANDLERS, prefix_of, split_store_key
+from streams.staging.changes import HANDLERS
+from streams.staging.keys import prefix_of, split_store_key
 from tests.effort import examples
 
 HANDLERS_OF = ("bench.count", "bench.tally", "bench.settle")

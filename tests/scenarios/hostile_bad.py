@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from streams.dead_letters.row import letter_id
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 from streams.testing.batches import CODECS, batch, record
 from tests.scenarios.hostile_orders import reads
 from tests.scenarios.hostile_records import (

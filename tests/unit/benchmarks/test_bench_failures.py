@@ -13,7 +13,7 @@ from benchmarks.failures.workload import ALWAYS, FAILURES, Outside
 from benchmarks.growth.ground import Ground
 from streams.dead_letters.row import LetterState, decode_letter, local_key
 from streams.errors import TransientError
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 
 PARTITIONS = 4
 

@@ -13,8 +13,9 @@ from benchmarks.growth.workload import COUNTS, Count
 from streams.model.codecs import decode_row
 from streams.model.layout import INBOX, partition_of
 from streams.model.table import split_row_key
-from streams.staging.changes import Writes, store_key
+from streams.staging.changes import Writes
 from streams.staging.inbox import Inbox, bucket_length
+from streams.staging.keys import store_key
 from streams.testing.store import MemoryStores
 
 PARTITIONS = 4

@@ -37,7 +37,7 @@ from chaos.records import Ended
 from demo.purchases import Outcome, order, outcome
 from streams.model.message import Message
 from streams.ports import TP
-from streams.staging.changes import WAITING
+from streams.staging.keys import WAITING
 
 IDS = "every message there once"
 LED = "every message led to what it calls for, once"

@@ -25,16 +25,16 @@ def holding(messages: int, *, size: int = 1) -> Sequences:
     return sequences
 
 
-def room(own: Sequences, *others: Sequences, waiting: int = 0) -> int:
+def room(own: Sequences, *others: Sequences, read_ahead: int = 0) -> int:
     limit = BacklogLimit(DELIVERY)
     with ExitStack() as working:
         for sequences in (own, *others):
             working.enter_context(limit.counting(sequences))
-        return limit.room(own, waiting)
+        return limit.room(own, read_ahead)
 
 
 @pytest.mark.parametrize(
-    ("messages", "waiting", "size", "expected"),
+    ("messages", "read_ahead", "size", "expected"),
     [
         (0, 0, 1, 100),
         (99, 0, 1, 1),
@@ -45,8 +45,10 @@ def room(own: Sequences, *others: Sequences, waiting: int = 0) -> int:
         (10, 0, 100, 0),
     ],
 )
-def test_a_lane_alone_may_hold_its_own_bound(messages: int, waiting: int, size: int, expected: int) -> None:
-    assert room(holding(messages, size=size), waiting=waiting) == expected
+def test_a_lane_alone_may_hold_its_own_bound(
+    messages: int, read_ahead: int, size: int, expected: int
+) -> None:
+    assert room(holding(messages, size=size), read_ahead=read_ahead) == expected
 
 
 def test_a_lane_may_hold_more_than_its_share_while_the_others_hold_little() -> None:

@@ -95,7 +95,7 @@ class InFlight(RuleBasedStateMachine):
         assert all(each.holds for each in self.holders)
         assert not any(each.holds for each in self.waiting)
         assert self.bound.held == self.used() <= LIMIT
-        assert self.bound.waiting == len(self.waiting)
+        assert self.bound.waiters == len(self.waiting)
 
     def teardown(self) -> None:
         while self.holders:

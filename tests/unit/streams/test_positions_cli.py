@@ -13,7 +13,7 @@ from streams.cli.positions import app
 from streams.errors import LayoutMismatch, PositionLost
 from streams.ports import TP
 from streams.positions.identity import Recorded, decode, encode
-from streams.staging.changes import IDENTITY, POSITION
+from streams.staging.keys import IDENTITY, POSITION
 from streams.testing.cluster import FakeCluster
 
 ORDERS = TP("orders", 0)

@@ -12,7 +12,8 @@ from streams.errors import PermanentError
 from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.model.layout import CLAIMS, Layout
 from streams.staging.arrival import Counters
-from streams.staging.changes import Change, Writes, prefix_of, store_key
+from streams.staging.changes import Change, Writes
+from streams.staging.keys import prefix_of, store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Prepared, Upload, reference
 from streams.staging.sequences import Entry, Overlay, Sequences, writes_of

@@ -11,20 +11,9 @@ from streams.errors import SettingsError
 from streams.model.layout import INBOX, LANE, Layout
 from streams.model.table import MAX_KEY_BYTES, row_key, split_row_key
 from streams.ports import TP, Outgoing
-from streams.staging.changes import (
-    HANDLER,
-    IDS_BYTES,
-    POSITION,
-    POSITIONS,
-    TIMER,
-    TIMERS_BY_DUE,
-    Change,
-    Writes,
-    pack_ids,
-    split_store_key,
-    store_key,
-)
+from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Writes, pack_ids
 from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention
+from streams.staging.keys import HANDLER, POSITION, TIMER, split_store_key, store_key
 from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
 from streams.testing.store import MemoryStore, MemoryStores
 

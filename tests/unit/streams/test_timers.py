@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from streams.model.layout import LANE
 from streams.ports import Outgoing, Write
-from streams.staging.changes import TIMERS_BY_DUE, Change, Writes, store_key
+from streams.staging.changes import TIMERS_BY_DUE, Change, Writes
+from streams.staging.keys import store_key
 from streams.staging.timers import (
     Due,
     DueIndex,

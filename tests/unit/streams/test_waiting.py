@@ -13,11 +13,10 @@ from streams.model.layout import LANE
 from streams.retry.queue import (
     Queue,
     Reason,
-    Waiting,
+    WaitingMessage,
     advance,
     append,
     begin,
-    due_from,
     due_until,
     handler_of,
     index_prefix,
@@ -29,7 +28,8 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
-from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Writes, store_key
+from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Writes
+from streams.staging.keys import after_time, split_queue_entry, split_store_key, store_key, time_in
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStore, MemoryStores
 
@@ -49,10 +49,16 @@ def put(rows: MemoryStore, name: bytes, value: Queue | None, partition: int = 0)
     rows.apply(WRITES.of(LANE, partition, [(change.key, change.value)]), {})
 
 
+def _said_by(entry: bytes) -> tuple[int, bytes, int]:
+    """Partition, name and due time of an entry of the index."""
+    place, local_name = split_queue_entry(entry)
+    return *split_store_key(local_name), time_in(after_time(place))
+
+
 def due(rows: MemoryStore, handler: bytes, now: float) -> list[tuple[int, bytes, int]]:
     prefix = index_prefix(handler)
     entries = rows.scan(QUEUES_BY_DUE, start=prefix, stop=prefix + due_until(now))
-    return [tuple(due_from(entry)) for entry, _ in entries]
+    return [_said_by(entry) for entry, _ in entries]
 
 
 class QueueOfMessages(RuleBasedStateMachine):
@@ -142,7 +148,7 @@ def test_a_message_is_kept_as_it_came(headers: list[Any]) -> None:
 
 def test_a_message_that_goes_takes_its_row_away() -> None:
     rows = MemoryStores().open(0)
-    message = Waiting("topic", 0, 1, 2, b"k", b"v", [])
+    message = WaitingMessage("topic", 0, 1, 2, b"k", b"v", [])
     for change in (set_message(b"n", 7, message), set_message(b"n", 8, message), set_message(b"n", 7, None)):
         rows.apply(WRITES.of(LANE, 5, [(change.key, change.value)]), {})
     assert [key for key, _ in rows.scan(MESSAGES)] == [store_key(5, b"n" + (8).to_bytes(8, "big"))]

@@ -11,8 +11,9 @@ from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
 from streams.ports import Outgoing
 from streams.retry.gate import HandlerGate
-from streams.staging.changes import POSITION, TIMER, Writes, pack_ids
+from streams.staging.changes import Writes, pack_ids
 from streams.staging.inbox import Inbox
+from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.awaited import MOST_NAMED
 
@@ -283,11 +284,11 @@ async def test_the_rows_of_a_lane_that_is_not_open_are_left_out_and_that_is_said
 
 
 async def test_a_lane_asked_for_that_is_not_open_is_no_empty_answer(browser, worker):
-    worker.lanes[1].state = LaneState.WAITING
+    worker.lanes[1].state = LaneState.BACKING_OFF
     worker.lanes[1].error = OutcomeUnknown("the answer was lost")
     status, problem = await browser.json("/api/tables/parcels?lane=1")
     assert (status, problem["error"]) == (503, "lane_not_open")
-    assert problem["detail"] == "lane 1 is waiting: the answer was lost"
+    assert problem["detail"] == "lane 1 is backing_off: the answer was lost"
 
 
 async def test_a_quarantined_lane_can_be_read(browser, worker):

@@ -24,7 +24,7 @@ from streams.ports import TP, Outgoing, Store, Write
 from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
-from streams.staging.changes import store_key
+from streams.staging.keys import store_key
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.routes import application

@@ -1,0 +1,110 @@
+"""How the keys of rows are laid out: in changelogs, in the lane's store, and in the local indexes.
+
+    changelog key       what the table calls the row
+    lane key            a changelog key of the lane's own table: its kind (1 byte), then a name
+    local key           partition (2 bytes), then the changelog key: the rows of a partition lie together
+    local name          partition (2 bytes), then the name of a lane key: in the tables that it spreads into
+    due entry           due time (8 bytes), then a local name
+    place               handler (8 bytes), then due time (8 bytes): where a queue stands in its index
+    queue entry         place, then a local name
+
+Times are epoch milliseconds, numbers big-endian, so that bytes sort as they do.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from streams.ports import TP
+
+#: Kinds of lane keys.
+POSITION = b"p"
+TIMER = b"t"
+QUEUE = b"q"
+WAITING = b"w"
+HANDLER = b"h"
+IDENTITY = b"i"
+
+#: Bytes of a partition, of a time, and of a place.
+PARTITION, TIME, PLACE = 2, 8, 16
+
+
+class LocalLaneKey(NamedTuple):
+    """A local key of the lane's own table, taken apart."""
+
+    kind: bytes
+    local_name: bytes
+
+
+class QueueEntry(NamedTuple):
+    """A queue entry, taken apart."""
+
+    place: bytes
+    local_name: bytes
+
+
+@cache
+def prefix_of(partition: int) -> bytes:
+    """What the local keys of a partition begin with: its rows lie together."""
+    return partition.to_bytes(PARTITION, "big")
+
+
+def store_key(partition: int, key: bytes) -> bytes:
+    """The local key of a changelog key."""
+    return prefix_of(partition) + key
+
+
+def split_store_key(local: bytes) -> tuple[int, bytes]:
+    """The (partition, changelog key) of a local key; of a local name, (partition, name)."""
+    return int.from_bytes(local[:PARTITION], "big"), local[PARTITION:]
+
+
+def prefix_in(local: bytes) -> bytes:
+    """The partition of a local key or name, as it stands there."""
+    return local[:PARTITION]
+
+
+def name_in(local: bytes) -> bytes:
+    """A local key without its partition; a local name without it."""
+    return local[PARTITION:]
+
+
+def position_key(tp: TP) -> bytes:
+    """The local name of a source position."""
+    return store_key(tp.partition, tp.topic.encode())
+
+
+def split_lane_key(key: bytes) -> tuple[bytes, bytes]:
+    """The (kind, name) of a lane key."""
+    return key[:1], key[1:]
+
+
+def local_lane_key(kind: bytes, local_name: bytes) -> bytes:
+    """The local key in the lane's own table of what has a local name."""
+    return local_name[:PARTITION] + kind + local_name[PARTITION:]
+
+
+def split_local_lane_key(local: bytes) -> LocalLaneKey:
+    """What `local_lane_key` was made of."""
+    return LocalLaneKey(local[PARTITION : PARTITION + 1], local[:PARTITION] + local[PARTITION + 1 :])
+
+
+def time_key(ms: int) -> bytes:
+    """A time as it stands in keys and values."""
+    return ms.to_bytes(TIME, "big")
+
+
+def time_in(data: bytes) -> int:
+    """The time that a due entry, or a value with one, begins with."""
+    return int.from_bytes(data[:TIME], "big")
+
+
+def after_time(data: bytes) -> bytes:
+    """What follows such a time."""
+    return data[TIME:]
+
+
+def split_queue_entry(entry: bytes) -> QueueEntry:
+    """What a key of the queues' index says."""
+    return QueueEntry(entry[:PLACE], entry[PLACE:])
