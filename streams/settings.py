@@ -100,7 +100,7 @@ class Settings(BaseSettings):
         description="how long a message waits for its schema to be announced, before it is a dead letter",
     )
     max_replays: int = Field(
-        default=_LANE.max_replays, ge=1, description="replays in vain after which a dead letter is parked"
+        default=_LANE.max_replays, ge=1, description="failed replays after which a dead letter is parked"
     )
     edit_dead_letters: bool = Field(
         default=False, description="whether operators may edit a dead letter and replay that"

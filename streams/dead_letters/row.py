@@ -6,19 +6,17 @@ gave it up and the place that it came from, so a record without an id or a key h
 
 from __future__ import annotations
 
-import sysconfig
 import traceback
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import blake2b
-from pathlib import PurePath
-from types import FrameType
 from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from streams.dead_letters.place import place_of
 from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS
 from streams.errors import Unreadable, text_of
 from streams.model.envelope import TYPE, headers_size, record_size
@@ -32,7 +30,6 @@ VERSION = 1
 MAX_KEY_IN_ID = 1024
 #: Of what was done about a letter, the last so many are kept in its row; the log of operations has all.
 MAX_HISTORY = 20
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class LetterState(StrEnum):
@@ -40,7 +37,7 @@ class LetterState(StrEnum):
 
     DEAD = "dead"
     REPLAYING = "replaying"  # its handler is to see it again, or does
-    PARKED = "parked"  # it was replayed in vain so often that only force replays it
+    PARKED = "parked"  # so many of its replays have failed that only force replays it
     DISCARDED = "discarded"
 
 
@@ -66,7 +63,7 @@ class Summary(msgspec.Struct, array_like=True, frozen=True):
         attempts: how often the handler tried, before it became a letter last.
         failed_at_ms: when it became one first, epoch milliseconds; its retention counts from then.
         state: what is to become of it.
-        replays: how often it was replayed in vain.
+        replays: how many of its replays have failed.
         queue: the name of the queue that it holds; empty when nothing waits for it.
         omitted: bytes of value and headers that are not kept, because the record was too large.
         size: bytes of key, value and headers, as it came.
@@ -211,7 +208,7 @@ def new_letter(
 
 
 def failed_again(before: Letter, again: Letter, *, now_ms: int, max_replays: int) -> Letter:
-    """The same letter after a replay that has ended in vain: `again` is what that failure alone says."""
+    """The same letter after a replay that has failed: `again` is what that failure alone says."""
     replays = before.replays + 1
     event = Event(now_ms, "lane", "replay", "", f"failed again: {again.error_type}: {again.error_message}")
     return replace(
@@ -237,8 +234,8 @@ def remember(history: Iterable[Event], event: Event) -> list[Event]:
 
 
 def encode_letter(letter: Letter, limit: int) -> bytes:
-    """A row's value, within `limit` bytes: its time comes first, for the index by age. What operators have
-    said gives way first, then the trace, then value and headers.
+    """A row's value, within `limit` bytes: its time comes first, for the index by age. The history gives way
+    first, then the trace, then value and headers.
     """
     begin = bytes([VERSION]) + letter.failed_at_ms.to_bytes(8, "big")
     giving_way: tuple[dict[str, Any], ...] = (
@@ -279,23 +276,7 @@ def capped(text: str, limit: int) -> str:
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
-def place_of(error: BaseException) -> str:
-    """Where an error was raised: the innermost frame that is no library's; empty when it never was."""
-    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [pair for pair in frames if not pair[0].f_code.co_filename.startswith((*_LIBRARIES, "<"))]
-    if not frames:
-        return ""
-    frame, line = (own or frames)[-1]
-    return f"{_file_of(frame)}:{line} {frame.f_code.co_name}"
-
-
-def _file_of(frame: FrameType) -> str:
-    """A file by its place among the packages, the same on every machine."""
-    depth = str(frame.f_globals.get("__name__", "")).count(".") + 1
-    return "/".join(PurePath(frame.f_code.co_filename).parts[-depth:])
-
-
 def _type_of(record: Record) -> str:
     headers: Headers = record.headers
-    said = dict(headers).get(TYPE)
-    return capped(said.decode("utf-8", "replace"), 256) if said else record.topic
+    kind = dict(headers).get(TYPE)
+    return capped(kind.decode("utf-8", "replace"), 256) if kind else record.topic

@@ -32,7 +32,7 @@ async def commit(producer: Transactions, staged: Staged, group: str, faults: Fau
     await faults.reach("staged")
     await producer.begin()
     await faults.reach("begun")
-    # Side by side: the records are on their way while the coordinator is told of the offsets.
+    # Side by side: the records are on their way while the coordinator takes the offsets.
     ends, _ = await asyncio.gather(_send(producer, staged, faults), _offsets(producer, staged, group, faults))
     await producer.commit()
     await faults.reach("committed")

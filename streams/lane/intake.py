@@ -17,7 +17,7 @@ from streams.staging.sequences import Sequences
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
-#: How long the lane may be at it until others have their turn, in seconds, as far as it can tell beforehand.
+#: How long the lane may be at it until others have their turn, in seconds; an estimate.
 TURN = 0.1
 #: Records that are taken at once before it is known how long they take.
 FIRST_OFFER = 16

@@ -71,10 +71,7 @@ class Lane:
         self.topics = tuple(app.sources if topics is None else topics)
         self.state = LaneState.OPENING
         self.counters = Counters()
-        self.fenced = 0
-        self.reopened = 0
-        self.commits = 0
-        self.recovered = 0
+        self.fenced = self.reopened = self.commits = self.recovered = 0
         self.last_progress = clock.now()
         self.error: Exception | None = None
         self.store: Store | None = None
@@ -208,7 +205,7 @@ class Lane:
         if isinstance(error, StoreBroken) and self.store is not None:
             log.warning("store_broken", lane=self.number, action="wiped, rebuilt from the changelog")
             self.store.wipe()
-        # They tell one place of failure from another; there are none while it opens.
+        # Positions name the place of failure; there are none while the lane opens.
         store = None if self._parts is None else self.store
         answer = self._reopening.failed(error, None if store is None else dict(store.scan(POSITIONS)))
         why, limit = {"error": repr(error), "cause": repr(error.__cause__)}, self._reopening.limit

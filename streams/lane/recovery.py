@@ -102,7 +102,7 @@ async def start_positions(
 def _is_too_old(store: Store, tables: Iterable[TP], now: float, delete_retention: float) -> bool:
     current_at = store.current_at()
     if current_at is None:
-        return any(store.position(tp) for tp in tables)  # an earlier version's: it told another time
+        return any(store.position(tp) for tp in tables)  # written by an earlier version, with another time
     return is_too_old(current_at, now, delete_retention)
 
 
@@ -141,12 +141,7 @@ async def recover(
     await reader.assign({tp: positions[tp] for tp in todo})
     records, moved = 0, clock.now()
     while todo:
-        try:
-            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
-        except PositionLost as error:  # retention has moved a changelog's begin meanwhile: begin again
-            raise ClusterUnavailable(
-                f"lane {lane}: a changelog was cut while it was read: {error}"
-            ) from error
+        batches = await _fetch(reader, lane)
         freshness.check(clock.now())
         records += restore(store, writes, tables, batches)
         if batches:
@@ -161,6 +156,13 @@ async def recover(
     freshness.has_reached(at_end.__getitem__)
     store.apply((), at_end, current_at=freshness.current_at)
     return records
+
+
+async def _fetch(reader: Reader, lane: int) -> list[Batch]:
+    try:
+        return await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
+    except PositionLost as error:  # retention has moved a changelog's begin meanwhile: begin again
+        raise ClusterUnavailable(f"lane {lane}: a changelog was cut while it was read: {error}") from error
 
 
 def source_partitions(app: Application, lane: int, topics: Collection[str]) -> list[TP]:

@@ -1,4 +1,4 @@
-"""Giving up what takes long when one is told to stop."""
+"""What takes long is given up when a lane stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers' turns. While one runs, all else of the worker stands still: one that takes long is told of."""
+"""Handlers' turns. While one runs, all else of the worker stands still: the log names one that takes long."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from streams.staging.arrival import Arrival, Counters
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-#: A turn that takes longer is told of, in seconds. A worker is given up after some seconds of silence.
+#: The log names a turn that takes longer, in seconds. A worker is given up after some seconds of silence.
 HELD = 0.5
-#: How long nothing more is told of a handler that was told of, in seconds.
+#: How long the log says nothing more of a handler that it has named, in seconds.
 QUIET = 10.0
 
 
 class Turns:
-    """Tells of turns that were too long: in the log, seldom, and as `held_loop` in the lane's counters."""
+    """Shows turns that were too long: in the log, seldom, and as `held_loop` in the lane's counters."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def ended(self, handler: str, arrival: Arrival, began: float) -> float:
         """A turn of a handler has ended now; returns when that is. `began` as `perf_counter` has it."""
         now = perf_counter()
         if now - began > HELD:
-            self._tell(handler, arrival, now, now - began)
+            self._log_long_turn(handler, arrival, now, now - began)
         return now
 
-    def _tell(self, handler: str, arrival: Arrival, now: float, seconds: float) -> None:
+    def _log_long_turn(self, handler: str, arrival: Arrival, now: float, seconds: float) -> None:
         self._counters.held_loop += 1
-        if now - self._told.get(handler, -QUIET) < QUIET:
+        if now - self._logged.get(handler, -QUIET) < QUIET:
             return
-        self._told[handler] = now
+        self._logged[handler] = now
         log.warning(
             "handler_held_loop",
             handler=handler,

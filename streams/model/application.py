@@ -59,7 +59,7 @@ class LaneOptions:
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
             letters.
         max_waiting_bytes: bytes of those.
-        max_replays: replays in vain after which a dead letter is parked.
+        max_replays: failed replays after which a dead letter is parked.
         edit_dead_letters: whether operators may give a dead letter another content and replay that.
         saga_limit: how long a saga may take until it is shown as stalled.
     """

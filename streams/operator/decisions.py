@@ -25,7 +25,7 @@ from streams.model.operations import (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is allowed: replays in vain until a letter is parked, and whether messages may be edited."""
+    """What is allowed: failed replays until a letter is parked, and whether messages may be edited."""
 
     max_replays: int = 3
     edit: bool = False
@@ -82,13 +82,13 @@ def decide_letter(
         case LetterCommand.EDIT:
             after, do = replace(edited(letter, operation, id_bytes), state=LetterState.REPLAYING), Do.REPLAY
             result = f"edited and replaying as {_id_of(after)}, it was {_id_of(letter)}"
-    return LetterDecision(_told(after, operation, now_ms, result), do, result)
+    return LetterDecision(_with_event(after, operation, now_ms, result), do, result)
 
 
 def refused(letter: Letter, operation: Operation, now_ms: int, why: str) -> LetterDecision:
-    """The letter stays as it is, and its history tells of the attempt."""
+    """The letter stays as it is, and its history has the attempt."""
     result = f"refused: {why}"
-    return LetterDecision(_told(letter, operation, now_ms, result), Do.NOTHING, result)
+    return LetterDecision(_with_event(letter, operation, now_ms, result), Do.NOTHING, result)
 
 
 def _why_not(letter: Letter, operation: Operation, limits: Limits, *, gone: bool) -> str:
@@ -118,7 +118,7 @@ def _why_not(letter: Letter, operation: Operation, limits: Limits, *, gone: bool
     if letter.state is LetterState.DISCARDED:
         return "it was discarded: restore it first"
     if letter.state is LetterState.PARKED and not operation.force:
-        return f"it is parked after {letter.replays} replays in vain: force it"
+        return f"it is parked after {letter.replays} failed replays: force it"
     return ""
 
 
@@ -152,7 +152,7 @@ def _id_of(letter: Letter) -> str:
     return capped((dict(letter.headers).get(ID) or b"?").decode("utf-8", "replace"), 64)
 
 
-def _told(letter: Letter, operation: Operation, now_ms: int, result: str) -> Letter:
+def _with_event(letter: Letter, operation: Operation, now_ms: int, result: str) -> Letter:
     event = Event(now_ms, operation.who, str(operation.kind), operation.why, result)
     return replace(letter, history=remember(letter.history, event))
 

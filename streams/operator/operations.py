@@ -167,7 +167,7 @@ class OperationProcessor:
         return ""
 
     def _why_unknown(self, route: BoundRoute, letter: Letter, now: float) -> str:
-        """Why the inbox does not tell which handlers have done a letter's message; empty when it does."""
+        """Why the inbox does not know which handlers have done a letter's message; empty when it does."""
         if not route.inbox:
             return f"{letter.topic} is not covered by the inbox"
         if letter.edited:

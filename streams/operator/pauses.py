@@ -34,7 +34,7 @@ _EVENTS = {
 
 
 class Pauses:
-    """Tells gates what operators have decided, and stages it."""
+    """Sets gates to what operators have decided, and stages it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Pauses:
         self._drains: dict[tuple[str, int], Entry | None] = {}
 
     def load(self, store: Store) -> None:
-        """Learn what is paused, and tell of it."""
+        """Learn what is paused, and write it to the log."""
         states: dict[str, dict[PauseState, int]] = {}
         for local, data in store.scan(HANDLERS):
             partition, name = split_store_key(local)

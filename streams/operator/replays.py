@@ -31,7 +31,7 @@ from streams.staging.sequences import Entry
 
 log = structlog.get_logger(__name__)
 
-#: Queues that are looked at to tell of dead letters that hold others: the lane stands still meanwhile.
+#: Queues that are looked at for dead letters that hold others: the lane stands still meanwhile.
 MOST_LOOKED_AT = 10_000
 
 

@@ -22,7 +22,7 @@ class HandlerGate:
     Attributes:
         clear: nothing waits for the handler, its breaker is closed, and it is paused nowhere: messages go
             straight through.
-        succeeded: how many of those did since the breaker was last told.
+        succeeded: how many of those did since the breaker was last updated.
         away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
         last_success: when an attempt has succeeded last, epoch seconds; 0: none since the lane opened.
         queues: the handler's queues by their local keys.
@@ -66,7 +66,7 @@ class HandlerGate:
         self.unread = Unread()
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
-        """Tell how an attempt has ended: `ok` unless it may well be the outside's fault."""
+        """Count how an attempt has ended: `ok` unless it may well be the outside's fault."""
         self.update_breaker(now)
         if ok:
             self.away = False
@@ -76,7 +76,7 @@ class HandlerGate:
             self.breaker.record(self.breaker.acquire(now) or permit, ok=ok, now=now)
 
     def give_back(self, permit: Permit, *, now: float) -> None:
-        """Tell that an attempt has ended that says nothing of the outside: it counts for nothing."""
+        """An attempt has ended that says nothing of the outside: it counts for nothing."""
         self.update_breaker(now)
         if permit != UNASKED:
             self.breaker.give_back(permit)

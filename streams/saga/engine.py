@@ -70,7 +70,7 @@ def orchestrate(
     where the application consumes the topics of their commands.
 
     New sagas begin with the highest version that their message starts; one that has begun ends with its own.
-    `log` is what its transitions are told in, `repairs` what operators ask of it in. Raises WiringError for
+    Its transitions are written as `log`, operators ask for `repairs`. Raises WiringError for
     versions that do not go together.
     """
     newest = _newest(versions)
@@ -87,12 +87,7 @@ def orchestrate(
     ) -> Outcome:
         beginning, definitions = known(consumed)
         if not isinstance(message, Reply | Repair):
-            if saga is not None:
-                return nothing(f"saga {saga.saga_id} was started before")
-            definition = beginning[type(message)]
-            if definition.unless is not None and (reason := definition.unless(message)):
-                return nothing(f"it starts no saga: {reason}")
-            return outcome_of(begin(definition, message, clock.now()), log)
+            return _begun(beginning[type(message)], message, saga, log, clock.now())
         if message.saga_id != saga_id(newest.name, message.key):
             return nothing(f"for another saga: {message.saga_id}")
         if saga is None:
@@ -104,6 +99,17 @@ def orchestrate(
 
     _describe(run, versions, repairs)
     return SagaHandler(versions, service, run, table, log, repairs)
+
+
+def _begun(
+    definition: Saga, message: Any, saga: SagaRow | None, log: type[SagaTransition], now: float
+) -> Outcome:
+    """A saga begins with its first message, unless that says otherwise."""
+    if saga is not None:
+        return nothing(f"saga {saga.saga_id} was started before")
+    if definition.unless is not None and (reason := definition.unless(message)):
+        return nothing(f"it starts no saga: {reason}")
+    return outcome_of(begin(definition, message, now), log)
 
 
 def _describe(run: Callable[..., Outcome], versions: tuple[Saga, ...], repairs: type[Repair] | None) -> None:

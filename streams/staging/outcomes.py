@@ -81,8 +81,7 @@ class OutcomeWriter:
         now: float,
         uploads: Uploads,
     ) -> Prepared | None:
-        record, entry = arrival.record, arrival.entry
-        key = record.key or b""
+        entry, key = arrival.entry, arrival.record.key or b""
         changes: list[Change] = []
         for parameter, row in outcome.rows.items():
             changes += self._of(handler, parameter, row, arrival)

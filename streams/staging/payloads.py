@@ -103,7 +103,7 @@ def refers(record: Record) -> bool:
 
 
 def require_reference(route: BoundRoute, envelope: Envelope) -> None:
-    """What can be told before a payload is fetched. Raises BadReference, Undecodable or UnknownSchema."""
+    """Check what can be checked without the payload. Raises BadReference, Undecodable or UnknownSchema."""
     claim_in(envelope.headers)
     route.codec.require(envelope.fingerprint)
 
@@ -113,7 +113,7 @@ def require_key(message: Message, key: bytes | None) -> None:
     try:
         own = message.key.encode()
     except Exception as error:
-        raise KeyMismatch(f"what it is about cannot be told: {error!r}") from error
+        raise KeyMismatch(f"its key cannot be read: {error!r}") from error
     if own != key:
         raise KeyMismatch(f"it is about {own!r}, its key is {key!r}")
 

@@ -33,7 +33,7 @@ def decoded(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
 
 
 def unpacked(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
-    """The same; None when its payload is to be fetched, and all else that can be told now is right."""
+    """The same; None when its payload is to be fetched, and all else that can be checked now is right."""
     if refers(record):
         require_reference(route, envelope)
         return None
