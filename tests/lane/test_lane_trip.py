@@ -1,0 +1,145 @@
+"""A message goes the way that README draws: which module of its picture is entered first, second, third."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lane_desk import letter_ids, operation
+from lane_failing import LATER, Failing, started
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, Running
+
+from streams.errors import PermanentError, TransientError
+from streams.model.operations import LetterCommand
+
+ROOT = Path(__file__).parents[2]
+#: In the modules of the picture, the functions that do the step which it names.
+STEPS = {
+    "lane/intake.py": {"step"},
+    "lane/admission.py": {"take"},
+    "lane/dispatch.py": {"dispatch"},
+    "lane/attempt.py": {"run"},
+    "staging/outcomes.py": {"stage"},
+    "retry/retries.py": {"failed"},
+    "retry/scheduler.py": {"due"},
+    "dead_letters/table.py": {"write", "give_up"},
+    "lane/timers.py": {"step"},
+    "operator/admission.py": {"take"},
+    "staging/sequences.py": {"take"},
+    "lane/commit.py": {"commit"},
+    "runtime/reader.py": set(),  # the fakes stand for it,
+    "runtime/store.py": set(),  # and for this
+}
+INTAKE = "lane/intake.py"
+#: Entered whether there is a message or not: they say nothing of its way unless something follows.
+IDLE = {"retry/scheduler.py", "lane/timers.py"}
+
+
+def picture() -> list[str]:
+    """The modules of README's picture, from top to bottom."""
+    section = (ROOT / "README.md").read_text().split("## The way of a message")[1]
+    drawn = re.search(r"^```\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
+    assert drawn is not None
+    return re.findall(r"(\w+/\w+\.py)$", drawn[1], flags=re.MULTILINE)
+
+
+@contextmanager
+def watched() -> Iterator[list[str]]:
+    """The steps that are done meanwhile, in their order, none twice in a row."""
+    steps: list[str] = []
+
+    def entered(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            module = "/".join(Path(frame.f_code.co_filename).parts[-2:])
+            if frame.f_code.co_name in STEPS.get(module, ()) and steps[-1:] != [module]:
+                steps.append(module)
+
+    sys.setprofile(entered)
+    try:
+        yield steps
+    finally:
+        sys.setprofile(None)
+
+
+async def way_of(world: FakeWorld, lane: Running, *posts: Post, begins: str) -> list[str]:
+    """The steps from the one that begins it to the next commit, each where it is done first."""
+    before = lane.lane.commits
+    with watched() as steps:
+        await world.post(*posts)
+        await world.until(lambda: lane.lane.commits > before)
+    # The begin that led to something: lanes look for work all the time.
+    after = next(
+        step for step in picture()[picture().index(begins) + 1 :] if step not in IDLE and step in steps
+    )
+    start = len(steps) - 1 - steps[::-1].index(begins, len(steps) - steps.index(after))
+    return [step for step in dict.fromkeys(steps[start:]) if step == begins or step not in IDLE]
+
+
+def test_every_module_of_the_picture_is_watched() -> None:
+    assert set(picture()) == set(STEPS)
+
+
+async def begun(world: FakeWorld, error: Exception | None = None) -> tuple[Workload, Running]:
+    work = counting(world.name)
+    await started(world, work, retry=LATER)
+    if error is not None:
+        work.hooks.before = Failing(world, {("a", 0): 1}, error)
+    return work, await world.open()
+
+
+def drawn(*left_out: str, operations: bool = False) -> list[str]:
+    """The picture's straight way, and of its branches what is not left out."""
+    aside = {"runtime/reader.py", "runtime/store.py", *IDLE, *left_out}
+    if not operations:
+        aside.add("operator/admission.py")
+    return [step for step in picture() if step not in aside]
+
+
+async def test_a_message_whose_handler_returns_goes_straight(fake: FakeWorld) -> None:
+    work, lane = await begun(fake)
+    way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
+    assert way == drawn("retry/retries.py", "dead_letters/table.py")
+
+
+async def test_one_whose_handler_fails_goes_by_retries(fake: FakeWorld) -> None:
+    work, lane = await begun(fake, TransientError("busy"))
+    way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
+    assert way == drawn("staging/outcomes.py", "dead_letters/table.py")
+
+
+async def test_one_that_is_given_up_goes_by_retries_to_the_dead_letters(fake: FakeWorld) -> None:
+    work, lane = await begun(fake, PermanentError("never"))
+    way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
+    assert way == drawn("staging/outcomes.py")
+
+
+async def test_one_that_does_not_decode_sees_no_handler(fake: FakeWorld) -> None:
+    work, lane = await begun(fake)
+    event = fake.event(work, "a", 0)
+    way = await way_of(fake, lane, event._replace(value=b"{"), begins=INTAKE)
+    aside = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/retries.py")
+    assert way == drawn(*aside)
+
+
+async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
+    work, lane = await begun(fake, TransientError("busy"))
+    await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
+    way = await way_of(fake, lane, begins="retry/scheduler.py")
+    passed = [step for step in way if step != INTAKE]
+    aside = (INTAKE, "lane/admission.py", "retry/retries.py", "dead_letters/table.py")
+    assert passed == ["retry/scheduler.py", *drawn(*aside)]
+
+
+async def test_an_operation_joins_at_dispatch_by_an_admission_of_its_own(fake: FakeWorld) -> None:
+    work, lane = await begun(fake, PermanentError("never"))
+    await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
+    (letter,) = await letter_ids(fake)
+    way = await way_of(fake, lane, operation(fake, LetterCommand.DISCARD, letter), begins=INTAKE)
+    aside = ("lane/admission.py", "staging/outcomes.py", "retry/retries.py", "dead_letters/table.py")
+    assert way == drawn(*aside, operations=True)
