@@ -19,6 +19,7 @@ __all__ = [
     "LineRefused",
     "LineReleased",
     "LineReserved",
+    "LinesAction",
     "Order",
     "OrderCancelled",
     "OrderConfirmed",
@@ -40,6 +41,9 @@ __all__ = [
     "StockReservationFailed",
     "StockReserved",
 ]
+
+#: What to do with the SKUs of an order.
+LinesAction = Literal["reserve", "release", "ship"]
 
 
 class OrderEvent(Message, frozen=True, kw_only=True):
@@ -208,7 +212,7 @@ class HandleLines(Message, frozen=True, kw_only=True):
 
     order_id: Key
     action: Annotated[
-        Literal["reserve", "release", "ship"],
+        LinesAction,
         msgspec.Meta(title="LinesAction", description="What to do with the SKUs."),
     ]
     lines: tuple[SkuUnits, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agents.choreographies import stock_first
 from agents.order_saga import orchestrated
 from schemas import latest
+from streams.model.avro_types import derived_schema
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
@@ -15,23 +16,15 @@ from streams.model.table import Table
 VERSION = "CHAOS_VERSION"
 #: The driver makes so many notes about an order.
 NOTES_EACH = 3
-_SCHEMAS = {
-    "chaos.note.made.v1": """{
-        "type": "record", "namespace": "steadfaust", "name": "NoteMade", "doc": "Someone noted something.",
-        "fields": [
-            {"name": "order_id", "type": "string", "doc": "The order that the note is about."},
-            {"name": "text", "type": "string", "doc": "What was noted."}
-        ]
-    }""",
-    "notes": """{
-        "type": "record", "namespace": "steadfaust", "name": "Notes", "doc": "The notes about an order.",
-        "fields": [{"name": "count", "type": "long", "doc": "How many there are."}]
-    }""",
-}
 
 
 class NoteMade(Message, frozen=True, kw_only=True):
-    """Someone noted something about an order."""
+    """Someone noted something about an order.
+
+    Attributes:
+        order_id: the order that the note is about.
+        text: what was noted.
+    """
 
     TOPIC = "chaos.note.made.v1"
 
@@ -45,12 +38,17 @@ class NoteMade(Message, frozen=True, kw_only=True):
 
 
 class Notes(Row, frozen=True, kw_only=True):
-    """The notes about an order."""
+    """The notes about an order.
+
+    Attributes:
+        count: how many there are.
+    """
 
     count: int = 0
 
 
 NOTES = Table("notes", Notes)
+_ADDED = {NoteMade.TOPIC: NoteMade, NOTES.name: Notes}
 service = Service("notes")
 
 
@@ -66,8 +64,11 @@ with_notes = choreography(*whole.routes.values(), on(NoteMade, count))
 
 
 def schema(subject: str) -> str:
-    """The schema of a topic's messages or a table's rows in version 2, as text. Raises LookupError."""
-    return _SCHEMAS.get(subject) or latest(subject)
+    """The schema of a topic's messages or a table's rows in version 2, as text: what it adds is not frozen.
+    Raises LookupError.
+    """
+    kind = _ADDED.get(subject)
+    return latest(subject) if kind is None else derived_schema(kind)
 
 
 def note(number: int, order_ids: list[str]) -> NoteMade:

@@ -5,13 +5,13 @@ of an order's reservation, as an event or to whoever commanded it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
 
 from agents.messages import (
     HandleLines,
     LineCommand,
     LineRefused,
     LineReserved,
+    LinesAction,
     Order,
     OrderEvent,
     ReleaseLine,
@@ -34,8 +34,7 @@ RELEASED = "released"
 #: other messages have their turns between, and no transaction has all of it.
 AT_ONCE = 500
 
-Action = Literal["reserve", "release", "ship"]
-_COMMANDS: Mapping[Action, type[LineCommand]] = {
+_COMMANDS: Mapping[LinesAction, type[LineCommand]] = {
     "reserve": ReserveLine,
     "release": ReleaseLine,
     "ship": ShipLine,
@@ -48,7 +47,7 @@ def no_answers(sku: str) -> ReservationLine | None:
     return None
 
 
-def commands(action: Action, order: Order, had: Rows[ReservationLine] = no_answers) -> list[Message]:
+def commands(action: LinesAction, order: Order, had: Rows[ReservationLine] = no_answers) -> list[Message]:
     """One command for each SKU of an order that the action concerns: what was refused is not released. `had`
     is what the stock has answered.
     """
@@ -60,7 +59,7 @@ def commands(action: Action, order: Order, had: Rows[ReservationLine] = no_answe
 
 
 def line_commands(
-    action: Action, order_id: str, skus: Iterable[SkuUnits], had: Rows[ReservationLine]
+    action: LinesAction, order_id: str, skus: Iterable[SkuUnits], had: Rows[ReservationLine]
 ) -> Iterator[Message]:
     """The same for some of its SKUs, at once."""
     kind = _COMMANDS[action]
