@@ -46,6 +46,8 @@ def functions_of(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in functions if node.name.startswith("test_"))
 
 
+#: On its way.
+PENDING = {"tests/README.md"}
 #: What a page tells its reader to make.
 TO_BE_MADE = {
     "add-a-service.md": re.compile(r"loyalty|points|^\d\.avsc"),
@@ -58,7 +60,7 @@ def missing(text: str, page: str = "") -> list[str]:
     to_be_made = TO_BE_MADE.get(page)
     wrong = []
     for path, test in named(text):
-        if to_be_made and to_be_made.search(path):
+        if path in PENDING or (to_be_made and to_be_made.search(path)):
             continue
         there = ROOT / path
         if not there.exists() or (
@@ -247,10 +249,6 @@ def files() -> frozenset[str]:
         for path in [top, *top.rglob("*")]
         if "__pycache__" not in path.parts
     )
-
-
-#: On its way.
-PENDING = {"tests/README.md"}
 
 
 def paths_of(text: str) -> Iterator[str]:
