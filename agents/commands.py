@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from agents.messages import Attachment, FailedOrderEvent, OrderEvent
+from agents.message_bases import FailedOrderEvent, OrderEvent
+from agents.messages import (
+    Attachment,
+)
 from streams.saga import Command, Repair, Reply, SagaTransition
 from tables.values import Order
 

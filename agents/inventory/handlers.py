@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from agents.commands import ConfirmOrder
 from agents.inventory.model import answer, commands, failed, given_back, line_commands, released, reserved
+from agents.message_bases import LineEvent
 from agents.messages import (
     HandleLines,
-    LineEvent,
     LineRefused,
     LineReleased,
     LineReserved,

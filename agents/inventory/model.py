@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from agents.message_bases import LineCommand, OrderEvent
 from agents.messages import (
     HandleLines,
-    LineCommand,
     LineRefused,
     LineReserved,
     LinesAction,
     Order,
-    OrderEvent,
     ReleaseLine,
     ReservationSettled,
     ReserveLine,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from agents.message_bases import FailedOrderEvent, OrderEvent
 from agents.messages import (
-    FailedOrderEvent,
     OrderCancelled,
-    OrderEvent,
     PaymentCaptured,
     PaymentRefunded,
 )

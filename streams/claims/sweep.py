@@ -148,10 +148,10 @@ async def sweep(
         report.found[verdict].count(blob)
         if verdict is Sweepable.ORPHAN:
             orphans.append(blob)
-            if len(orphans) == _BATCH:
-                await _remove(blobs, orphans, before, report, delete=delete)
-                orphans.clear()
-                progress(report)
+        if len(orphans) == _BATCH:
+            await _remove(blobs, orphans, before, report, delete=delete)
+            orphans.clear()
+            progress(report)
     await _remove(blobs, orphans, before, report, delete=delete)
     progress(report)
     return report

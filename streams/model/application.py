@@ -199,19 +199,22 @@ class Application:
         #: Every handler, by name.
         self.handlers = bound
         self.routes = {
-            topic: BoundRoute(
-                topic,
-                self.message_codecs[topic],
-                handlers := tuple(bound[handler.name] for handler in route.handlers),
-                tuple((handler, None) for handler in handlers),
-                wiring.uses_inbox(topic),
-                topic not in wiring.sent,
-                any(handler.is_async for handler in handlers),
-                dead_letter_topic(topic),
-                tuple(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1)),
-            )
+            topic: self._route(topic, tuple(bound[handler.name] for handler in route.handlers))
             for topic, route in wiring.routes.items()
         }
+
+    def _route(self, topic: str, handlers: tuple[BoundHandler, ...]) -> BoundRoute:
+        return BoundRoute(
+            topic,
+            self.message_codecs[topic],
+            handlers,
+            tuple((handler, None) for handler in handlers),
+            self.wiring.uses_inbox(topic),
+            topic not in self.wiring.sent,
+            any(handler.is_async for handler in handlers),
+            dead_letter_topic(topic),
+            tuple(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1)),
+        )
 
     def taker(self, handler: str, topic: str) -> BoundHandler | None:
         """The handler of a name, if it takes a topic's messages; None: it is gone, or takes them no more."""

@@ -43,6 +43,28 @@ from streams.system import NoFaults, SystemClock
 log = structlog.get_logger(__name__)
 
 
+def _faust_options(settings: Settings) -> dict[str, Any]:
+    """What Faust is to do, and what it is not."""
+    return {
+        "store": "rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
+        "broker": broker_urls(settings),
+        "datadir": str(settings.var / "faust"),
+        "broker_session_timeout": settings.session_timeout,
+        "broker_heartbeat_interval": settings.heartbeat,
+        "broker_rebalance_timeout": settings.session_timeout,
+        "broker_request_timeout": settings.session_timeout + 5,  # a join is held back for so long
+        "topic_disable_leader": True,
+        "stream_wait_empty": False,
+        "web_host": "127.0.0.1",
+        "web_bind": "127.0.0.1",
+        "web_tables_enabled": False,
+        "web_router_enabled": False,
+        "web_graph_enabled": False,
+        "web_stats_enabled": False,
+        "web_metrics_enabled": False,
+    }
+
+
 class LaneApp(faust.App):
     """A worker of the application.
 
@@ -86,22 +108,7 @@ class LaneApp(faust.App):
         self._background: set[asyncio.Task[None]] = set()
         super().__init__(
             settings.app_id,
-            store="rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
-            broker=broker_urls(settings),
-            datadir=str(settings.var / "faust"),
-            broker_session_timeout=settings.session_timeout,
-            broker_heartbeat_interval=settings.heartbeat,
-            broker_rebalance_timeout=settings.session_timeout,
-            broker_request_timeout=settings.session_timeout + 5,  # a join is held back for so long
-            topic_disable_leader=True,
-            stream_wait_empty=False,
-            web_host="127.0.0.1",
-            web_bind="127.0.0.1",
-            web_tables_enabled=False,
-            web_router_enabled=False,
-            web_graph_enabled=False,
-            web_stats_enabled=False,
-            web_metrics_enabled=False,
+            **_faust_options(settings),
             PartitionAssignor=LaneAssignor,
             Worker=WorkerProcess,
         )

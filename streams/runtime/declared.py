@@ -35,7 +35,10 @@ class TopicSpec:
 
 
 def declare(app: Application, *, replication: int) -> list[TopicSpec]:
-    """Every topic of an application, with the settings its guarantees depend on."""
+    """Every topic of an application, with the settings its guarantees depend on.
+
+    Longer than other functions: it is one list.
+    """
     layout, lane_options = app.layout, app.lane_options
     safe = {
         "min.insync.replicas": str(max(1, replication - 1)),

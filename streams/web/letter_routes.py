@@ -30,6 +30,8 @@ AsJson = Callable[[Answered, web.Request], Awaitable[web.Response]]
 def letter_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
     """Every address of dead letters. Those that change something take JSON only, which a foreign page that is
     open in a browser here cannot send.
+
+    Longer than other functions: it is one list.
     """
 
     def asking(request: web.Request, kind: type[msgspec.Struct]) -> dict[str, Any]:
