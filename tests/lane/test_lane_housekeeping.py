@@ -10,7 +10,7 @@ from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld
 from structlog.testing import capture_logs
 
-import streams.lane.lane
+from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.envelope import new_headers
 from streams.ports import TP
@@ -26,7 +26,7 @@ async def test_a_question_that_is_not_answered_does_not_make_a_running_lane_open
     await fake.until(lambda: lane.lane.commits)  # its first positions
     fake.cluster.inject(Fault.UNAVAILABLE, times=2)
     with capture_logs() as logs:
-        await fake.clock.advance(streams.lane.lane.HOUSEKEEPING + 10)
+        await fake.clock.advance(HOUSEKEEPING + 10)
         await fake.until(lambda: not fake.cluster.pending)
         await fake.post(fake.event(work, "a", 0))
         await fake.until(lambda: lane.handled == 1)
@@ -50,7 +50,7 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(fake.cluster, "identity", silent)
-    await fake.clock.advance(streams.lane.lane.HOUSEKEEPING + 10)
+    await fake.clock.advance(HOUSEKEEPING + 10)
     await fake.until(asked.is_set)
     topic, due = work.asked.TOPIC, fake.clock.now() + 2
     body = fake.app.message_codecs[topic].encode(work.asked(k="a", due=due))

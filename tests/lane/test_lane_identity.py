@@ -7,8 +7,9 @@ from lane_checker import check, check_store, counts
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 
-import streams.lane.lane
+import streams.lane.commit
 from streams.errors import LayoutMismatch, PositionLost, TopicRecreated
+from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.layout import LANE
 from streams.ports import TP
@@ -164,7 +165,7 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a partition that never had a message while the lane was open."""
-    monkeypatch.setattr(streams.lane.lane, "FIRST_COMMIT", 0.1)
+    monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 0.1)
     work = counting(world.name)
     await world.start(work, partitions=1)
     lane = await world.open()
@@ -258,7 +259,7 @@ async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld
     fake.cluster.recreate_topic(work.source)
     await fake.post(*some(fake, work, range(1, 4)))  # longer than the former one was
     lane.may_fail = True
-    await fake.clock.advance(streams.lane.lane.HOUSEKEEPING + 10)
+    await fake.clock.advance(HOUSEKEEPING + 10)
     with pytest.raises(TopicRecreated):
         await lane.ended()
 
@@ -267,7 +268,7 @@ async def test_positions_that_markers_have_moved_are_committed_while_others_wake
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader looks twice a second, which must not put that off for ever."""
-    monkeypatch.setattr(streams.lane.lane, "FIRST_COMMIT", 1.2)
+    monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 1.2)
     work = counting(fake.name)
     await fake.start(work, partitions=1)
     lane = await fake.open()
