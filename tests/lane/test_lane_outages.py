@@ -270,3 +270,19 @@ async def test_a_replay_comes_back_as_a_letter_also_where_nothing_else_succeeds(
     assert (letter.state, letter.replays) == (LetterState.DEAD, 1)
     await lane.stop()
     await check_store(world)
+
+
+async def test_an_outage_takes_none_of_a_message_s_tries(fake: FakeWorld) -> None:
+    world, work = fake, counting(fake.name)
+    outside = await in_outage(world, work, **SHORT)
+    events = [world.event(work, key, 0) for key in "ab"]
+    await world.post(events[0])
+    lane = await world.open()
+    await world.until(lambda: len(outside.calls) >= 12)
+    outside.away, outside.refused = False, {"a"}
+    await world.post(events[1])
+    await world.until(lambda: lane.lane.counters.retries == 2)  # its second late try, and its last
+    outside.refused.clear()
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 2)
+    await finish(world, work, lane, events)
+    assert await dead_letters(world, work.source) == []

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import Failing, all_counted, finish, nothing_waits, started
+from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
-from streams.errors import PermanentError, TransientError
+import streams.retry.retries
+from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
@@ -266,6 +267,27 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
     await lane.stop()
     assert len(await counts(world)) == 50
     assert len(tallied) < 10
+    assert await dead_letters(world, work.source) == []
+
+
+async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.retry.retries, "NOT_YET_PAUSE", 0.3)
+    world, work = fake, counting(fake.name)
+    await started(world, work)
+    errors = [*[NotYet] * QUICK.max_attempts, TransientError]
+
+    def before(event: Any) -> None:
+        if errors:
+            raise errors.pop(0)("not now")
+
+    work.hooks.before = before
+    event = world.event(work, "a", 0)
+    await world.post(event)
+    lane = await world.open()
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 1)
+    await finish(world, work, lane, [event])
     assert await dead_letters(world, work.source) == []
 
 

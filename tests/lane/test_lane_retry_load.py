@@ -59,6 +59,49 @@ async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> N
     await finish(world, work, lane, events)
 
 
+async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
+    world, outage, refused = fake, Outage(), [TransientError("busy")]
+
+    def before(event: Any) -> None:
+        outage(event)
+        if event.k == "k5" and lane.lane.gates["bench.count"].away:
+            raise TransientError("it is not the first to succeed")
+        if event.k == "k5" and refused:
+            raise refused.pop()
+
+    work = counting(world.name)
+    await started(world, work, breaker=QUICK_BREAKER)
+    work.hooks.before = before
+    events = [world.event(work, f"k{n}", 0) for n in range(10)]
+    await world.post(*events)
+    lane = await world.open()
+    await pass_time(world, 60.0)
+    outage.down = False
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
+    assert refused == []
+    await finish(world, work, lane, events)
+    assert await dead_letters(world, work.source) == []
+
+
+async def test_a_lane_that_opens_in_mid_outage_begins_with_probes(fake: FakeWorld) -> None:
+    world = fake
+    work = counting(world.name)
+    await started(world, work, breaker=QUICK_BREAKER)
+    work.hooks.before = outage = Outage()
+    events = [world.event(work, f"k{n}", 0) for n in range(40)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.waiting == 40 and not lane.lane.backlog)
+    await lane.stop()
+    tried = len(work.hooks.calls)
+    lane = await world.open()
+    await pass_time(world, 0.9 * QUICK_BREAKER.open_for)
+    assert 0 < len(work.hooks.calls) - tried <= QUICK_BREAKER.probes
+    outage.down = False
+    await world.until(lambda: len(world.cluster.visible(work.output)) == 40)
+    await finish(world, work, lane, events)
+
+
 async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
     world, outage = fake, Outage()
 

@@ -1,0 +1,46 @@
+"""The head of a queue that does not run after all, and what cannot wait."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams.model.envelope import RECORD_OVERHEAD
+from streams.policy.breaker import BreakerPolicy
+from streams.retry.gate import UNASKED, HandlerGate
+from streams.retry.retries import Retries
+from streams.retry.waiting_line import WaitingLine
+from streams.staging.arrival import Attempt
+from streams.staging.changes import Change
+
+PROBES = BreakerPolicy(minimum=1, open_for=5.0, max_open_for=5.0, probes=2)
+QUEUE = b"\0\0bench.count\0a"
+
+
+def test_a_head_that_waits_on_lets_another_probe_go_in_its_place() -> None:
+    gate = HandlerGate("bench.count", PROBES)
+    gate.record(UNASKED, ok=False, now=0.0)
+    permits = [gate.breaker.acquire(5.0) for _ in range(3)]
+    assert [permit is not None for permit in permits] == [True, True, False]
+    gate.running.add(QUEUE)
+    nothing: Any = None
+    queues: Any = SimpleNamespace(get=lambda _: None)  # an operator has taken it out
+    retries = Retries(nothing, {"bench.count": gate}, queues, nothing, nothing, nothing, nothing)
+    arrival: Any = SimpleNamespace(
+        queue=QUEUE, number=0, permit=permits[0], entry=SimpleNamespace(prefix=b"\0\0")
+    )
+    handler: Any = SimpleNamespace(name="bench.count")
+    assert retries.waits_on(Attempt(arrival, handler, None, UNASKED, 0))
+    assert gate.running == set()
+    assert gate.breaker.acquire(5.0) is not None
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
+def test_what_waits_is_as_large_as_a_record_may_be_and_not_larger(size: int, fits: bool) -> None:
+    nothing: Any = None
+    options: Any = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
+    line = WaitingLine(options, nothing, nothing, nothing, nothing)
+    rows = [Change("lane", b"k", b"small"), Change("lane", b"k" * 10, b"v" * (size - 10))]
+    assert (line.too_large(rows) is None) is fits
