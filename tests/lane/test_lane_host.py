@@ -44,6 +44,24 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
         await check_store(world, lane)
 
 
+async def test_a_lane_does_not_open_when_membership_is_unsure_again_before_it_has_its_turn(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    cluster = Starts(fake.cluster)
+    host = host_of(fake, fatal, cluster=cluster)
+    for _ in range(3):
+        host.assign({0}, set(), fake.app.sources)
+        host.membership_unsure()
+        await fake.clock.advance(1.0)
+    assert (cluster.started, host.lanes[0].state) == (0, "opening")
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    await host.stop()
+    assert fatal == []
+
+
 async def test_a_standby_that_is_promoted_hands_over_its_store(
     world: World, fatal: list[BaseException]
 ) -> None:

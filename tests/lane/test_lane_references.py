@@ -15,9 +15,10 @@ from lane_worlds import FakeWorld, Running, World
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import AVRO, PREFIX, claim_in
 from streams.claims.sweep import Sweepable, sweep
-from streams.errors import TransientError
+from streams.errors import TransientError, UnknownSchema
 from streams.lane.references import PAUSE
 from streams.model.choreography import choreography, on
+from streams.model.codecs import JsonCodec
 from streams.model.handlers import Service
 from streams.model.layout import CLAIMS
 from streams.model.operations import LetterCommand
@@ -305,4 +306,22 @@ async def test_what_is_sent_on_to_its_own_partition_is_named_in_the_same_transac
     fake.faults.kill_at("committed")
     await fake.lane().killed()
     assert len(await fake.records(parcels.work.sent.TOPIC)) == 2
+    assert len(await parcels.named()) == 1
+
+
+class Unannounced(JsonCodec[Any]):
+    """Of a schema that nobody has announced."""
+
+    def require(self, fingerprint: bytes | None) -> None:
+        if fingerprint == b"f" * 16:
+            raise UnknownSchema("f" * 16)
+
+
+async def test_what_waits_for_its_schema_is_named_in_the_same_transaction(fake: FakeWorld) -> None:
+    parcels = await begun(fake, codecs=lambda kind, _: Unannounced(kind))
+    post = await parcels.made("a", 0, "x" * LARGE)
+    await fake.post(post._replace(headers=[*post.headers, ("schema-fingerprint", b"f" * 16)]))
+    fake.faults.kill_at("committed")
+    await fake.lane().killed()
+    assert len(await latest(fake, "lane")) >= 2, "it waits"
     assert len(await parcels.named()) == 1

@@ -163,6 +163,30 @@ async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(wo
     await finish(world, work, lane, events)
 
 
+async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(fake: FakeWorld) -> None:
+    world, outage, again = fake, Outage(), []
+
+    def tried(name: str) -> Any:
+        def before(event: Any) -> None:
+            outage(event)
+            again.append(name)
+
+        return before
+
+    work = counting(world.name, tallied=True)
+    await started(world, work, retry=RetryPolicy(immediate=0, delays=(20.0,)), max_backlog=4)
+    work.hooks.before, work.hooks.before_tally = tried("count"), tried("tally")
+    events = [world.event(work, f"k{n}", 0) for n in range(20)]
+    await world.post(*events)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.counters.retries == 40 and not lane.lane.backlog)
+    outage.down = False
+    await world.until(lambda: len(again) == 40)
+    await finish(world, work, lane, events)
+    assert set(again[:4]) == {"count", "tally"}
+    assert again[:12].count("count") == 6, again
+
+
 async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     world = fake
     world.clock.set(world.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not

@@ -9,14 +9,18 @@ from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import Letter, new_letter
 from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
+from streams.lane.attempt import AttemptRunner
 from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.model.layout import CLAIMS, Layout
-from streams.staging.arrival import Counters
+from streams.policy.breaker import BreakerPolicy
+from streams.retry.gate import HandlerGate
+from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change, Writes
 from streams.staging.keys import prefix_of, store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Prepared, Upload, reference
 from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
+from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 
@@ -130,3 +134,32 @@ def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_af
     again = writer.put_prepared(entry, prepared)
     assert again == [reference(claims[0].name, 9.0)]
     assert [change.value for _, change in entry.changes] == [reference("", 9.0).value] * 3
+
+
+async def test_references_that_were_being_removed_are_written_behind_the_outcome_that_needs_them() -> None:
+    prepared, removed = Prepared([], [], ()), [reference("events/parcel/1", 9.0)]
+    behind: list[tuple[int, Any]] = []
+
+    async def ask() -> None: ...
+
+    async def write(uploads: Any) -> None: ...
+
+    writer: Any = SimpleNamespace(
+        counters=Counters(),
+        stage=lambda *_: prepared,
+        put_prepared=lambda *_: removed,
+        append=lambda partition, changes: behind.append((partition, changes)),
+    )
+    rows: Any = SimpleNamespace(of=lambda *_: [])
+    payloads: Any = SimpleNamespace(write=write)
+    handler: Any = SimpleNamespace(
+        name="post.note", is_async=True, wants_envelope=False, call=lambda _: ask()
+    )
+    gates = {"post.note": HandlerGate("post.note", BreakerPolicy())}
+    nothing: Any = None
+    runner = AttemptRunner(
+        gates, nothing, nothing, rows, writer, payloads, Sequences(Layout("post", 2, 1)), ManualClock()
+    )
+    route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
+    await runner.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
+    assert behind == [(1, removed)]
