@@ -18,7 +18,8 @@ from chaos.rebuilt import Place
 from chaos.records import Run, lanes_of
 from chaos.retried import judge_retries, waiting_in
 from chaos.saga_records import participations
-from chaos.sagas import calls, given_up, judge_ends, judge_participants, judge_told
+from chaos.saga_ways import given_up
+from chaos.sagas import calls, judge_ends, judge_participants, judge_told
 from chaos.stalls import judge_stalls, stalls
 from demo import evidence as books
 from demo.findings import Finding, finding

@@ -18,7 +18,7 @@ from agents.messages import (
     ShipLine,
 )
 from chaos.saga_records import STEPS, Asked, Replied, Said, Step, Told
-from chaos.sagas import LATE, UNCERTAIN
+from chaos.saga_ways import LATE, UNCERTAIN
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.table import row_key

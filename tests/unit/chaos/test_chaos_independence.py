@@ -32,6 +32,7 @@ def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
         "chaos.records",
         "chaos.retried",
         "chaos.saga_records",
+        "chaos.saga_ways",
         "chaos.sagas",
         "chaos.stalls",
         "chaos.stores",
