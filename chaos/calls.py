@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agents.commands import (
     CancelOrder,
@@ -42,7 +43,9 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from streams.model.message import Message
+
+if TYPE_CHECKING:
+    from streams.model.message import Message
 
 
 @dataclass(frozen=True)

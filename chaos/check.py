@@ -16,6 +16,8 @@ import aiohttp
 import msgspec
 import typer
 from aiokafka.errors import KafkaError
+from botocore.exceptions import BotoCoreError, ClientError
+from confluent_kafka import KafkaException
 
 from chaos.evidence import gather
 from chaos.findings import findings
@@ -23,6 +25,18 @@ from chaos.stalls import Stall, stalls
 from demo.findings import Finding
 from demo.purchases import purchases
 from streams.errors import SteadfaustError
+
+#: What keeps the checker from looking at something.
+_UNSEEN = (
+    SteadfaustError,
+    KafkaError,
+    KafkaException,
+    aiohttp.ClientError,
+    BotoCoreError,
+    ClientError,
+    msgspec.MsgspecError,
+    OSError,
+)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -55,7 +69,7 @@ def command(
     """Check a run; exit status 1 when something does not hold, 2 when it could not be looked at."""
     try:
         report = asyncio.run(check(var))
-    except (SteadfaustError, KafkaError, aiohttp.ClientError, msgspec.MsgspecError, OSError) as error:
+    except _UNSEEN as error:
         sys.stderr.write(f"error: the check cannot look: {type(error).__name__}: {error}\n")
         raise typer.Exit(2) from error
     if as_json:

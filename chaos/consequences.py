@@ -32,7 +32,9 @@ from chaos.calls import ANSWER, BY_TOPIC, NAMES, NOTHING, OUTSIDE_TOPICS, Calls
 
 
 class Sent(NamedTuple):
-    """A message as it lies in its topic; without id or cause where these are empty."""
+    """A message as it lies in its topic; without id or cause where these are empty. `time` is when it was
+    written, in seconds since the epoch.
+    """
 
     topic: str
     partition: int
@@ -41,6 +43,7 @@ class Sent(NamedTuple):
     message_id: str
     source: str
     cause: str
+    time: float = 0.0
 
     def __str__(self) -> str:
         return f"{_name(self.topic)} {self.message_id} of {self.key}"

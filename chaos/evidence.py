@@ -5,46 +5,44 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from typing import TYPE_CHECKING
 
 from agents.commands import OrderSagaTransition
-from agents.messages import LineReleased, PaymentRefunded, ReleaseLine, StockReleased
+from agents.messages import DocumentsPacked, LineReleased, PaymentRefunded, ReleaseLine, StockReleased
+from chaos.bucket import Bucket
 from chaos.calls import MESSAGES, NOTES_TOPIC
 from chaos.consequences import Sent
+from chaos.decoding import decoder
+from chaos.headers import CAUSATION, ID, SOURCE
 from chaos.letters import SUFFIX, Letter, content_of, is_poison, letter
-from chaos.objects import Referred, referred_in
+from chaos.objects import Referred, Stored, referred_in
 from chaos.origins import Origin
-from chaos.payloads import payload_settings
+from chaos.plain import Count, Counting, PlainClient
 from chaos.rebuilt import Compared, Rebuilt, compare
 from chaos.records import Commits, Run, lanes_of, read_commits, read_run
 from chaos.retried import MARK, Retried, retried
 from chaos.saga_records import SagaRecords
 from chaos.stores import copies_in, read_copy
 from demo import evidence as books
-from demo.evidence import make_codec
-from streams.claims.claim import PREFIX
-from streams.errors import PermanentError, StoreBroken
-from streams.model.envelope import CAUSATION, ID, SOURCE
-from streams.ports import TP, Record
+from streams.errors import StoreBroken
+from streams.ports import TP
 from streams.runtime.client import TopicReader
-from streams.runtime.clients import require_partitions
-from streams.runtime.cluster import KafkaCluster
-from streams.s3 import blobs_of, claim_checks
+
+if TYPE_CHECKING:
+    from streams.ports import Record
 
 #: A transaction whose owner is gone is ended by the brokers after its timeout of 15 s, at their next sweep,
 #: which is 10 s away at most.
 ENDED_WITHIN = 27.0
 _LOOK_EVERY = 0.2
-_KNOWN_WITHIN = 15.0
 
-_LINES = {kind.TOPIC: make_codec(kind, kind.TOPIC) for kind in (ReleaseLine, LineReleased)}
+_LINES = {kind.TOPIC: decoder(kind.TOPIC) for kind in (ReleaseLine, LineReleased)}
+_PACKED = decoder(DocumentsPacked.TOPIC)
 _BY_ORDER = frozenset({PaymentRefunded.TOPIC, StockReleased.TOPIC})
 
 
@@ -67,7 +65,9 @@ class Evidence:
         letters: every record of a dead letter topic.
         retried: every record of a retry topic.
         referred: objects that messages refer to.
-        objects: the object store's, with their sizes.
+        objects: those in the object store.
+        parcels: packed files: the order, the message's value, and the object that it refers to instead.
+        counts: records by topic, as they were read here; `counts_again`, as another client reads them.
     """
 
     run: Run
@@ -86,7 +86,10 @@ class Evidence:
     letters: list[Letter] = field(default_factory=list)
     retried: list[Retried] = field(default_factory=list)
     referred: dict[str, Referred] = field(default_factory=dict)
-    objects: dict[str, int] = field(default_factory=dict)
+    objects: dict[str, Stored] = field(default_factory=dict)
+    parcels: list[tuple[str, bytes, str]] = field(default_factory=list)
+    counts: dict[str, Count] = field(default_factory=dict)
+    counts_again: dict[str, Count] = field(default_factory=dict)
 
 
 async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
@@ -96,24 +99,38 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
     """
     run = read_run(var)
     found = Evidence(run, read_commits(var))
-    found.unstable, found.ends = await _stability(run.bootstrap, ended_within)
+    plain = PlainClient(run.bootstrap)
+    found.unstable, found.ends = await _stability(plain, ended_within)
     if found.unstable:
         return found
     found.books = await books.gather(run.bootstrap, run.gateway, run.app_id, within=0)
-    topics = [kind.TOPIC for kind in MESSAGES]
-    if any(tp.topic == NOTES_TOPIC for tp in found.ends):
-        topics.append(NOTES_TOPIC)
-    async for record in _records(run, topics):
-        _take(record, found)
-    async for record in _records(run, [OrderSagaTransition.TOPIC]):
-        found.sagas.hear(record)
-    await _what_failed(run, found)
+    await _messages(run, plain, found)
     if run.s3:
-        await _files(run, found)
-    found.committed = await _committed(run, found.ends)
+        await asyncio.to_thread(_files, run, found)
+    found.committed = await asyncio.to_thread(plain.positions, run.app_id)
     found.rebuilt = await _rebuild(run, found.ends)
     _compare_copies(var, run, found)
     return found
+
+
+async def _messages(run: Run, plain: PlainClient, found: Evidence) -> None:
+    """All that topics have; those of changelogs are compacted meanwhile, so nobody can count them twice."""
+    topics = [kind.TOPIC for kind in MESSAGES]
+    if any(tp.topic == NOTES_TOPIC for tp in found.ends):
+        topics.append(NOTES_TOPIC)
+    beside = sorted({tp.topic for tp in found.ends if tp.topic.endswith(SUFFIX) or MARK in tp.topic})
+    counting = Counting()
+    async for record in _records(run, [*topics, OrderSagaTransition.TOPIC, *beside]):
+        counting.add(record.topic, record.headers)
+        if record.topic == OrderSagaTransition.TOPIC:
+            found.sagas.hear(record)
+        elif record.topic in topics:
+            _take(record, found)
+        else:
+            _take_beside(record, found)
+    found.counts = counting.counts()
+    those = {*topics, OrderSagaTransition.TOPIC, *beside}
+    found.counts_again = await asyncio.to_thread(plain.count, those)
 
 
 def _take(record: Record, found: Evidence) -> None:
@@ -123,40 +140,39 @@ def _take(record: Record, found: Evidence) -> None:
     message = sent(record)
     found.messages.append(message)
     found.sagas.take(record, message)
-    _refer(record, found)
+    name = _refer(record, found)
+    if record.topic == DocumentsPacked.TOPIC:
+        found.parcels.append((message.key, record.value or b"", name))
     if (done := compensation(record)) is not None:
         found.compensations[done] += 1
 
 
-async def _what_failed(run: Run, found: Evidence) -> None:
-    beside = sorted({tp.topic for tp in found.ends if tp.topic.endswith(SUFFIX) or MARK in tp.topic})
-    async for record in _records(run, beside):
-        if record.topic.endswith(SUFFIX):
-            found.letters.append(letter(record))
-        else:
-            found.retried.append(retried(record))
-        _refer(record, found)
+def _take_beside(record: Record, found: Evidence) -> None:
+    if record.topic.endswith(SUFFIX):
+        found.letters.append(letter(record))
+    else:
+        found.retried.append(retried(record))
+    _refer(record, found)
 
 
-def _refer(record: Record, found: Evidence) -> None:
-    if (refers := referred_in(record)) is not None:
-        found.referred.setdefault(*refers)
+def _refer(record: Record, found: Evidence) -> str:
+    """The object that it refers to; empty: none."""
+    if (refers := referred_in(record)) is None:
+        return ""
+    found.referred.setdefault(*refers)
+    return refers[0]
 
 
-async def _files(run: Run, found: Evidence) -> None:
-    """What the object store holds, and the files in parcels; none, when one of them is not to be had."""
+def _files(run: Run, found: Evidence) -> None:
+    """What the object store holds, and the files in parcels; what cannot be read is missing."""
     assert found.books is not None
-    settings = payload_settings(run.s3)
-    blobs = blobs_of(settings)
-    assert blobs is not None
-    try:
-        async for blob in blobs.scan(PREFIX):
-            found.objects[blob.name] = blob.size
-    finally:
-        await blobs.close()
-    async with claim_checks(settings) as claims:
-        with suppress(PermanentError):
-            found.books.packed = await books.packed(run.bootstrap, claims)
+    bucket = Bucket(run.s3)
+    found.objects = bucket.stored()
+    for order_id, value, name in found.parcels:
+        with suppress(Exception):  # of bytes that are no parcel, fastavro raises whatever they lead it into
+            parcel = _PACKED(bucket.read(name) if name else value)
+            files = [(each["name"], sha256(each["data"]).hexdigest()) for each in parcel["attachments"]]
+            found.books.packed.setdefault(order_id, []).extend(files)
 
 
 def sent(record: Record) -> Sent:
@@ -171,6 +187,7 @@ def sent(record: Record) -> Sent:
         message_id,
         source,
         cause,
+        record.timestamp / 1000,
     )
 
 
@@ -178,9 +195,9 @@ def compensation(record: Record) -> tuple[str, str] | None:
     """The topic, and the order or its line, if the record is about one."""
     if record.topic in _BY_ORDER:
         return record.topic, (record.key or b"").decode()
-    if (codec := _LINES.get(record.topic)) is not None:
-        line = codec.decode(record.value or b"", None)
-        return record.topic, f"{line.sku} in {line.order_id}"
+    if (decode := _LINES.get(record.topic)) is not None:
+        line = decode(record.value or b"")
+        return record.topic, f"{line['sku']} in {line['order_id']}"
     return None
 
 
@@ -210,53 +227,14 @@ def _compare_copies(var: Path, run: Run, found: Evidence) -> None:
             found.copies.append(compare(copy, found.rebuilt, found.ends))
 
 
-async def _committed(run: Run, tps: Collection[TP]) -> dict[TP, int]:
-    cluster = KafkaCluster(run.bootstrap)
-    try:
-        return await cluster.committed(run.app_id, tps)
-    finally:
-        await cluster.close()
-
-
-async def _stability(bootstrap: str, within: float) -> tuple[dict[TP, tuple[int, int]], dict[TP, int]]:
+async def _stability(plain: PlainClient, within: float) -> tuple[dict[TP, tuple[int, int]], dict[TP, int]]:
     """Partitions that are not stable up to their end, once all are or time is up; and every one's end."""
     deadline = time.monotonic() + within
-    tps = await _partitions(bootstrap)
-    async with (
-        _consumer(bootstrap, "read_committed", tps) as stable,
-        _consumer(bootstrap, "read_uncommitted", tps) as all_,
-    ):
-        while True:
-            ends, stable_ends = await _ends(all_, tps), await _ends(stable, tps)
-            unstable = {tp: (stable_ends[tp], end) for tp, end in ends.items() if stable_ends[tp] < end}
-            if not unstable or time.monotonic() > deadline:
-                return unstable, ends
-            await asyncio.sleep(_LOOK_EVERY)
-
-
-async def _partitions(bootstrap: str) -> list[TP]:
-    """Every partition of every topic, the brokers' own included."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        await admin.start()
-        topics = await admin.describe_topics()
-    finally:
-        await admin.close()
-    return [TP(topic["topic"], each["partition"]) for topic in topics for each in topic["partitions"]]
-
-
-@asynccontextmanager
-async def _consumer(bootstrap: str, isolation: str, tps: Sequence[TP]) -> AsyncIterator[Any]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation)
-    try:
-        await consumer.start()
-        # Told one by one, as it finds out by itself, every unknown topic would cost it a pause.
-        await require_partitions(consumer._client, tps, _KNOWN_WITHIN)
-        yield consumer
-    finally:
-        await consumer.stop()
-
-
-async def _ends(consumer: Any, tps: Sequence[TP]) -> dict[TP, int]:
-    ends = await consumer.end_offsets([TopicPartition(*tp) for tp in tps])
-    return {tp: ends[TopicPartition(*tp)] for tp in tps}
+    tps = await asyncio.to_thread(plain.partitions)
+    while True:
+        ends = await asyncio.to_thread(plain.ends, tps)
+        stable_ends = await asyncio.to_thread(plain.ends, tps, committed=True)
+        unstable = {tp: (stable_ends[tp], end) for tp, end in ends.items() if stable_ends[tp] < end}
+        if not unstable or time.monotonic() > deadline:
+            return unstable, ends
+        await asyncio.sleep(_LOOK_EVERY)

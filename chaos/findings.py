@@ -6,27 +6,32 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 
+from agents.gateway.wire import Charged
 from chaos.calls import OUTSIDE_TOPICS
-from chaos.consequences import Consequences, Sent, consequences
+from chaos.consequences import Consequences, SagaCalls, Sent, consequences
 from chaos.evidence import Evidence
+from chaos.key_order import effects_of, judge_key_order
 from chaos.lateness import judge_given_back, without
 from chaos.letters import judge_letters, rows_in
 from chaos.noted import counted, judge_notes
 from chaos.objects import judge_objects
-from chaos.payloads import LARGEST
+from chaos.overtaken import judge_waits
+from chaos.partitioner import partition_of
+from chaos.plain import judge_counts
 from chaos.rebuilt import Place
-from chaos.records import Run, lanes_of
+from chaos.records import LARGEST, Run, lanes_of
 from chaos.retried import judge_retries, waiting_in
+from chaos.rows import held_in, judge_rows
 from chaos.saga_records import participations
-from chaos.saga_ways import given_up
+from chaos.saga_ways import given_up, way_of
 from chaos.sagas import calls, judge_ends, judge_participants, judge_told
 from chaos.stalls import judge_stalls, stalls
+from chaos.timers import judge_timers, left_in
 from demo import evidence as books
 from demo.findings import Finding, finding
-from demo.purchases import Purchase, attached_bytes, orchestrated, order
+from demo.purchases import Purchase, attached_bytes, orchestrated, order, receipts
 from demo.trouble import poison
 from demo.verdict import judge, judge_files
-from streams.model.layout import partition_of
 from streams.ports import TP
 
 #: What the demo's check says of dead letters, without knowing that poison was sent; it is said here.
@@ -54,14 +59,17 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
         return [Finding("all else", passed=False, says="not looked at: transactions are open"), *of_the_run]
     skus = {each.order_id: {line.sku for line in each.lines} for each in map(order, purchases)}
     with_files = {each.order_id for each in purchases if attached_bytes(each, run.attached, LARGEST)}
-    led = consequences(evidence.messages, skus, with_files, calls(evidence.sagas.by_order))
+    known = calls(evidence.sagas.by_order)
+    led = consequences(evidence.messages, skus, with_files, known)
     late = given_up(evidence.sagas.by_order)
     in_time = [each for each in purchases if each.order_id not in late]
     return [
         *(each for each in judge(in_time, without(late, evidence.books)).findings if each.name != _LETTERS),
         *_sagas(purchases, late, evidence, evidence.books),
+        judge_timers(evidence.sagas.by_order, left_in(evidence.rebuilt.tables.values()), run),
+        rows_as_called_for(purchases, evidence, evidence.books),
         *_files(purchases, evidence, evidence.books.packed),
-        _each_message_once(evidence.messages),
+        *_messages(evidence, known),
         _led_on(led),
         _letters(purchases, evidence),
         judge_retries(
@@ -78,6 +86,14 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
     ]
 
 
+def _messages(evidence: Evidence, known: SagaCalls) -> Iterator[Finding]:
+    yield _each_message_once(evidence.messages)
+    effects = list(effects_of(evidence.messages, known.questions))
+    yield judge_key_order(evidence.messages, effects)
+    yield judge_waits(effects, evidence.run)
+    yield judge_counts(evidence.counts, evidence.counts_again)
+
+
 def _sagas(
     purchases: Sequence[Purchase], late: Set[str], evidence: Evidence, found: books.Evidence
 ) -> Iterator[Finding]:
@@ -88,6 +104,20 @@ def _sagas(
     yield judge_ends(purchases, asked, said, settled, evidence.run)
     yield judge_participants(said, found.sagas, list(participations(evidence.rebuilt.tables.values())))
     yield judge_given_back(purchases, late, found)
+
+
+def rows_as_called_for(purchases: Sequence[Purchase], evidence: Evidence, found: books.Evidence) -> Finding:
+    """Whether every row of an order is what it calls for, as its saga's lateness allows."""
+    charges = [each for each in found.ledger if isinstance(each, Charged)]
+    ways = {order_id: way_of(said).given_up for order_id, said in evidence.sagas.by_order.items()}
+    return judge_rows(
+        [*map(order, purchases)],
+        held_in(evidence.rebuilt.tables.values()),
+        {receipt.sku: receipt.units for receipt in receipts()},
+        {each.operation.partition(":")[2]: each for each in charges},
+        by_saga=[e.order_id for e in purchases if evidence.run.orchestrated and orchestrated(e)],
+        late={order_id: given_up for order_id, given_up in ways.items() if given_up},
+    )
 
 
 def _each_message_once(messages: Sequence[Sent]) -> Finding:

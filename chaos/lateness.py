@@ -6,11 +6,11 @@ The demo's check knows of none, so it judges the others. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from agents.gateway.wire import Charged, Refunded
-from chaos.records import Run
+from chaos.records import Happened, Run
 from chaos.stalls import healed_at
 from demo import evidence as books
 from demo.findings import Finding, finding
@@ -34,15 +34,42 @@ OF_PARTICIPANTS = frozenset(
 TIME, SHARE, RETRY = 30.0, 0.5, 10.0
 
 
+#: Seconds by which a message may be handled later than its turn came, beside the time that the longest fault
+#: meanwhile lasted: twice as long as a retry waits, and some. Less than a step has before its saga asks.
+BOUND = 25.0
+
+
 def explained(asked: float, heard: float, run: Run) -> bool:
     """Whether faults of participants and their aftermath make up enough of the last of its time."""
     began = max(asked, heard - TIME)
-    covered, until = 0.0, began
-    faults = [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS]
-    for begins, ended in sorted((fault.began, healed_at(fault, run) + AFTERMATH) for fault in faults):
-        covered += max(0.0, min(ended, heard) - max(begins, until))
-        until = max(until, ended)
+    covered = _covered(began, heard, [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS], run)
     return covered > 0 and covered >= min(SHARE * (heard - began), RETRY)
+
+
+def faulty(began: float, ended: float, run: Run) -> float:
+    """Seconds of a time in which there was any fault, or its aftermath."""
+    return _covered(began, ended, run.faults, run)
+
+
+def at_most(began: float, ended: float, run: Run) -> float:
+    """By how many seconds a message may be late that waited in this time: as long as the longest fault of it
+    lasted itself, and the bound. Faults do not add up: of those that follow each other in a run there is
+    always one.
+    """
+    lasted = [
+        healed_at(fault, run) - fault.began
+        for fault in run.faults
+        if fault.began < ended and healed_at(fault, run) + AFTERMATH > began
+    ]
+    return max(lasted, default=0.0) + BOUND
+
+
+def _covered(began: float, ended: float, faults: Iterable[Happened], run: Run) -> float:
+    covered, until = 0.0, began
+    for begins, ends in sorted((fault.began, healed_at(fault, run) + AFTERMATH) for fault in faults):
+        covered += max(0.0, min(ends, ended) - max(begins, until))
+        until = max(until, ends)
+    return covered
 
 
 def without(orders: Set[str], found: books.Evidence) -> books.Evidence:

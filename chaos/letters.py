@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from chaos.headers import SOURCE
 from chaos.origins import AnyHeaders, Origin, content, origin_in
 from chaos.stores import Rows
 from demo.findings import Finding, finding
 from demo.trouble import POISON_SOURCE, Poison
-from streams.model.envelope import SOURCE
-from streams.ports import Record
+
+if TYPE_CHECKING:
+    from streams.ports import Record
 
 TABLE = "dead_letters"
 SUFFIX = ".dlq"

@@ -21,7 +21,8 @@ from agents.messages import OrderPlaced, StockReceived
 from chaos.arrivals import arrivals
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
-from chaos.payloads import ATTACHED, LARGEST
+from chaos.payloads import ATTACHED
+from chaos.records import LARGEST
 from demo.load import SOURCE
 from demo.purchases import attachments, orchestrated, order, purchases, receipts
 from demo.trouble import poison

@@ -8,34 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from chaos.calls import NOTES_TOPIC
 from chaos.consequences import Sent
+from chaos.decoding import decoder, rows_in
 from chaos.stores import Rows
 from demo.findings import Finding, finding
-from streams.model.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
-from streams.model.table import split_row_key
 
 TABLE = "notes"
 _SCHEMA = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'
-_PREFIX = 2  # bytes of a local key that are its partition
-
-
-class _Notes(msgspec.Struct, frozen=True):
-    count: int
-
-
-_codec = AvroCodec(_Notes, _SCHEMA, Schemas())
+_decode = decoder(TABLE, _SCHEMA)
 
 
 def counted(tables: Iterable[Mapping[str, Rows]]) -> dict[str, int]:
     """The notes about each order, by the table in the state of every lane."""
-    return {
-        split_row_key(key[_PREFIX:])[0].decode(): _codec.decode(value[FINGERPRINT_SIZE:], None).count
-        for rows in (lane.get(TABLE, {}) for lane in tables)
-        for key, value in rows.items()
-    }
+    return {order_id: row["count"] for order_id, _, row in rows_in(tables, TABLE, _decode)}
 
 
 def judge_notes(made: int, messages: Sequence[Sent], counts: Mapping[str, int]) -> Finding:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from streams.settings import LOCAL_BUCKET, LOCAL_KEYS, Settings
 
-#: The share of orders that come with a file, and how large one is at most, in bytes.
+#: The share of orders that come with a file.
 ATTACHED = 0.1
-LARGEST = 1_000_000
 #: Bytes of a payload that still travels in its record: little, so that most files go to the object store.
 _THRESHOLD = 1000
 

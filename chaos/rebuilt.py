@@ -10,11 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from chaos.stores import Copy, Rows
-from streams.ports import TP, Record
+from streams.ports import TP
+
+if TYPE_CHECKING:
+    from streams.ports import Record
 
 INBOX, LANE = "inbox", "lane"  # changelogs that every application has
 _INBOX_BUCKET = "_inbox-"

@@ -8,6 +8,8 @@ import msgspec
 
 RUN = "run.json"
 COMMITS = "commits.json"
+#: Bytes of a file that comes with an order at most.
+LARGEST = 1_000_000
 #: A worker that was killed, and killed again while it recovered: two faults in a row, and judged as such.
 KILLED_TWICE = "kill_in_recovery"
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from chaos.consequences import Sent
+from chaos.headers import ID
 from chaos.origins import Origin, origin_in
 from chaos.stores import Rows
 from demo.findings import Finding, finding
-from streams.model.envelope import ID
-from streams.ports import Record
+
+if TYPE_CHECKING:
+    from streams.ports import Record
 
 MARK = ".retry-"
 WAITING = "_waiting"

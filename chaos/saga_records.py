@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agents.commands import (
     CancelShipment,
@@ -19,14 +19,12 @@ from agents.commands import (
     ScheduleShipment,
 )
 from chaos.consequences import Sent
+from chaos.decoding import decoder, rows_in
+from chaos.headers import TIME, epoch_seconds
 from chaos.stores import Rows
-from demo.evidence import make_codec
-from schemas import latest
-from streams.model.codecs import FINGERPRINT_SIZE, AvroCodec, Schemas
-from streams.model.envelope import TIME, epoch_seconds
-from streams.model.table import split_row_key
-from streams.ports import Record
-from streams.saga.participation import Participation
+
+if TYPE_CHECKING:
+    from streams.ports import Record
 
 
 class Step(NamedTuple):
@@ -44,12 +42,11 @@ STEPS = (
     Step("process_payment", CapturePayment, RefundPayment, "payment-steps"),
     Step("schedule_shipping", ScheduleShipment, CancelShipment, "shipping-steps"),
 )
-_PREFIX = 2  # bytes of a local key that are its partition
 
-_commands = {kind.TOPIC: make_codec(kind, kind.TOPIC) for each in STEPS for kind in (each.do, each.undo)}
-_replies = make_codec(OrderSagaReply, OrderSagaReply.TOPIC)
-_transitions = make_codec(OrderSagaTransition, OrderSagaTransition.TOPIC)
-_participations = {each.table: AvroCodec(Participation, latest(each.table), Schemas()) for each in STEPS}
+_commands = {kind.TOPIC: decoder(kind.TOPIC) for each in STEPS for kind in (each.do, each.undo)}
+_reply = decoder(OrderSagaReply.TOPIC)
+_transition = decoder(OrderSagaTransition.TOPIC)
+_participations = {each.table: decoder(each.table) for each in STEPS}
 
 
 class Asked(NamedTuple):
@@ -112,29 +109,26 @@ class SagaRecords:
         """A message of the application, of which most have nothing to do with sagas."""
         time = record.timestamp / 1000
         decided = epoch_seconds(dict(record.headers).get(TIME, b"").decode()) or time
-        if (codec := _commands.get(record.topic)) is not None:
-            command = codec.decode(record.value or b"", None)
+        if (decode := _commands.get(record.topic)) is not None:
+            command = decode(record.value or b"")
             said = self.by_order[sent.key]
-            if 0 < command.expires < decided:
-                said.questions.append(Asked(sent, command.command_id, time, decided))
-            else:
-                said.asked.append(Asked(sent, command.command_id, time, decided))
+            whose = said.questions if 0 < command["expires"] < decided else said.asked
+            whose.append(Asked(sent, command["command_id"], time, decided))
         elif record.topic == OrderSagaReply.TOPIC:
-            reply = _replies.decode(record.value or b"", None)
-            replied = Replied(sent, reply.command_id, reply.outcome, time, decided)
+            reply = _reply(record.value or b"")
+            replied = Replied(sent, reply["command_id"], reply["outcome"], time, decided)
             self.by_order[sent.key].replied.append(replied)
 
     def hear(self, record: Record) -> None:
         """A record of the topic of transitions."""
-        entry = _transitions.decode(record.value or b"", None)
-        told = Told(entry.number, entry.step, entry.before, entry.after)
+        entry = _transition(record.value or b"")
+        told = Told(entry["number"], entry["step"], entry["before"], entry["after"])
         self.by_order[(record.key or b"").decode()].told.append(told)
 
 
 def participations(tables: Iterable[Mapping[str, Rows]]) -> Iterator[tuple[str, str, str]]:
     """The participants' rows in the state of every lane: order, step and status."""
-    for lane in tables:
-        for step in STEPS:
-            for key, value in lane.get(step.table, {}).items():
-                row = _participations[step.table].decode(value[FINGERPRINT_SIZE:], None)
-                yield split_row_key(key[_PREFIX:])[0].decode(), row.step, row.status
+    those = list(tables)
+    for step in STEPS:
+        for order_id, _, row in rows_in(those, step.table, _participations[step.table]):
+            yield order_id, row["step"], row["status"]

@@ -22,7 +22,8 @@ LATE = UNCERTAIN | {NOT_BEGUN}
 #: Why an order is cancelled for that, in its saga's words.
 TIMED_OUT = "timed_out"
 #: The saga's own.
-TIMERS = frozenset({"due", "timed_out"})
+DUE = "due"
+TIMERS = frozenset({DUE, "timed_out"})
 _NAMES = {kind.TOPIC: kind.__name__ for step in STEPS for kind in (step.do, step.undo)}
 by_time = attrgetter("time")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
 from agents.commands import ReleaseStock
 from chaos.consequences import SagaCalls
@@ -17,7 +18,9 @@ from chaos.saga_records import STEPS, Said
 from chaos.saga_ways import by_time, heeded, taken, way_of
 from demo.findings import Finding, finding
 from demo.purchases import Outcome, Purchase, outcome
-from streams.saga.state import SagaRow
+
+if TYPE_CHECKING:
+    from streams.saga.state import SagaRow
 
 #: How many steps an order can succeed in.
 _SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from itertools import count
 
-from good_sagas import GoodSaga, submit
+from good_post import PARTITIONS, Post, Written
+from good_rows import charge_of, rows_of
+from good_sagas import GoodSaga
 
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import (
-    DocumentsPacked,
-    LineRefused,
-    LineReleased,
-    LineReserved,
-    OrderCancelled,
-    OrderConfirmed,
     OrderDocumented,
-    OrderPlaced,
-    PaymentCaptured,
-    PaymentFailed,
-    PaymentRefunded,
-    ReleaseLine,
     ReserveLine,
-    ShipLine,
-    ShipmentFailed,
-    ShipmentScheduled,
     StockReceived,
-    StockReleased,
-    StockReservationFailed,
-    StockReserved,
 )
 from chaos.consequences import Sent
 from chaos.evidence import Evidence
 from chaos.findings import HANDLERS
 from chaos.letters import content_of, letter
-from chaos.objects import referred_in
+from chaos.objects import Stored, referred_in
 from chaos.origins import Origin
-from chaos.payloads import LARGEST
+from chaos.plain import Counting
 from chaos.rebuilt import Compared, Place, Rebuilt
-from chaos.records import Commits, Ended, Happened, Run
+from chaos.records import LARGEST, Commits, Ended, Happened, Run
 from chaos.retried import retried
 from demo import evidence as books
 from demo.purchases import (
-    SHORT,
-    SOLD_OUT,
     Outcome,
+    Purchase,
     attachments,
     orchestrated,
     order,
@@ -55,21 +36,18 @@ from demo.purchases import (
     receipts,
     units_by_sku,
 )
-from demo.trouble import POISON_EVERY, Poison, poison
+from demo.trouble import POISON_EVERY, poison
 from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.record import dead_letter
 from streams.dead_letters.row import encode_letter, key_of, new_letter
 from streams.model.layout import INBOX, partition_of
-from streams.model.message import Message
-from streams.ports import TP, Headers
 from streams.staging.changes import Change, pack_ids
 from tables.stock import StockLevel
 
 BOUGHT = purchases(200)
-PARTITIONS, LANES = 4, 2
+LANES = 2
 ATTACHED = 0.1
 BEGAN = 1_000.0
-SCARCE = {*SHORT, *SOLD_OUT}
 #: How the steps of a saga end.
 ENDS = {
     Outcome.CONFIRMED: ["success"] * 3,
@@ -82,105 +60,6 @@ LATE_STEPS = {"reserve_inventory": 0, "process_payment": 1, "schedule_shipping":
 ANSWERS = {"reserve_inventory": "cancelled", "process_payment": "expired", "schedule_shipping": "cancelled"}
 
 
-@dataclass
-class Written:
-    """A record of a changelog."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int = 0
-    headers: Headers = ()
-
-
-@dataclass
-class Post:
-    """Topics that are written to one message after the other."""
-
-    messages: list[Sent] = field(default_factory=list)
-    compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
-    ends: Counter[TP] = field(default_factory=Counter)
-    poison: list[Written] = field(default_factory=list)
-    sagas: list[GoodSaga] = field(default_factory=list)
-    _ids: count[int] = field(default_factory=count)
-
-    def send(self, kind: type[Message], key: str, cause: Sent | None = None, name: str = "") -> Sent:
-        tp = TP(kind.TOPIC, partition_of(key.encode(), PARTITIONS))
-        source, because = ("demo", "") if cause is None else ("app/service", cause.message_id)
-        sent = Sent(*tp, self.ends[tp], key, name or f"m-{next(self._ids)}", source, because)
-        self.messages.append(sent)
-        self.ends[tp] += 1
-        return sent
-
-    def release(self, order_id: str, skus: list[str], cause: Sent) -> None:
-        released = []
-        for sku in skus:
-            command = self.send(ReleaseLine, sku, cause)
-            released.append(self.send(LineReleased, order_id, command))
-            for topic in (ReleaseLine.TOPIC, LineReleased.TOPIC):
-                self.compensations[topic, f"{sku} in {order_id}"] += 1
-        if released:
-            self.send(StockReleased, order_id, released[-1])
-            self.compensations[StockReleased.TOPIC, order_id] += 1
-
-    def spoil(self, poison: Poison) -> None:
-        key, value, headers = poison.record
-        tp = TP(poison.topic, partition_of(key or b"", PARTITIONS))
-        self.poison.append(Written(*tp, self.ends[tp], key, value, headers=headers))
-        self.ends[tp] += 1
-
-    def pack(self, order_id: str, placed: Sent) -> None:
-        documented = self.send(OrderDocumented, order_id, placed)
-        self.send(DocumentsPacked, order_id, documented)
-
-    def conduct(
-        self,
-        order_id: str,
-        skus: list[str],
-        outcomes: list[str],
-        *,
-        began: float,
-        with_files: bool,
-        asked_after: str = "",
-    ) -> None:
-        submitted, saga = submit(self, order_id, skus, SCARCE, outcomes, began, asked_after)
-        self.sagas.append(saga)
-        if with_files:
-            self.pack(order_id, submitted)
-
-    def settle(self, order_id: str, skus: list[str], wanted: Outcome, *, with_files: bool) -> None:
-        placed = self.send(OrderPlaced, order_id, name=f"placed-{order_id}")
-        if with_files:
-            self.pack(order_id, placed)
-        asked = [self.send(ReserveLine, sku, placed) for sku in skus]
-        answers = [self.send(LineRefused if a.key in SCARCE else LineReserved, order_id, a) for a in asked]
-        if wanted is Outcome.OUT_OF_STOCK:
-            failed = self.send(StockReservationFailed, order_id, answers[-1])
-            self.release(order_id, [sku for sku in skus if sku not in SCARCE], answers[-1])
-            self.send(OrderCancelled, order_id, failed)
-            return
-        reserved = self.send(StockReserved, order_id, answers[-1])
-        if wanted is Outcome.DECLINED:
-            failed = self.send(PaymentFailed, order_id, reserved)
-            self.send(OrderCancelled, order_id, failed)
-            self.release(order_id, skus, failed)
-            return
-        captured = self.send(PaymentCaptured, order_id, reserved)
-        if wanted is Outcome.NOWHERE:
-            failed = self.send(ShipmentFailed, order_id, captured)
-            self.send(OrderCancelled, order_id, failed)
-            self.send(PaymentRefunded, order_id, failed)
-            self.compensations[PaymentRefunded.TOPIC, order_id] += 1
-            self.release(order_id, skus, failed)
-            return
-        scheduled = self.send(ShipmentScheduled, order_id, captured)
-        self.send(OrderConfirmed, order_id, scheduled)
-        for sku in skus:
-            self.send(ShipLine, sku, scheduled)
-
-
 def good_books(late: str, at: str) -> books.Evidence:
     """What the demo's check looks at; the order `late` was cancelled because the step `at` was late, if its
     card was charged by then.
@@ -188,14 +67,17 @@ def good_books(late: str, at: str) -> books.Evidence:
     found = books.Evidence()
     for number, purchase in enumerate(BOUGHT):
         what, name = outcome(purchase), purchase.order_id
-        ends = what.value
-        if name == late:
-            ends = "timed_out" if ANSWERS[at] == "cancelled" else ANSWERS[at]
+        ends = late_end(at) if name == late else what.value
         found.settlements.append(books.Settlement(f"s-{number}", order(purchase), ends))
         charged = what in (Outcome.CONFIRMED, Outcome.NOWHERE) and (name, at) != (late, "reserve_inventory")
+        if what is Outcome.DECLINED:
+            declined = Charged(
+                charge_of(purchase), f"capture:{name}", "declined", what.value, purchase.cents, "tok", ""
+            )
+            found.ledger.append(declined)
         if purchase.cents and charged:
             found.ledger.append(
-                Charged(f"c-{name}", f"capture:{name}", "captured", "", purchase.cents, "tok", "")
+                Charged(charge_of(purchase), f"capture:{name}", "captured", "", purchase.cents, "tok", "")
             )
             if what is Outcome.NOWHERE or name == late:
                 refunded = Refunded(
@@ -214,6 +96,11 @@ def good_books(late: str, at: str) -> books.Evidence:
             received=receipt.units, on_hand=receipt.units - shipped, shipped=shipped
         )
     return found
+
+
+def late_end(at: str) -> str:
+    """How an order is settled of which this step was late."""
+    return "timed_out" if ANSWERS[at] == "cancelled" else ANSWERS[at]
 
 
 def good_run(*, gateway_down: bool = False) -> Run:
@@ -277,6 +164,10 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
         rebuilt=Rebuilt(LANES),
         copies=[Compared(f"slot-0/lane-{lane}", lane, Place.AT_END, rows=10) for lane in range(LANES)],
     )
+    counting = Counting()
+    for message in post.messages:
+        counting.add(message.topic, [("ce_id", message.message_id.encode())])
+    evidence.counts, evidence.counts_again = counting.counts(), counting.counts()
     for number, (tp, offset) in enumerate(post.ends.items()):
         position = Written(
             "app-lane-changelog", tp.partition, number, b"p" + tp.topic.encode(), b"%d" % offset
@@ -287,6 +178,9 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
             remember(evidence, message, handler)
     for saga in post.sagas:
         remember_saga(evidence, saga)
+    for purchase in BOUGHT:
+        end = late_end(at) if purchase.order_id == late else ""
+        keep(evidence, purchase, late=end, charged=at != "reserve_inventory")
     for record in post.poison:
         bury(evidence, record, spoiled_how(record))
     for message in post.messages:
@@ -294,6 +188,14 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
             refer(evidence, message)
     put_off(evidence, [each for each in post.messages if each.topic == ReserveLine.TOPIC][-1])
     return evidence
+
+
+def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: bool = True) -> None:
+    """The rows of an order."""
+    commanded = orchestrated(purchase)
+    for table, key, local, value in rows_of(purchase, commanded=commanded, late=late, charged=charged):
+        partition = partition_of(key.encode(), PARTITIONS)
+        evidence.rebuilt.add(table, Written(f"app-{table}-changelog", partition, 0, local, value))
 
 
 def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
@@ -335,7 +237,7 @@ def refer(evidence: Evidence, message: Sent) -> None:
     referred = referred_in(record)
     assert referred is not None
     evidence.referred.setdefault(*referred)
-    evidence.objects[claim.name] = claim.size
+    evidence.objects[claim.name] = Stored(claim.size, claim.sha256)
     named = Written("app-claims-changelog", message.partition, 0, claim.name.encode(), bytes(8))
     evidence.rebuilt.add("claims", named)
 

@@ -26,7 +26,7 @@ from streams.saga.participation import Participation
 from streams.saga.state import SagaRow, StepState
 
 if TYPE_CHECKING:
-    from good_run import Post
+    from good_post import Post
 
     from chaos.consequences import Sent
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from good_run import Written
+from good_post import Written
 
 from chaos.commits import RESOLUTION, CommitWatch
 from streams.ports import TP, Batch

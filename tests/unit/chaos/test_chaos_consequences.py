@@ -9,7 +9,7 @@ from good_run import ATTACHED, BOUGHT, good
 
 from agents.messages import HandleLines, ReleaseLine, ReserveLine, ShipLine
 from chaos.consequences import Consequences, Sent, consequences
-from chaos.payloads import LARGEST
+from chaos.records import LARGEST
 from chaos.sagas import calls
 from demo.purchases import Outcome, Purchase, attachments, orchestrated, order, outcome
 

@@ -1,42 +1,112 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
-PROGRAM = "import sys, chaos.check; print(*(n for n in sys.modules if n.startswith(('agents.', 'chaos.'))))"
+import pytest
+
+PROGRAM = "import sys, chaos.check; print(*sys.modules)"
+#: What the checker is made of; nothing of the services' handlers, nor of the driver.
+MODULES = {
+    "agents.commands",
+    "agents.gateway",
+    "agents.gateway.cards",
+    "agents.gateway.wire",
+    "agents.messages",
+    "chaos.bucket",
+    "chaos.calls",
+    "chaos.check",
+    "chaos.consequences",
+    "chaos.decoding",
+    "chaos.evidence",
+    "chaos.findings",
+    "chaos.headers",
+    "chaos.key_order",
+    "chaos.lateness",
+    "chaos.letters",
+    "chaos.noted",
+    "chaos.objects",
+    "chaos.origins",
+    "chaos.outcomes",
+    "chaos.overtaken",
+    "chaos.partitioner",
+    "chaos.plain",
+    "chaos.rebuilt",
+    "chaos.records",
+    "chaos.retried",
+    "chaos.rows",
+    "chaos.saga_records",
+    "chaos.saga_ways",
+    "chaos.sagas",
+    "chaos.stalls",
+    "chaos.stores",
+    "chaos.timers",
+}
+#: All that its own modules take from the library: names of errors, a pair of topic and partition, and the
+#: reader of topics, whose counts another client's must equal.
+OF_THE_LIBRARY = {"streams.errors", "streams.ports", "streams.runtime.client"}
+#: What the demo's check takes beside, of which the checker has the orders, the ledger and the settlements.
+OF_THE_DEMO = OF_THE_LIBRARY | {
+    "streams.claims.checks",
+    "streams.claims.claim",
+    "streams.model.codecs",
+    "streams.model.envelope",
+    "streams.model.layout",
+    "streams.model.message",
+    "streams.model.table",
+    "streams.saga.state",
+}
 
 
-def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver() -> None:
-    """It must not come to its expectation by asking those whom it judges."""
-    loaded = subprocess.run(
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """All modules that are there when the checker is."""
+    ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
-    ).stdout.split()
-    assert set(loaded) == {
-        "agents.commands",
-        "agents.gateway",
-        "agents.gateway.cards",
-        "agents.gateway.wire",
-        "agents.messages",
-        "chaos.calls",
-        "chaos.check",
-        "chaos.consequences",
-        "chaos.evidence",
-        "chaos.findings",
-        "chaos.lateness",
-        "chaos.letters",
-        "chaos.noted",
-        "chaos.objects",
-        "chaos.origins",
-        "chaos.payloads",
-        "chaos.rebuilt",
-        "chaos.records",
-        "chaos.retried",
-        "chaos.saga_records",
-        "chaos.saga_ways",
-        "chaos.sagas",
-        "chaos.stalls",
-        "chaos.stores",
-    }
+    )
+    return set(ended.stdout.split())
+
+
+def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver(loaded: set[str]) -> None:
+    """It must not come to its expectation by asking those whom it judges."""
+    assert {name for name in loaded if name.startswith(("agents.", "chaos."))} == MODULES
+
+
+@pytest.mark.parametrize(("package", "allowed"), [("chaos", OF_THE_LIBRARY), ("demo", OF_THE_DEMO)])
+def test_the_checker_does_not_verify_the_library_with_itself(
+    loaded: set[str], package: str, allowed: set[str]
+) -> None:
+    own = [name for name in loaded if name.partition(".")[0] == package]
+    assert {module for name in own for module in imported_by(name)} == allowed
+
+
+def imported_by(name: str) -> Iterator[str]:
+    """What a module takes from the library when it runs: for its annotations it may name more."""
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    for node in _run(ast.parse(Path(spec.origin).read_text())):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+            if node.module == "streams":
+                names = [f"streams.{each.name}" for each in node.names]
+        else:
+            continue
+        yield from (each for each in names if each.partition(".")[0] == "streams")
+
+
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from _run(node)
 
 
 def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
@@ -71,3 +141,24 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
         f"any{retried.MARK}2",
     )
     assert (DEAD_LETTERS, MESSAGES_THAT_WAIT) == (letters.TABLE, retried.WAITING)
+
+
+def test_what_it_states_a_second_time_is_what_the_library_says() -> None:
+    from chaos import bucket, headers, objects, timers
+    from chaos.decoding import split_key
+    from chaos.partitioner import partition_of
+    from streams.claims import claim
+    from streams.model import envelope, layout
+    from streams.model.table import row_key
+    from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
+    from streams.staging.changes import TIMERS
+
+    assert (headers.ID, headers.SOURCE) == (envelope.ID, envelope.SOURCE)
+    assert (headers.CAUSATION, headers.TIME) == (envelope.CAUSATION, envelope.TIME)
+    assert (headers.DATAREF, headers.SHA256, headers.SIZE) == (claim.DATAREF, claim.SHA256, claim.SIZE)
+    assert objects.PREFIX == claim.PREFIX
+    assert (bucket.BUCKET, bucket.KEYS) == (LOCAL_BUCKET, LOCAL_KEYS)
+    assert timers.TABLE == TIMERS
+    assert split_key(row_key(b"o-1", b"cd-001")) == ("o-1", "cd-001")
+    keys = [each.encode() for each in ("", "k", "cdnow-00001", "cd-491", "ä" * 99)]
+    assert [partition_of(key, 12) for key in keys] == [layout.partition_of(key, 12) for key in keys]

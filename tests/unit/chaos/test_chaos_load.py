@@ -6,13 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from good_run import Written
+from good_post import Written
 
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from chaos.letters import is_poison
 from chaos.load import Load
-from chaos.payloads import ATTACHED, LARGEST
+from chaos.payloads import ATTACHED
+from chaos.records import LARGEST
 from chaos.waiting import until
 from demo.purchases import attached_bytes, orchestrated, purchases
 from demo.trouble import poison

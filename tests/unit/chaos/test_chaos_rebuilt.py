@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from good_run import Written, logged
+from good_post import Written
+from good_run import logged
 from hypothesis import given
 from hypothesis import strategies as st
 

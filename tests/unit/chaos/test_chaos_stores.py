@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from good_run import Written, logged
+from good_post import Written
+from good_run import logged
 
 from chaos.rebuilt import Compared, Place, Rebuilt, compare
 from chaos.stores import copies_in, read_copy

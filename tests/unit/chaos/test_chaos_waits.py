@@ -1,0 +1,126 @@
+"""Messages of one key are handled in their order, and none waits for longer than faults explain."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from good_run import good_run
+
+from agents.commands import CapturePayment, OrderSagaReply
+from agents.messages import LineReserved, ReserveLine, StockReserved
+from chaos.consequences import Sent
+from chaos.key_order import effects_of, judge_key_order
+from chaos.lateness import BOUND
+from chaos.overtaken import judge_waits, waits
+from chaos.records import Happened, Run
+from demo.findings import Finding
+from streams.model.message import Message
+
+
+def asked(number: int, key: str = "cd-1", *, kind: type[Message] = ReserveLine, at: float = 0.0) -> Sent:
+    return Sent(kind.TOPIC, 0, number, key, f"{key}-{number}", "app", "x", at)
+
+
+def led(
+    cause: Sent, offset: int, *, kind: type[Message] = LineReserved, key: str = "o-1", at: float = 0.0
+) -> Sent:
+    return Sent(kind.TOPIC, 0, offset, key, f"of-{cause.message_id}", "app", cause.message_id, at)
+
+
+def key_order(*messages: Sent, questions: frozenset[str] = frozenset()) -> Finding:
+    return judge_key_order(messages, list(effects_of(messages, questions)))
+
+
+ONE, TWO = asked(1), asked(2)
+
+
+def test_two_of_one_key_are_handled_in_their_order() -> None:
+    assert key_order(ONE, TWO, led(ONE, 5), led(TWO, 6)).passed
+    swapped = key_order(ONE, TWO, led(ONE, 6), led(TWO, 5))
+    assert not swapped.passed
+    assert "ReserveLine cd-1-2 of cd-1 ahead of ReserveLine cd-1-1 of cd-1" in swapped.says
+
+
+def test_of_other_keys_partitions_or_topics_nothing_is_said() -> None:
+    other = asked(2, "cd-2")
+    assert key_order(ONE, other, led(ONE, 6), led(other, 5)).passed
+    away = led(TWO, 5)._replace(partition=1)
+    assert key_order(ONE, TWO, led(ONE, 6), away).passed
+    assert key_order(ONE, TWO, led(ONE, 6), led(TWO, 5, kind=StockReserved)).passed
+
+
+def test_what_was_sent_again_counts_where_it_came_first() -> None:
+    again = ONE._replace(offset=9)
+    assert key_order(ONE, TWO, again, led(ONE, 5), led(TWO, 6)).passed
+    assert not key_order(again, TWO, ONE, led(ONE, 6), led(TWO, 5)).passed
+
+
+def test_a_question_passes_the_command_that_waits() -> None:
+    command, question = asked(1, "o-1", kind=CapturePayment), asked(2, "o-1", kind=CapturePayment)
+    answers = led(command, 6, kind=OrderSagaReply), led(question, 5, kind=OrderSagaReply)
+    assert not key_order(command, question, *answers).passed
+    assert key_order(command, question, *answers, questions=frozenset({question.message_id})).passed
+
+
+def test_only_the_last_answer_of_an_order_leads_on() -> None:
+    answers = [asked(number, "o-1", kind=LineReserved) for number in (1, 2, 3)]
+    assert key_order(*answers, led(answers[2], 1, kind=StockReserved)).passed
+    early = key_order(*answers, led(answers[1], 1, kind=StockReserved))
+    assert not early.passed
+    assert "gathered before the last of them was there" in early.says
+
+
+# -- how late -----------------------------------------------------------------------------------------------
+
+
+def a_run(*faults: tuple[float, float]) -> Run:
+    happened = [
+        Happened(kind="kill_worker", target="it", began=began, ended=ended, confirmed="so")
+        for began, ended in faults
+    ]
+    return msgspec.structs.replace(good_run(), faults=happened)
+
+
+def handled(*times: tuple[float, float]) -> list[Sent]:
+    """Messages of one partition, asked for and handled at these times."""
+    causes = [asked(number, f"cd-{number}", at=at) for number, (at, _) in enumerate(times)]
+    return [*causes, *(led(each, each.offset, at=at) for each, (_, at) in zip(causes, times, strict=True))]
+
+
+def late(*times: tuple[float, float]) -> list[float]:
+    return [each.seconds for each in waits(effects_of(handled(*times), frozenset()))]
+
+
+def test_a_backlog_makes_nobody_late() -> None:
+    assert late((0, 100), (1, 101), (2, 102), (103, 104)) == [0, 0, 0]
+
+
+def test_one_is_late_since_one_behind_it_was_handled() -> None:
+    assert late((0, 60), (1, 10), (2, 20)) == [50, 0]
+
+
+def test_of_the_last_of_a_partition_nobody_can_say_when_its_turn_had_come() -> None:
+    assert late((0, 5), (1, 60)) == [0]
+    assert late((0, 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("faults", "longest"),
+    [
+        ([], BOUND),
+        ([(10.0, 22.0)], BOUND + 12),
+        ([(10.0, 16.0), (17.0, 29.0), (30.0, 36.0)], BOUND + 12),
+        ([(200.0, 230.0)], BOUND),
+    ],
+)
+def test_it_may_be_late_by_the_longest_fault_and_the_bound(
+    faults: list[tuple[float, float]], longest: float
+) -> None:
+    run = a_run(*faults)
+
+    def judged(seconds: float) -> bool:
+        those = handled((0, 5 + seconds), (1, 5))
+        return judge_waits(effects_of(those, frozenset()), run).passed
+
+    assert judged(longest)
+    assert not judged(longest + 1)
