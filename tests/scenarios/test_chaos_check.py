@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import Report, check
 from chaos.commits import CommitWatch
+from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
 from chaos.ending import unended
 from chaos.evidence import gather
@@ -132,6 +134,15 @@ def test_a_run_in_which_all_went_well_is_green(world: World, run: Run) -> None:
     assert report.passed
     assert red(report) == set()
     assert [finding.name for finding in report.findings if "0 copies" in finding.says] == []
+
+
+def test_each_breakage_of_the_recorded_run_is_found(world: World, run: Run) -> None:
+    evidence = asyncio.run(gather(world.var))
+    for breakage in (each for each in BREAKAGES if not each.files or run.s3):
+        broken = deepcopy(evidence)
+        breakage.make(broken)
+        reds = {each.name for each in findings(purchases(ORDERS), broken) if not each.passed}
+        assert breakage.finds in reds, breakage.says
 
 
 def test_where_there_was_no_run_it_cannot_look(tmp_path: Path) -> None:
