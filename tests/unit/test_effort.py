@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,3 +58,12 @@ def test_files_that_take_long_come_first_and_tests_of_a_file_stay_in_order(
 
 def test_the_files_that_are_known_to_take_long_are_there() -> None:
     assert [name for name in effort.SECONDS if not (TESTS / name).is_file()] == []
+
+
+def test_the_files_that_the_layout_names_are_there() -> None:
+    text = (TESTS / "README.md").read_text()
+    named = re.findall(r"`((?:\w+/)?\w+\.py)", text)
+    assert len(named) > 20
+    assert [
+        name for name in named if not ((TESTS / name).is_file() or (TESTS / "scenarios" / name).is_file())
+    ] == []
