@@ -6,7 +6,7 @@ import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import Failing, started
 from lane_workloads import counting
-from lane_worlds import Post, World
+from lane_worlds import FakeWorld, Post, World
 
 from streams.errors import PermanentError, TransientError
 from streams.policy.retry import RetryPolicy
@@ -111,3 +111,19 @@ async def test_two_handlers_of_one_event_each_run_once(world: World) -> None:
     await check(world, work, events)
     await check(world, work, events, table="tallies")
     await check_store(world)
+
+
+async def test_a_commit_waits_for_more_messages_unless_it_is_full(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work, max_batch=5, linger=10.0)
+    lane = await fake.open()
+    events = [fake.event(work, "a", i) for i in range(5)]
+    began = fake.clock.now()
+    await fake.post(*events)
+    await fake.until(lambda: lane.lane.commits == 1)
+    assert fake.clock.now() - began < 5.0
+    await fake.post(last := fake.event(work, "a", 5))
+    await fake.until(lambda: lane.lane.commits == 2)
+    assert fake.clock.now() - began >= 10.0
+    await lane.stop()
+    await check(fake, work, [*events, last])

@@ -148,3 +148,16 @@ async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
     go_on.set()
     await fake.settled(work.source)
     assert host.stuck() == []
+
+
+async def test_a_lane_that_does_not_get_to_open_is_stuck_though_it_has_no_work(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    await fake.start(counting(fake.name))
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), fake.app.sources)
+    host.membership_unsure()
+    await fake.clock.advance(STUCK_AFTER - 1)
+    assert host.stuck() == []
+    await fake.clock.advance(2)
+    assert host.stuck() == [host.lanes[0]]

@@ -100,3 +100,12 @@ def test_whatever_lanes_want_they_hold_the_bound_and_their_shares_at_most(wanted
                 lane.add(Entry(0, None, offset))
     assert all(lane.held <= DELIVERY.max_backlog for lane in lanes)
     assert sum(lane.held for lane in lanes) <= 2 * DELIVERY.max_worker_backlog
+
+
+def test_what_a_lane_has_read_ahead_counts_among_what_the_worker_holds() -> None:
+    others = [holding(90) for _ in range(3)]
+    assert room(holding(10), *others) == 65, "its share of 75 is not full, and nothing is left beyond"
+    others = [holding(30) for _ in range(3)]
+    assert (room(holding(80), *others), room(holding(80), *others, read_ahead=15)) == (20, 5)
+    others = [holding(70) for _ in range(3)]
+    assert (room(holding(80), *others), room(holding(80), *others, read_ahead=8)) == (10, 2)

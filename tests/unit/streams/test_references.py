@@ -163,3 +163,11 @@ async def test_references_that_were_being_removed_are_written_behind_the_outcome
     route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
     await runner.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
     assert behind == [(1, removed)]
+
+
+def test_a_row_that_is_being_made_new_is_not_removed_as_old() -> None:
+    house, old, new = House(), reference("events/parcel/1", 0.0), reference("events/parcel/1", 9 * DAY)
+    house.commit(old)
+    house.overlay.put(store_key(1, new.key), new)  # staged by a message, and not committed yet
+    house.pass_to(2 * DAY)
+    assert house.named == 1
