@@ -16,6 +16,7 @@ MODULES = {
     "agents.gateway",
     "agents.gateway.cards",
     "agents.gateway.wire",
+    "agents.message_bases",
     "agents.messages",
     "chaos.bucket",
     "chaos.calls",

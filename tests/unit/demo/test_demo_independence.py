@@ -15,6 +15,7 @@ def test_the_check_loads_nothing_of_the_services() -> None:
         "agents.gateway",
         "agents.gateway.cards",
         "agents.gateway.wire",
+        "agents.message_bases",
         "agents.messages",
         "agents.settings",
     }
