@@ -616,6 +616,7 @@ async def test_an_unknown_topic_is_named_within_a_bound(world: World, owner: Any
 # What only the real adapter can get wrong
 
 
+@pytest.mark.slow("waits for nobody")
 async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
     nowhere = KafkaCluster("127.0.0.1:1", KafkaOptions(metadata_timeout=0.5, start_timeout=0.5))
     with pytest.raises(ClusterUnavailable):

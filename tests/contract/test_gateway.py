@@ -33,7 +33,9 @@ def process(tmp_path_factory):
         yield process
 
 
-@pytest.fixture(params=["in memory", "over http"])
+@pytest.fixture(
+    params=["in memory", pytest.param("over http", marks=pytest.mark.slow("a process, and its waits"))]
+)
 async def gateways(request):
     """Two doors to one gateway: a patient client's, and one that soon gives up."""
     if request.param == "in memory":
@@ -275,6 +277,7 @@ async def ledger_of(url):
         return json.loads(await response.read())
 
 
+@pytest.mark.slow("a process that is killed")
 async def test_no_answered_charge_is_lost_or_repeated_when_the_gateway_is_killed_in_mid_load(tmp_path):
     operations = [f"capture:order-{number}" for number in range(400)]
     answered = {}

@@ -406,6 +406,7 @@ async def test_what_overflowed_is_replayed_when_there_is_room_in_the_order_of_it
     await check(world, work, events)
 
 
+@pytest.mark.slow("weeks of virtual time")
 async def test_dead_letters_expire_after_their_retention_unless_others_wait_behind_them(
     fake: FakeWorld,
 ) -> None:
@@ -458,6 +459,7 @@ async def test_letters_that_cannot_expire_do_not_keep_younger_ones(
     assert {letter.key for letter in await letters(fake)} == {b"a", b"b", b"c", b"d", b"e"}
 
 
+@pytest.mark.slow("weeks of virtual time")
 async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) -> None:
     work = counting(fake.name)
     lane, broken, _, ident = await with_a_letter(fake, work, dead_letter_retention=100.0, inbox_retention=1e6)
@@ -493,6 +495,7 @@ async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: Wo
     await check_store(world)
 
 
+@pytest.mark.slow("a thousand letters")
 async def test_many_letters_expire_in_bounded_steps_and_all_of_them(fake: FakeWorld) -> None:
     work = counting(fake.name)
     await started(fake, work, dead_letter_retention=100.0, inbox_retention=1e6, max_backlog=2000)

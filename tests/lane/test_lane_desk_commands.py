@@ -109,6 +109,7 @@ async def test_letters_are_listed_chosen_and_shown(fake: FakeWorld) -> None:
         assert [group["count"] for group in groups] == [6]
 
 
+@pytest.mark.slow("hundreds of letters")
 async def test_all_that_match_are_replayed_after_a_look_at_how_many(fake: FakeWorld) -> None:
     async with a_desk(fake) as (desk, lane, work):
         mend(work)

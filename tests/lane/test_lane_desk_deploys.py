@@ -96,6 +96,7 @@ async def test_an_edited_message_is_not_taken_anew_for_who_has_done_it_may_not_b
     assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
 
 
+@pytest.mark.slow("weeks of virtual time")
 async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
     _, ident, _ = await with_a_letter(fake, HOLDING, inbox_retention=1000.0, dead_letter_retention=500.0)
     lane = await fake.open(app=without(fake)[1])

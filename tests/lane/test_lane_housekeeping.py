@@ -17,6 +17,7 @@ from streams.ports import TP
 from streams.testing.broker import Fault
 
 
+@pytest.mark.slow("six thousand ticks")
 async def test_a_question_that_is_not_answered_does_not_make_a_running_lane_open_again(
     fake: FakeWorld,
 ) -> None:

@@ -63,6 +63,7 @@ async def passed_on(world: FakeWorld, work: Any, n: int, within: float) -> None:
     assert world.clock.now() - over < within
 
 
+@pytest.mark.slow("a night of virtual time")
 async def test_an_overnight_outage_at_one_order_a_minute_ends_with_all_orders_settled(
     fake: FakeWorld,
 ) -> None:
@@ -160,6 +161,7 @@ async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world:
     await check_store(world)
 
 
+@pytest.mark.slow("three days of virtual time")
 async def test_a_lone_message_that_always_fails_is_a_dead_letter_when_patience_is_over(
     fake: FakeWorld,
 ) -> None:

@@ -197,6 +197,7 @@ async def test_a_try_that_was_planned_in_time_is_made_however_late_the_lane_is(f
     assert work.till.asked == 2
 
 
+@pytest.mark.slow("a thousand sagas")
 async def test_a_thousand_sagas_at_once_on_a_slow_lane_are_no_storm_of_compensations(fake: FakeWorld) -> None:
     """Each takes the till half a second, eight go side by side: the last one waits for two deadlines."""
     work = trips(fake.clock)

@@ -268,6 +268,7 @@ async def test_a_replay_passes_what_waits_for_a_schema_and_that_is_read_afterwar
     await nothing_waits(fake)
 
 
+@pytest.mark.slow("thousands of fingerprints")
 async def test_fingerprints_that_somebody_makes_up_harm_nobody(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, schema_patience=60.0)
     made_up = [written_as(fake.event(work, f"x{n}", 0), f"{n:016x}", b"?") for n in range(3000)]

@@ -25,6 +25,8 @@ from streams.staging.timers import DueIndex
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 
+pytestmark = pytest.mark.slow("two seconds of sagas")
+
 PARTITIONS = 4
 NOW = 1_700_000_000.0
 

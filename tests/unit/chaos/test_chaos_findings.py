@@ -40,6 +40,8 @@ from streams.model.message import Message
 from streams.ports import TP
 from streams.staging.keys import WAITING
 
+pytestmark = pytest.mark.slow("eight seconds of recorded runs")
+
 IDS = "every message there once"
 LED = "every message led to what it calls for, once"
 COMPENSATED = "no compensation twice"

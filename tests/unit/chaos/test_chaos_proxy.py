@@ -22,6 +22,8 @@ from streams.local import Stack
 from streams.local.loopback import HOST, reserve
 from streams.local.state import Listener, RunningBroker, RunningProcess, StackState
 
+pytestmark = pytest.mark.slow("nine seconds of sockets")
+
 A_WHILE = 10.0
 """Seconds in which something that must happen happens."""
 

@@ -39,6 +39,8 @@ from demo.evidence import make_codec
 from demo.purchases import Outcome, orchestrated, outcome
 from streams.model.message import Message
 
+pytestmark = pytest.mark.slow("nine seconds of recorded sagas")
+
 LED = "every message led to what it calls for, once"
 ONCE = "every message there once"
 RETRIES = "every retry of a message that came to its end once"

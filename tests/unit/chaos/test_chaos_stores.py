@@ -24,6 +24,8 @@ from streams.staging.changes import Change, Writes
 from streams.staging.inbox import DAY, Inbox
 from streams.staging.timers import remove_timer, set_timer
 
+pytestmark = pytest.mark.slow("a second of stores")
+
 LANES = 2
 LANE, PARTITION = 1, 3
 NOW_MS = 1_800_000_000_000

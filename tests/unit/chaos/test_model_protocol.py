@@ -14,6 +14,8 @@ from chaos.model.protocol import Protocol, State
 from chaos.model.rules import RULES
 from chaos.model.spec import Spec
 
+pytestmark = pytest.mark.slow("six seconds of states")
+
 
 @pytest.mark.parametrize(
     ("spec", "least"),

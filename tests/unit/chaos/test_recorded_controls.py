@@ -10,6 +10,8 @@ from chaos.evidence import Evidence
 from chaos.findings import findings
 from chaos.lateness import explained
 
+pytestmark = pytest.mark.slow("two seconds of recorded runs")
+
 
 def red(evidence: Evidence) -> set[str]:
     return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}

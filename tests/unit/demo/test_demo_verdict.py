@@ -33,6 +33,8 @@ from demo.verdict import Verdict, judge
 from streams.saga.state import SagaRow, StepState
 from tables.stock import StockLevel
 
+pytestmark = pytest.mark.slow("three seconds of orders")
+
 BOUGHT = purchases(400)
 ONCE = "every order settled exactly once"
 CALLED_FOR = "each with the outcome its data calls for"

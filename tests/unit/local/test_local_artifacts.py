@@ -10,6 +10,8 @@ import pytest
 from streams.local.artifacts import JavaPart, class_path, digest_of, java
 from streams.local.errors import JavaPartMissing
 
+pytestmark = pytest.mark.slow("a second of files")
+
 RESOLVER = """
 import pathlib, sys, time
 work = pathlib.Path(sys.argv[sys.argv.index("--cache-dir") + 1])

@@ -20,6 +20,8 @@ from streams.runtime import commands
 from streams.runtime.commands import name_of
 from streams.settings import Settings
 
+pytestmark = pytest.mark.slow("processes")
+
 ROOT = Path(__file__).parents[3]
 FAUST = Path(sys.executable).parent / "faust"
 

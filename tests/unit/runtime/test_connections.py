@@ -15,6 +15,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 from streams.runtime import connections
 from streams.runtime.connections import Connection, connect
 
+pytestmark = pytest.mark.slow("two seconds of sockets")
+
 API_VERSIONS, METADATA = 18, 3
 
 

@@ -18,6 +18,8 @@ from streams.web.owner import ASKED_BY
 from streams.web.patience import PATIENCE, patiently
 from streams.web.view import Problem
 
+pytestmark = pytest.mark.slow("nine seconds of waiting for pages")
+
 KEYS = [f"k{n}" for n in range(40)]
 LONG = 30.0
 ROWS = "/api/tables/parcels/rows"
