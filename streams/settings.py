@@ -115,6 +115,11 @@ class Settings(BaseSettings):
         gt=0,
         description="how long the cluster keeps messages at most; for their payloads",
     )
+    postgres_url: str = Field(
+        default="",
+        description="postgresql://user@host:port/database; empty: that of the local stack",
+        repr=False,
+    )
     s3_bucket: str = Field(
         default="", description="for large payloads; empty: that of the local stack, or none without one"
     )
@@ -210,6 +215,19 @@ class Settings(BaseSettings):
         if self.bootstrap:
             return self.bootstrap
         return str(self.local_stack()["bootstrap"])
+
+    def postgres(self) -> str:
+        """Where PostgreSQL is. Raises SettingsError when neither a setting nor a running local stack says."""
+        if self.postgres_url:
+            return self.postgres_url
+        processes = self.local_stack().get("processes", {})
+        found = processes.get("postgres") if isinstance(processes, dict) else None
+        if not found:
+            raise SettingsError(
+                f"the local stack under {self.var} runs no PostgreSQL: set STEADFAUST_POSTGRES_URL, or name"
+                " `databases` in [tool.steadfaust.local] and start it again"
+            )
+        return str(found["url"])
 
     def local_stack(self) -> dict[str, object]:
         """What the running local stack has written of itself. Raises SettingsError when there is none."""

@@ -11,6 +11,8 @@ import pytest
 from streams.local import Stack, local_stack
 from tests import effort
 
+pytest_plugins = ["tests.postgres"]
+
 effort.register_profiles()
 
 # Whoever starts the tests in the background has SIGINT ignored, and so would all that tests interrupt.
@@ -19,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "kafka" in getattr(item, "fixturenames", ()):
+        if {"kafka", "postgres_server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("stack")
         for mark in item.iter_markers():
             if mark.name in ("slow", "verify") and not mark.args:

@@ -1,0 +1,100 @@
+"""`steadfaust db`: the tables in PostgreSQL.
+
+Exit status: 0 done; 1 an error; 4 `status` found migrations that the database has not had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from streams.cli.workers import Json, json_line
+from streams.errors import SettingsError
+from streams.postgres.database import Connection, connect
+from streams.postgres.migrations import LIBRARY, MigrationSet, Standing, migrate, standings
+from streams.settings import Settings
+
+app = typer.Typer(help="PostgreSQL: migrate, status.", no_args_is_help=True)
+
+OUTSTANDING = 4
+T = TypeVar("T")
+
+Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME=FOLDER: migrations of an application; those of pyproject.toml too."),
+]
+
+
+@app.command("migrate")
+def migrate_(
+    url: Url = "",
+    sets: Sets = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Bring the database's tables up to date, under a lock: several may be told to at once."""
+    wanted = migration_sets(sets or [])
+    if dry_run:
+        found = [each for each in _run(url, lambda c: standings(c, wanted)) if each.applied_at is None]
+    else:
+        found = _run(url, lambda c: migrate(c, wanted))
+    _print(found, as_json=as_json)
+    if not found and not as_json:
+        typer.echo("nothing to do")
+
+
+@app.command()
+def status(url: Url = "", sets: Sets = None, *, as_json: Json = False) -> None:
+    """List the migrations and when the database got them; exit status 4 when some are outstanding."""
+    wanted = migration_sets(sets or [])
+    found = _run(url, lambda c: standings(c, wanted))
+    _print(found, as_json=as_json)
+    raise typer.Exit(OUTSTANDING if any(each.applied_at is None for each in found) else 0)
+
+
+def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> list[MigrationSet]:
+    """The library's, those in `[tool.steadfaust.postgres.migrations]` of the project, and those named.
+
+    Raises SettingsError for one that is not NAME=FOLDER, or names no folder.
+    """
+    found = {LIBRARY.name: LIBRARY.folder}
+    if project.exists():
+        tool = tomllib.loads(project.read_text()).get("tool", {})
+        declared = tool.get("steadfaust", {}).get("postgres", {}).get("migrations", {})
+        found |= {str(name): project.parent / str(folder) for name, folder in declared.items()}
+    for each in named:
+        name, given, folder = each.partition("=")
+        if not (name and given and folder):
+            raise SettingsError(f"--set {each}: give NAME=FOLDER, such as orders=agents/api/migrations")
+        found[name] = Path(folder)
+    for name, place in found.items():
+        if not place.is_dir():
+            raise SettingsError(f"migrations of {name!r}: there is no folder {place}")
+    return [MigrationSet(name, folder) for name, folder in found.items()]
+
+
+def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run() -> T:
+        connection = await connect(url or Settings().postgres(), name="steadfaust db")
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def _print(found: list[Standing], *, as_json: bool) -> None:
+    for each in found:
+        if as_json:
+            typer.echo(json_line(each._asdict()))
+        else:
+            when = each.applied_at or "not applied"
+            typer.echo(f"{each.set:<12} {each.number:04d} {each.name:<28} {when}")

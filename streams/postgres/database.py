@@ -1,0 +1,130 @@
+"""A pool of connections to PostgreSQL, whose waits are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self, TypeAlias
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from streams.postgres.errors import DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    #: One that was opened by hand, or one of a pool.
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+else:
+    Pool = asyncpg.Pool
+    Connection = asyncpg.Connection
+
+#: What a server that cannot be reached, starts, stops or has no connection left makes of a call.
+UNAVAILABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
+
+
+class Database:
+    """Connections to one database; use it `async with`, or `open` and `close` it.
+
+    Arguments:
+        url: `postgresql://user:password@host:port/database`.
+        least, most: connections that are kept open, and that are open at most.
+        patience: seconds that a caller waits for a free connection, and for the server at the start.
+        name: what the server shows this program as (`application_name`).
+    """
+
+    def __init__(
+        self, url: str, *, least: int = 1, most: int = 10, patience: float = 5.0, name: str = "steadfaust"
+    ) -> None:
+        self.url = url
+        self._least = least
+        self._most = most
+        self._patience = patience
+        self._name = name
+        self._pool: Pool | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The pool, once it is open."""
+        if self._pool is None:
+            raise RuntimeError("the database was not opened: use it with `async with`")
+        return self._pool
+
+    async def open(self) -> Self:
+        """Connect. Raises DatabaseUnavailable."""
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=self._least,
+                max_size=self._most,
+                timeout=self._patience,
+                server_settings={"application_name": self._name},
+            )
+        except UNAVAILABLE as error:
+            raise self._unavailable(error) from error
+        return self
+
+    async def close(self) -> None:
+        """Wait for connections that are lent out, then close all."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        """A connection of the pool.
+
+        Raises DatabaseUnavailable when none is free within `patience`, or the server does not answer.
+        """
+        try:
+            connection = await self.pool.acquire(timeout=self._patience)
+        except UNAVAILABLE as error:
+            raise self._unavailable(error) from error
+        try:
+            yield connection
+        finally:
+            await self.pool.release(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction, which commits at the end, and rolls back when that raises."""
+        async with self.acquire() as connection, connection.transaction():
+            yield connection
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _unavailable(self, error: BaseException) -> DatabaseUnavailable:
+        cause = str(error) or type(error).__name__
+        return DatabaseUnavailable(f"PostgreSQL at {without_password(self.url)} cannot be used now: {cause}")
+
+
+async def connect(url: str, *, name: str = "steadfaust", timeout: float = 5.0) -> Connection:
+    """A connection of its own, for locks and notifications; close it. Raises DatabaseUnavailable."""
+    try:
+        return await asyncpg.connect(url, timeout=timeout, server_settings={"application_name": name})
+    except UNAVAILABLE as error:
+        cause = str(error) or type(error).__name__
+        raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@", 1)).geturl()

@@ -1,0 +1,13 @@
+"""What can go wrong with a database, as types."""
+
+from __future__ import annotations
+
+from streams.errors import SteadfaustError, TransientError
+
+
+class DatabaseUnavailable(TransientError):
+    """PostgreSQL does not answer, or has no connection to spare; the same thing may work later."""
+
+
+class MigrationError(SteadfaustError):
+    """The migrations that a database has and those of this program do not belong together."""

