@@ -34,7 +34,7 @@ from demo.load import receive_stock
 from demo.purchases import ROWS
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
-from streams.local import Stack, declared, declared_buckets, local_stack
+from streams.local import Stack, declared, declared_buckets, declared_databases, local_stack
 from streams.model.layout import Layout
 from streams.s3 import claim_checks
 
@@ -76,13 +76,14 @@ class Told:
 
 
 def stack_of(plan: Plan, say: Say) -> local_stack:
-    """Three brokers, the gateway and S3, with a listener of every broker for each worker."""
+    """Three brokers, the gateway, S3 and PostgreSQL, with a listener of every broker for each worker."""
     project = PROJECT / "pyproject.toml"
     return local_stack(
         plan.var,
         brokers=BROKERS,
         processes=declared(project),
         buckets=declared_buckets(project),
+        databases=declared_databases(project),
         revive_after=_REVIVE_AFTER,
         listeners=_NAMES,
         say=say,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from demo.errors import DemoFailed
 from demo.workers import PROJECT, held_slots
-from streams.local import Stack, declared, declared_buckets, local_stack, running
+from streams.local import Stack, declared, declared_buckets, declared_databases, local_stack, running
 
 REPORT = "report.json"
 _MARK = "made-by-the-demo"
-_LEFT = ("kafka", "s3", "gateway", "workers", "faust", "log", REPORT)  # what a run leaves here
-_GATEWAY, _S3 = "gateway", "s3"
+_LEFT = ("kafka", "s3", "postgres", "gateway", "workers", "faust", "log", REPORT)  # what a run leaves here
+_NEEDED = {"gateway": "gateway", "s3": "S3", "postgres": "PostgreSQL"}
 
 Say = Callable[[str], None]
 
@@ -26,16 +26,21 @@ def stack_in(var: Path, say: Say) -> Iterator[Stack]:
     """
     if (found := running(var)) is not None:
         say(f"using the stack that is up in {var}, with what it holds")
-        if _GATEWAY not in found.state.processes:
-            raise DemoFailed(f"the stack in {var} runs no gateway: start it in the project's directory")
-        if _S3 not in found.state.processes:
-            raise DemoFailed(f"the stack in {var} runs no S3: start it in the project's directory")
+        for name, title in _NEEDED.items():
+            if name not in found.state.processes:
+                raise DemoFailed(f"the stack in {var} runs no {title}: start it in the project's directory")
         yield found
         return
     clear(var, say)
-    say(f"starting Kafka, S3 and the payment gateway in {var}")
+    say(f"starting Kafka, S3, PostgreSQL and the payment gateway in {var}")
     project = PROJECT / "pyproject.toml"
-    with local_stack(var, processes=declared(project), buckets=declared_buckets(project), say=say) as stack:
+    with local_stack(
+        var,
+        processes=declared(project),
+        buckets=declared_buckets(project),
+        databases=declared_databases(project),
+        say=say,
+    ) as stack:
         yield stack
 
 

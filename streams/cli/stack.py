@@ -1,4 +1,4 @@
-"""`steadfaust up | down | status`: Kafka and S3 on this machine, and the application's companions."""
+"""`steadfaust up | down | status`: Kafka, S3, PostgreSQL and the companions of the application."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streams.local import Stack, declared, declared_buckets, running, start, stop
+from streams.local import Stack, declared, declared_buckets, declared_databases, running, start, stop
 from streams.local.supervisor import StackSpec, supervise
 
 Var = Annotated[Path, typer.Option("--var", help="The stack's directory: data, logs and stack.json.")]
@@ -37,6 +37,7 @@ def up(
         port=port,
         processes=declared(project),
         buckets=declared_buckets(project),
+        databases=declared_databases(project),
         tiered=tiered,
     )
     if foreground:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from streams.local import loopback, state
@@ -11,19 +13,47 @@ from streams.local.patience import Patience
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
 
-class Companions:
-    """Processes by name, each on a port of its own, which it finds in PORT."""
+@dataclass(frozen=True)
+class Part:
+    """A companion as the supervisor runs it.
 
-    def __init__(
-        self,
-        var: state.VarDir,
-        declared: Mapping[str, Companion],
-        ports: Mapping[str, int],
-        say: Callable[[str], None],
-    ) -> None:
+    Attributes:
+        command: the command line.
+        url: what `stack.json` says of where it is.
+        where: the same for the progress line.
+        answers: whether it can be used.
+        env: what its environment has beside the supervisor's.
+        stops_by: asks it to stop in order.
+        clear: ends what it leaves running when it is killed; called after each end of it.
+    """
+
+    command: list[str]
+    url: str
+    where: str
+    answers: Callable[[], Awaitable[bool]]
+    env: Mapping[str, str]
+    stops_by: signal.Signals = signal.SIGTERM
+    clear: Callable[[], None] = lambda: None
+
+
+def answering_http(companion: Companion, port: int, var: state.VarDir) -> Part:
+    """A companion that finds its port in PORT, and answers there by HTTP."""
+    where = f"{loopback.HOST}:{port}"
+    return Part(
+        command=companion.command,
+        url=f"http://{where}",
+        where=where,
+        answers=partial(loopback.http_answers, port, companion.ready),
+        env={"PORT": str(port), "STEADFAUST_VAR": str(var.root)},
+    )
+
+
+class Companions:
+    """Processes by name, each on a port of its own."""
+
+    def __init__(self, var: state.VarDir, parts: Mapping[str, Part], say: Callable[[str], None]) -> None:
         self._var = var
-        self._declared = declared
-        self._ports = ports
+        self._parts = parts
         self._say = say
         self._children: dict[str, Child] = {}
         self._up: set[str] = set()
@@ -32,16 +62,16 @@ class Companions:
     async def start(self, changed: Callable[[], None]) -> None:
         """Start all, one after the other; `changed` is called whenever `running` says something else."""
         self._changed = changed
-        for name in self._declared:
+        for name in self._parts:
             await self._start(name)
 
     async def watch(self) -> None:
         """Start again what was kept down; this ends only with an error, the death of one."""
-        await together(*(self._watch(name) for name in self._declared))
+        await together(*(self._watch(name) for name in self._parts))
 
     async def stop(self) -> None:
         """Stop all, together."""
-        await asyncio.gather(*(child.stop(STOP_WITHIN, self._say) for child in self._children.values()))
+        await asyncio.gather(*(self._stop(name) for name in self._children))
 
     def running(self) -> dict[str, state.RunningProcess]:
         """What `stack.json` says of them."""
@@ -49,7 +79,7 @@ class Companions:
             name: state.RunningProcess(
                 child.pid,
                 child.started,
-                f"http://{loopback.HOST}:{self._ports[name]}",
+                self._parts[name].url,
                 str(child.log),
                 up=name in self._up,
             )
@@ -57,21 +87,26 @@ class Companions:
         }
 
     async def _start(self, name: str) -> None:
-        companion, port = self._declared[name], self._ports[name]
-        env = {"PORT": str(port), "STEADFAUST_VAR": str(self._var.root)}
-        child = await Child.start(name, companion.command, self._var.log / f"{name}.log", env)
+        part = self._parts[name]
+        child = await Child.start(name, part.command, self._var.log / f"{name}.log", part.env)
         self._children[name] = child
         self._changed()
         patience = Patience(name, READY_WITHIN, lambda: [child.pid], self._say)
-        await child.ready(partial(loopback.http_answers, port, companion.ready), patience)
+        await child.ready(part.answers, patience)
         self._up.add(name)
         self._changed()
-        self._say(f"{name} answers on {loopback.HOST}:{port}")
+        self._say(f"{name} answers on {part.where}")
+
+    async def _stop(self, name: str) -> None:
+        part = self._parts[name]
+        await self._children[name].stop(STOP_WITHIN, self._say, part.stops_by)
+        await asyncio.to_thread(part.clear)
 
     async def _watch(self, name: str) -> None:
         while True:
             child = self._children[name]
             await child.wait()
+            await asyncio.to_thread(self._parts[name].clear)
             if not self._var.held(name):
                 raise child.death()
             self._say(f"{name} is down, as asked for")

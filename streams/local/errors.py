@@ -13,6 +13,10 @@ class JavaPartMissing(StackError):
     """Java or one of its libraries is not there and could not be fetched."""
 
 
+class PostgresMissing(StackError):
+    """PostgreSQL, or what it takes to start it, is not there."""
+
+
 class PortTaken(StackError):
     """A port that was asked for by number belongs to another process."""
 

@@ -19,6 +19,10 @@ _BELOW_EPHEMERAL = range(20_000, 32_000)
 _METADATA_REQUEST = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)
 """Metadata v1, correlation 1, no client id, no topics: answered with the list of brokers alone."""
 
+_POSTGRES_PROTOCOL = 3 << 16
+_AUTHENTICATION_OK = b"R" + struct.pack(">ii", 8, 0)
+_TERMINATE = b"X" + struct.pack(">i", 4)
+
 
 @dataclass(frozen=True)
 class Reserved:
@@ -86,6 +90,23 @@ async def http_answers(port: int, path: str) -> bool:
     except OSError:
         return False
     return status.split(b" ", 2)[1:2] == [b"200"]
+
+
+async def postgres_answers(port: int, user: str, database: str) -> bool:
+    """Whether the server there lets this user into this database."""
+    fields = b"".join(part.encode() + b"\0" for part in ("user", user, "database", database)) + b"\0"
+    startup = struct.pack(">ii", 8 + len(fields), _POSTGRES_PROTOCOL) + fields
+    try:
+        reader, writer = await asyncio.open_connection(HOST, port)
+        try:
+            writer.write(startup)
+            answer = await reader.readexactly(len(_AUTHENTICATION_OK))
+            writer.write(_TERMINATE)
+        finally:
+            writer.close()
+    except (OSError, asyncio.IncompleteReadError):
+        return False
+    return answer == _AUTHENTICATION_OK
 
 
 async def _exchange(port: int, request: bytes) -> bytes:

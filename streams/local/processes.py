@@ -62,10 +62,23 @@ def declared_buckets(pyproject: Path) -> tuple[str, ...]:
     Raises:
         BadDeclaration: that is not a list of names.
     """
+    return _names(pyproject, "buckets")
+
+
+def declared_databases(pyproject: Path) -> tuple[str, ...]:
+    """The PostgreSQL databases named by `databases` in `[tool.steadfaust.local]`; none without such a file.
+
+    Raises:
+        BadDeclaration: that is not a list of names.
+    """
+    return _names(pyproject, "databases")
+
+
+def _names(pyproject: Path, entry: str) -> tuple[str, ...]:
     try:
-        return msgspec.convert(_local_table(pyproject).get("buckets", []), tuple[str, ...])
+        return msgspec.convert(_local_table(pyproject).get(entry, []), tuple[str, ...])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise BadDeclaration(f"{pyproject}, buckets in [tool.steadfaust.local]: {error}") from None
+        raise BadDeclaration(f"{pyproject}, {entry} in [tool.steadfaust.local]: {error}") from None
 
 
 def _local_table(pyproject: Path) -> dict[str, Any]:
@@ -143,10 +156,12 @@ class Child:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         return ProcessDied(f"{self.name} died ({how}): {why(self.log, self._log_start)}; log: {self.log}")
 
-    async def stop(self, grace: float, say: Callable[[str], None]) -> None:
+    async def stop(
+        self, grace: float, say: Callable[[str], None], by: signal.Signals = signal.SIGTERM
+    ) -> None:
         """Ask it to stop, and kill it if it has not within `grace` seconds that count."""
         with suppress(ProcessLookupError):
-            self._process.terminate()
+            self._process.send_signal(by)
         patience = Patience(f"{self.name} to stop", grace, lambda: [self.pid], say)
         ended = asyncio.create_task(self._process.wait())
         while not (await asyncio.wait({ended}, timeout=min(1.0, grace / 4)))[0]:

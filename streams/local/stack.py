@@ -104,10 +104,11 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
 
     Args:
         var: its directory; made when missing. Data in it is kept, and found again by the next start.
-        brokers: 1 or 3; 0: the companions and S3 alone, without Kafka.
+        brokers: 1 or 3; 0: what else is named alone, without Kafka.
         port: the first broker's port; None: free ports.
         processes: companions to run beside Kafka.
         buckets: S3 buckets to have, at `url("s3")`; none: no S3 is started.
+        databases: PostgreSQL databases to have, the first at `url("postgres")`; none: no server is started.
         listeners: names of further listeners of each broker; where each listens, and at which other port it
             is advertised for a proxy to listen there, is in the state of the brokers.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
@@ -123,6 +124,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         port: int | None = None,
         processes: Mapping[str, Companion] | None = None,
         buckets: Sequence[str] = (),
+        databases: Sequence[str] = (),
         listeners: Sequence[str] = (),
         tiered: bool = False,
         revive_after: float | None = None,
@@ -135,6 +137,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
             port=port,
             processes=dict(processes or {}),
             buckets=tuple(buckets),
+            databases=tuple(databases),
             listeners=tuple(listeners),
             tiered=tiered,
             revive_after=revive_after,

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from streams.errors import SteadfaustError
-from streams.local import artifacts, loopback, s3, state
-from streams.local.companions import Companions
+from streams.local import artifacts, loopback, postgres, s3, state
+from streams.local.companions import Companions, Part, answering_http
 from streams.local.errors import DiskFull
 from streams.local.kafka import Cluster, Jvm, Node
 from streams.local.patience import Patience
@@ -41,10 +41,12 @@ class StackSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         var: the stack's directory.
-        brokers: 1 or 3; 0: the companions and S3 alone, without Kafka.
+        brokers: 1 or 3; 0: what else is named alone, without Kafka.
         port: the first broker's port, the others follow it; None: free ports.
         processes: the companions to run, by name.
         buckets: S3 buckets to have; when there are some, S3Proxy runs as the companion `s3`.
+        databases: PostgreSQL databases to have; when there are some, the server runs as the companion
+            `postgres`, whose address leads to the first.
         listeners: names of further listeners of each broker, each with a port of its own that is advertised
             at another one, for a proxy.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
@@ -57,6 +59,7 @@ class StackSpec(msgspec.Struct, frozen=True):
     port: int | None = None
     processes: dict[str, Companion] = {}
     buckets: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
     listeners: tuple[str, ...] = ()
     tiered: bool = False
     revive_after: float | None = None
@@ -92,14 +95,24 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         ]
         cluster = Cluster(var.kafka, jvm, nodes)
         cluster.prepare(say)
-        processes, ports = dict(spec.processes), {name: port() for name in spec.processes}
-        if spec.buckets:
-            jars = artifacts.class_path(artifacts.S3PROXY, say)
-            ports[s3.NAME] = port()
-            stored = s3.companion(jvm.java, jars, var.s3, ports[s3.NAME], spec.buckets)
-            processes = {s3.NAME: stored, **processes}
-        companions = Companions(var, processes, ports, say)
+        companions = Companions(var, _parts(spec, var, jvm, port, say), say)
         asyncio.run(_Supervisor(spec, var, cluster, companions, say).run(ready))
+
+
+def _parts(
+    spec: StackSpec, var: state.VarDir, jvm: Jvm, port: Callable[[], int], say: Say
+) -> dict[str, Part]:
+    """The companions in the order in which they start: the application's come last, since they use ours."""
+    parts: dict[str, Part] = {}
+    if spec.buckets:
+        jars, at = artifacts.class_path(artifacts.S3PROXY, say), port()
+        stored = s3.companion(jvm.java, jars, var.s3, at, spec.buckets)
+        parts[s3.NAME] = answering_http(stored, at, var)
+    if spec.databases:
+        parts[postgres.NAME] = postgres.part(var.postgres, port(), spec.databases, say)
+    return parts | {
+        name: answering_http(companion, port(), var) for name, companion in spec.processes.items()
+    }
 
 
 def take_over(var: state.VarDir, say: Say) -> None:
@@ -111,6 +124,7 @@ def take_over(var: state.VarDir, say: Say) -> None:
     if orphans:
         pids = ", ".join(str(process.pid) for process in orphans)
         say(f"supervisor {left.supervisor_pid} was killed: ending what it left running (pid {pids})")
+    postgres.end_left(var.postgres)
     for pid in state.end(orphans, STOP_WITHIN):
         say(f"pid {pid} did not stop within {STOP_WITHIN:.0f} s and was killed")
     var.forget()

