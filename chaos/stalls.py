@@ -15,9 +15,10 @@ from demo.findings import Finding
 BEFORE = 1.0
 #: Seconds after a fault has passed in which a stall may still be due to it.
 AFTER = 5.0
-#: Seconds over the session timeout in which a killed worker's lanes must be open elsewhere.
+#: Seconds over the session timeout in which a killed worker's lanes must be open elsewhere, and those that a
+#: lane may stand still while workers are restarted one after the other. Both are what workers need of a
+#: processor: beside others it lasts longer (`Happened.slowed`). The session timeout is the clock's.
 TAKING_OVER = 4.0
-#: Seconds that a lane may stand still while workers are restarted one after the other.
 ROLLING = 5.0
 
 
@@ -60,7 +61,7 @@ def stalls(run: Run, commits: Commits) -> list[Stall]:
             (part for gap in gaps for part in _part(gap, *near[number])), key=_seconds, default=None
         )
         if longest is not None:
-            limit = _limit(fault.kind, run)
+            limit = _limit(fault, run)
             alone = not any(
                 _excuses(other, longest, limit, run) for other in run.faults if other is not fault
             )
@@ -84,15 +85,15 @@ def judge_stalls(found: Iterable[Stall]) -> Finding:
     )
 
 
-def _limit(kind: str, run: Run) -> float | None:
-    taking_over = run.session_timeout + TAKING_OVER
+def _limit(fault: Happened, run: Run) -> float | None:
+    taking_over = run.session_timeout + TAKING_OVER * fault.slowed
     limits = {
         "kill_worker": taking_over,
         "kill_at_point": taking_over,
         KILLED_TWICE: 2 * taking_over,
-        "rolling_restart": ROLLING,
+        "rolling_restart": ROLLING * fault.slowed,
     }
-    return limits.get(kind)
+    return limits.get(fault.kind)
 
 
 def healed_at(fault: Happened, run: Run) -> float:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from msgspec import structs
+
 from chaos.faults import brokers, edges, object_store, topics, workers
 from chaos.faults.ground import Ground
 from chaos.kinds import Kind, Planned
 from chaos.records import Happened
+from chaos.slowness import Slowness
 
 _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.KILL_WORKER: workers.kill_worker,
@@ -45,4 +48,6 @@ async def perform(planned: Planned, ground: Ground) -> Happened:
 
     Raises ChaosFailed when it was not seen to happen, or not to heal.
     """
-    return await _PERFORM[planned.kind](planned, ground)
+    slowness = Slowness(lambda: [worker.pid for worker in ground.fleet.alive])
+    done = await _PERFORM[planned.kind](planned, ground)
+    return structs.replace(done, slowed=round(slowness.factor(), 2))

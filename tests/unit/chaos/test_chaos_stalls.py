@@ -10,10 +10,10 @@ from chaos.records import Commits, Happened, Run
 from chaos.stalls import Stall, judge_stalls, stalls
 
 
-def fault(kind: str, began: float, ended: float | None) -> Happened:
+def fault(kind: str, began: float, ended: float | None, slowed: float = 1.0) -> Happened:
     """Times in seconds after the load began."""
     until = None if ended is None else BEGAN + ended
-    return Happened(kind=kind, target="it", began=BEGAN + began, ended=until, confirmed="seen")
+    return Happened(kind=kind, target="it", began=BEGAN + began, ended=until, confirmed="seen", slowed=slowed)
 
 
 def run_with(*faults: Happened, lanes: int = 1, session_timeout: float = 6.0) -> Run:
@@ -132,6 +132,16 @@ def test_a_lane_that_commits_no_more_stands_still_until_the_end_of_the_load() ->
 
 def test_the_limit_goes_with_the_session_timeout() -> None:
     assert passes(run_with(fault("kill_worker", 20, 40), session_timeout=10), steady_but((20, 33)))
+
+
+def test_what_workers_need_may_last_longer_where_they_waited_for_a_processor() -> None:
+    lane = steady_but((20, 29.5))
+    assert not passes(run_with(fault("rolling_restart", 20, 31, slowed=1.5)), lane)
+    assert passes(run_with(fault("rolling_restart", 20, 31, slowed=2)), lane)
+    assert passes(run_with(fault("kill_worker", 20, 34, slowed=2)), steady_but((20, 33)))
+    assert not passes(run_with(fault("kill_worker", 20, 34, slowed=2)), steady_but((20, 35))), (
+        "6 s are the clock's"
+    )
 
 
 def test_without_any_lane_there_is_nothing_to_judge_by() -> None:
