@@ -11,8 +11,9 @@ MOST = 3.0
 
 
 class Slowness:
-    """What processes have run and waited since this was made. Those that have ended do not count any more; new
-    ones count from their start.
+    """What processes have run and waited since this was made.
+
+    Those that have ended do not count any more, and new ones count from their start.
     """
 
     def __init__(
