@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from streams.postgres.database import Connection, Database, Pool
+from streams.postgres.inbox import ConsumerInbox, InboxEvent
+from streams.postgres.inbox_metrics import InboxMetrics
 from streams.postgres.migrations import LIBRARY, MigrationSet, migrate
 
-__all__ = ["LIBRARY", "Connection", "Database", "MigrationSet", "Pool", "migrate"]
+__all__ = [
+    "LIBRARY",
+    "Connection",
+    "ConsumerInbox",
+    "Database",
+    "InboxEvent",
+    "InboxMetrics",
+    "MigrationSet",
+    "Pool",
+    "migrate",
+]

@@ -85,7 +85,8 @@ class Database:
     async def acquire(self) -> AsyncIterator[Connection]:
         """A connection of the pool.
 
-        Raises DatabaseUnavailable when none is free within `patience`, or the server does not answer.
+        Raises DatabaseUnavailable when none is free within `patience`, the server does not answer, or the
+        connection is lost while it is used. Whether a commit that was under way took place is unknown then.
         """
         try:
             connection = await self.pool.acquire(timeout=self._patience)
@@ -93,6 +94,10 @@ class Database:
             raise self._unavailable(error) from error
         try:
             yield connection
+        except Exception as error:
+            if _is_lost(connection):
+                raise self._unavailable(error) from error
+            raise
         finally:
             await self.pool.release(connection)
 
@@ -111,6 +116,13 @@ class Database:
     def _unavailable(self, error: BaseException) -> DatabaseUnavailable:
         cause = str(error) or type(error).__name__
         return DatabaseUnavailable(f"PostgreSQL at {without_password(self.url)} cannot be used now: {cause}")
+
+
+def _is_lost(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool has taken it back by itself, since it was closed
+        return True
 
 
 async def connect(url: str, *, name: str = "steadfaust", timeout: float = 5.0) -> Connection:

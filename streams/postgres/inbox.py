@@ -1,0 +1,217 @@
+"""The consumer inbox: an event's handler changes the database once, however often the event comes.
+
+The mark that an event was handled and what its handler writes are one transaction. The insert of the mark
+decides who runs, so that of two consumers with the same event one waits for the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from streams.errors import DataError, HeaderTooLong, MissingHeader, SettingsError
+from streams.model.envelope import MAX_ID_BYTES
+from streams.postgres.database import Connection, Database
+from streams.postgres.inbox_metrics import InboxMetrics
+from streams.postgres.statements import statements
+from streams.units import DAY
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+#: Handles one event: what it writes by this connection commits with the mark, or not at all.
+Handler = Callable[[Connection, bytes], Awaitable[T]]
+
+_SQL = statements("inbox.sql")
+_FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC)
+#: Rows that one transaction of a cleanup deletes at most.
+CLEANUP_BATCH = 10_000
+#: Characters of a consumer's name, and of a topic and a type as they are kept.
+_MOST_TEXT = 255
+
+
+class InboxEvent(NamedTuple):
+    """An event of a batch, with what `process_idempotent` takes of it."""
+
+    event_id: str
+    source_topic: str
+    event_type: str
+    payload: bytes
+
+
+#: Handles the new events of a batch, in their order, in one transaction.
+BatchHandler = Callable[[Connection, Sequence[InboxEvent]], Awaitable[T]]
+
+
+class ConsumerInbox:
+    """What one consumer has handled.
+
+    Arguments:
+        storage: the database, open.
+        consumer_name: who handles; each consumer handles an event once.
+        metrics: where to count; None: nowhere.
+        duplicates_within: for how many seconds after an event its duplicate may come: how long dead letters
+            are kept, and the longest way of retries. A cleanup that would forget earlier is refused. None: it
+            is not known, and a cleanup takes the word of its caller.
+        keep_payloads: whether the rows have the payloads; without them they are smaller.
+    """
+
+    def __init__(
+        self,
+        storage: Database,
+        consumer_name: str,
+        *,
+        metrics: InboxMetrics | None = None,
+        duplicates_within: float | None = None,
+        keep_payloads: bool = True,
+    ) -> None:
+        if not 0 < len(consumer_name) <= _MOST_TEXT:
+            raise SettingsError(f"consumer_name {consumer_name!r}: give one of 1 to {_MOST_TEXT} characters")
+        self.consumer_name = consumer_name
+        self._storage = storage
+        self._metrics = metrics
+        self._duplicates_within = duplicates_within
+        self._keep_payloads = keep_payloads
+
+    async def process_idempotent(
+        self, event_id: str, source_topic: str, event_type: str, payload: bytes, handler: Handler[T]
+    ) -> T | None:
+        """The handler's result; None for a duplicate, of which the handler hears nothing.
+
+        What the handler raises rolls all back: the event is new when it comes again. An id is unique within
+        its source: where several write to a topic, give source and id together (`Envelope.identity`).
+
+        Raises:
+            MissingHeader, HeaderTooLong: there is no id, or one that is too long.
+            DatabaseUnavailable: no connection was to be had; nothing has happened.
+        """
+        event = InboxEvent(event_id, source_topic, event_type, payload)
+        async with self._storage.transaction() as connection:
+            new = await self.mark(connection, [event])
+            if new:
+                started = time.perf_counter()
+                result = await handler(connection, payload)
+                seconds = time.perf_counter() - started
+                await connection.execute(_SQL["measured"], self.consumer_name, event_id, seconds * 1000)
+        if not new:
+            self._count_duplicates([event])
+            return None
+        self._count_processed(new, seconds)
+        return result
+
+    async def process_batch(self, events: Sequence[InboxEvent], handler: BatchHandler[T]) -> T | None:
+        """The handler's result for the events that are new, in one transaction with one insert; None when
+        none is, and the handler hears nothing.
+
+        What the handler raises rolls the whole batch back. The duration of each event is its share.
+        """
+        if not events:
+            return None
+        async with self._storage.transaction() as connection:
+            new = await self.mark(connection, events)
+            if new:
+                started = time.perf_counter()
+                result = await handler(connection, new)
+                share = (time.perf_counter() - started) / len(new)
+                ids = [event.event_id for event in new]
+                await connection.execute(_SQL["all_measured"], self.consumer_name, ids, share * 1000)
+        self._count_duplicates(_without(events, new))
+        if not new:
+            return None
+        self._count_processed(new, share)
+        return result
+
+    async def mark(self, connection: Connection, events: Sequence[InboxEvent]) -> list[InboxEvent]:
+        """Mark events as handled in the transaction of the caller, who counts nothing and times nothing;
+        returns those that are new, in their order. One that another transaction is handling is waited for.
+        """
+        for event in events:
+            _require_id(event.event_id)
+        stored = [self._stored(event) for event in events]
+        if len(stored) == 1:
+            row = await connection.fetchrow(_SQL["mark_one"], self.consumer_name, *stored[0])
+            return list(events) if row else []
+        columns = (list(column) for column in zip(*stored, strict=True))
+        rows = await connection.fetch(_SQL["mark"], self.consumer_name, *columns)
+        marked = {row["event_id"] for row in rows}
+        new = []
+        for event in events:
+            if event.event_id in marked:
+                marked.remove(event.event_id)  # a batch may have it twice
+                new.append(event)
+        return new
+
+    async def cleanup_old_entries(self, older_than_days: float = 7, *, batch: int = CLEANUP_BATCH) -> int:
+        """Forget what was handled so long ago; returns how many entries. Each batch is a transaction.
+
+        Raises SettingsError when a duplicate may still come after so many days: it would be handled again.
+        """
+        self.require_retention(older_than_days)
+        before = datetime.now(UTC) - timedelta(days=older_than_days)
+        deleted, reached = 0, _FIRST_DAY
+        while True:
+            async with self._storage.acquire() as connection:
+                row = await connection.fetchrow(_SQL["clean_up"], self.consumer_name, before, reached, batch)
+            if row is None or not row["deleted"]:
+                break
+            deleted, reached = deleted + row["deleted"], row["reached"]
+        log.info("inbox_cleaned", consumer_name=self.consumer_name, deleted=deleted, days=older_than_days)
+        return deleted
+
+    def require_retention(self, days: float) -> None:
+        """Raises SettingsError when entries of that age may still be needed."""
+        if self._duplicates_within is None:
+            return
+        if days * DAY < self._duplicates_within:
+            raise SettingsError(
+                f"entries of consumer {self.consumer_name!r} are needed for {self._duplicates_within / DAY:g}"
+                f" days, the retention of dead letters and the longest way of retries: after {days:g} days a"
+                " replay would be handled twice. Keep them longer, or dead letters shorter"
+            )
+
+    def _stored(self, event: InboxEvent) -> tuple[str, str, str, bytes | None]:
+        payload = event.payload if self._keep_payloads else None
+        return event.event_id, _told(event.source_topic), _told(event.event_type), payload
+
+    def _count_processed(self, events: Sequence[InboxEvent], seconds: float) -> None:
+        if self._metrics is not None:
+            for event in events:
+                self._metrics.processed(self.consumer_name, event.event_type, seconds)
+
+    def _count_duplicates(self, events: Sequence[InboxEvent]) -> None:
+        if self._metrics is not None:
+            for event in events:
+                self._metrics.duplicate(self.consumer_name, event.event_type)
+
+
+def _without(events: Sequence[InboxEvent], new: Sequence[InboxEvent]) -> list[InboxEvent]:
+    left = {event.event_id for event in new}
+    duplicates = []
+    for event in events:
+        if event.event_id in left:
+            left.remove(event.event_id)
+        else:
+            duplicates.append(event)
+    return duplicates
+
+
+def _told(text: str) -> str:
+    """A text that is for people, as far as it can be stored: senders write what they like."""
+    return text[:_MOST_TEXT].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def _require_id(event_id: str) -> None:
+    if not event_id:
+        raise MissingHeader("an event without an id cannot be told from its duplicates: give one")
+    try:
+        size = len(event_id.encode())
+    except UnicodeEncodeError as error:
+        raise DataError(f"the event id {event_id!a} is no text that can be stored: {error}") from error
+    if size > MAX_ID_BYTES:
+        raise HeaderTooLong(f"an event id has {size} bytes, {MAX_ID_BYTES} is the most: send a shorter one")
+    if "\0" in event_id:
+        raise DataError(f"the event id {event_id!a} has a character of 0, which PostgreSQL does not store")

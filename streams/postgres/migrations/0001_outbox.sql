@@ -1,0 +1,2 @@
+-- The outbox. Its table comes with the outbox itself.
+SELECT;
