@@ -6,6 +6,7 @@ from streams.postgres.database import Connection, Database, Pool
 from streams.postgres.inbox import ConsumerInbox, InboxEvent
 from streams.postgres.inbox_metrics import InboxMetrics
 from streams.postgres.migrations import LIBRARY, MigrationSet, migrate
+from streams.postgres.outbox import Outbox, OutboxTransaction
 
 __all__ = [
     "LIBRARY",
@@ -15,6 +16,8 @@ __all__ = [
     "InboxEvent",
     "InboxMetrics",
     "MigrationSet",
+    "Outbox",
+    "OutboxTransaction",
     "Pool",
     "migrate",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.errors import SteadfaustError, TransientError
+from streams.errors import DataError, SteadfaustError, TransientError
 
 
 class DatabaseUnavailable(TransientError):
@@ -11,3 +11,7 @@ class DatabaseUnavailable(TransientError):
 
 class MigrationError(SteadfaustError):
     """The migrations that a database has and those of this program do not belong together."""
+
+
+class MessageIdTaken(DataError):
+    """A message was published under an id that another one in the outbox has; nothing was written."""

@@ -1,0 +1,171 @@
+"""What publishing by the outbox means, held by the one in memory and by PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol
+
+import pytest
+
+from streams.errors import TooLarge, Unencodable
+from streams.model.codecs import Schemas, avro
+from streams.model.message import Message
+from streams.model.schema_versions import nothing_frozen
+from streams.ports import Outgoing
+from streams.postgres import Database, Outbox, OutboxTransaction
+from streams.postgres.errors import MessageIdTaken
+from streams.postgres.outbox import OutboxRow, record_of
+from streams.testing import MemoryOutbox
+
+CODECS = avro(nothing_frozen, Schemas())
+
+
+class Placed(Message, frozen=True, kw_only=True):
+    TOPIC = "shop.order.placed.v1"
+    order: str
+    pieces: int = 1
+    note: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.order
+
+
+class World(Protocol):
+    outbox: Outbox
+
+    def transaction(self) -> AbstractAsyncContextManager[OutboxTransaction]: ...
+    async def records(self) -> list[Outgoing]: ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.outbox = MemoryOutbox(CODECS, source="shop", limit=10_000)
+
+    def transaction(self) -> AbstractAsyncContextManager[OutboxTransaction]:
+        return self.outbox.transaction()
+
+    async def records(self) -> list[Outgoing]:
+        return self.outbox.records(Placed.TOPIC)
+
+
+class PostgresWorld:
+    def __init__(self, database: Database) -> None:
+        self.outbox = Outbox(CODECS, source="shop", limit=10_000)
+        self.database = database
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[OutboxTransaction]:
+        async with self.database.acquire() as connection, self.outbox.transaction(connection) as tx:
+            yield tx
+
+    async def records(self) -> list[Outgoing]:
+        return [record_of(row) for row in await stored(self.database)]
+
+
+async def stored(database: Database) -> list[OutboxRow]:
+    """What the table has, as relays read it."""
+    async with database.acquire() as connection:
+        rows = await connection.fetch("SELECT *, 0.0::float8 AS age FROM outbox ORDER BY position")
+    return [OutboxRow(**{name: row[name] for name in OutboxRow._fields}) for row in rows]
+
+
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.stack)])
+def url(request: pytest.FixtureRequest) -> str | None:
+    """By name: the one in memory must not wait for a server."""
+    return None if request.param == "memory" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+async def world(url: str | None) -> AsyncIterator[World]:
+    if url is None:
+        yield MemoryWorld()
+        return
+    async with Database(url) as database:
+        yield PostgresWorld(database)
+
+
+async def test_what_is_published_is_there_after_the_commit_in_its_order(world: World) -> None:
+    async with world.transaction() as tx:
+        tx.publish(Placed(order="o-1", pieces=1))
+        tx.publish(Placed(order="o-2", pieces=2))
+        tx.publish(Placed(order="o-1", pieces=3))
+        assert await world.records() == []
+    codec = CODECS(Placed, Placed.TOPIC)
+    records = await world.records()
+    assert [codec.decode(record.value or b"", None).pieces for record in records] == [1, 2, 3]
+    assert [record.key for record in records] == [b"o-1", b"o-2", b"o-1"]
+
+
+async def test_a_record_has_the_headers_that_a_producer_gives_it(world: World) -> None:
+    async with world.transaction() as tx:
+        own = tx.publish(Placed(order="o-1"), "m-1", correlation_id="o-1", traceparent="00-aa-bb-01")
+    (record,) = await world.records()
+    headers = list(record.headers)
+    assert own == "m-1"
+    time = dict(headers)["ce_time"]
+    assert headers == [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", b"m-1"),
+        ("ce_type", b"shop.order.placed.v1"),
+        ("ce_source", b"shop"),
+        ("ce_subject", b"o-1"),
+        ("ce_time", time),
+        ("ce_correlationid", b"o-1"),
+        ("schema-fingerprint", CODECS(Placed, Placed.TOPIC).fingerprint),
+        ("traceparent", b"00-aa-bb-01"),
+    ]
+
+
+async def test_a_message_without_an_id_gets_a_new_one_and_begins_its_correlation(world: World) -> None:
+    async with world.transaction() as tx:
+        ids = [tx.publish(Placed(order="o-1")) for _ in range(2)]
+    headers = [dict(record.headers) for record in await world.records()]
+    assert [each["ce_id"].decode() for each in headers] == ids
+    assert [each["ce_correlationid"].decode() for each in headers] == ids
+    assert len(set(ids)) == 2
+
+
+async def test_a_block_that_raises_publishes_nothing(world: World) -> None:
+    with suppress(KeyError):
+        async with world.transaction() as tx:
+            tx.publish(Placed(order="o-1"))
+            raise KeyError("business")
+    assert await world.records() == []
+
+
+async def test_an_id_is_taken_once_and_the_second_transaction_writes_nothing(world: World) -> None:
+    async def publish(*ids: str) -> None:
+        async with world.transaction() as tx:
+            for each in ids:
+                tx.publish(Placed(order=f"o-{each}"), each)
+
+    await publish("1")
+    with pytest.raises(MessageIdTaken):
+        await publish("2", "1")
+    assert [record.key for record in await world.records()] == [b"o-1"]
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Placed(order="o-1", note="n" * 11_000), TooLarge),
+        (lambda: Placed(order="o-1", pieces=1 << 70), Unencodable),
+    ],
+)
+async def test_what_no_broker_would_take_is_refused_when_it_is_published(
+    world: World, make: Callable[[], Placed], error: type[Exception]
+) -> None:
+    async with world.transaction() as tx:
+        with pytest.raises(error):
+            tx.publish(make())
+        tx.publish(Placed(order="o-2"))
+    assert [record.key for record in await world.records()] == [b"o-2"]
+
+
+async def test_nothing_is_published_when_the_transaction_is_over(world: World) -> None:
+    async with world.transaction() as tx:
+        pass
+    with pytest.raises(RuntimeError, match="over"):
+        tx.publish(Placed(order="o-1"))
