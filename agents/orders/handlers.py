@@ -19,7 +19,7 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from agents.orders.model import entry, refused
+from agents.orders.model import entry, is_placed, refused
 from streams import Envelope, Outcome, Service, nothing, outcome
 from tables.orders import ORDERS, TrackedOrder
 
@@ -33,14 +33,15 @@ def open(  # noqa: A001 - read as orders.open
     """Begin an order; placed again, it stays what it was. Its files go to shipping. One that no service takes
     is settled at once.
     """
-    if tracked is not None:
+    if tracked is not None and is_placed(tracked):
         return nothing("it was placed before")
     if reason := event.order.refusal():
         cancelled = OrderCancelled(order=msgspec.structs.replace(event.order, lines=()), reason=reason)
         return outcome(tracked=refused(event, cancelled, envelope.time), send=[cancelled], note=reason)
     files = OrderDocumented(order_id=event.key, attachments=event.attachments)
+    tracked = tracked or TrackedOrder(order=event.order)  # other events may have overtaken this one
     return outcome(
-        tracked=TrackedOrder(order=event.order).noted(entry(event, envelope.time)),
+        tracked=tracked.noted(entry(event, envelope.time)),
         send=[files] if event.attachments else [],
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from agents.commands import OrderSubmitted
 from agents.message_bases import FailedOrderEvent, OrderEvent
 from agents.messages import (
     OrderCancelled,
+    OrderPlaced,
     PaymentCaptured,
     PaymentRefunded,
 )
@@ -14,6 +16,11 @@ from tables.orders import HistoryEntry, TrackedOrder
 def entry(event: OrderEvent, time: str) -> HistoryEntry:
     """The entry for an event that happened at `time`, RFC 3339."""
     return HistoryEntry(type=event.TOPIC, time=time, detail=_detail(event))
+
+
+def is_placed(tracked: TrackedOrder) -> bool:
+    """Whether what begins an order is in its history: what other services say of it may come first."""
+    return any(each.type in (OrderPlaced.TOPIC, OrderSubmitted.TOPIC) for each in tracked.history)
 
 
 def refused(event: OrderEvent, cancelled: OrderCancelled, time: str) -> TrackedOrder:

@@ -44,8 +44,24 @@ def test_an_order_begins_pending() -> None:
 
 
 def test_an_order_placed_again_stays_what_it_was() -> None:
+    placed = orders.open(OrderPlaced(order=ORDER), None, envelope=NOON).rows["tracked"]
     other = order(total_cents=99)
-    assert not orders.open(OrderPlaced(order=other), PENDING.confirmed(), envelope=NOON).rows
+    for tracked in (placed, placed.confirmed()):
+        assert not orders.open(OrderPlaced(order=other), tracked, envelope=NOON).rows
+
+
+def test_an_order_that_others_told_of_first_is_begun_and_its_files_go_to_shipping() -> None:
+    """Its own message was tried again, while what it led to elsewhere went on."""
+    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
+    event = OrderPlaced(order=ORDER, attachments=files)
+    noted = orders.note(StockReserved(order=ORDER), None, envelope=NOON).rows["tracked"]
+    confirmed = orders.confirm(ShipmentScheduled(order=ORDER), noted, envelope=NOON).rows["tracked"]
+    for tracked in (noted, confirmed):
+        outcome = orders.open(event, tracked, envelope=NOON)
+        assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
+        assert outcome.rows["tracked"].status == tracked.status
+        assert outcome.rows["tracked"].history == (*tracked.history, happened(event))
+        assert not orders.open(event, outcome.rows["tracked"], envelope=NOON).send
 
 
 @pytest.mark.parametrize(
