@@ -4,6 +4,7 @@ is done about it.
 
 from __future__ import annotations
 
+from agents.cancellation import RequestCancellation, StopShipment
 from agents.inventory import handlers as inventory
 from agents.messages import (
     HandleLines,
@@ -49,6 +50,12 @@ documents = (
     on(OrderDocumented, shipping.pack),
 )
 
+#: A client calls an order off: shipping knows whether it is too late, and a saga knows it of its own order.
+calling_off = (
+    on(RequestCancellation, orders.call_off),
+    on(StopShipment,        shipping.stop),
+)
+
 #: Stock, payment, shipment.
 stock_first = choreography(
     on(OrderPlaced,            orders.open,    inventory.split_order),
@@ -64,6 +71,7 @@ stock_first = choreography(
     on(StockReleased,          orders.note),
     *stock_keeping,
     *documents,
+    *calling_off,
 )
 
 #: Payment, stock, shipment.
@@ -81,4 +89,5 @@ payment_first = choreography(
     on(StockReleased,          orders.note),
     *stock_keeping,
     *documents,
+    *calling_off,
 )

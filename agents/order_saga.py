@@ -14,6 +14,7 @@ operator has it retried, skipped or marked as done (`steadfaust saga`).
 
 from __future__ import annotations
 
+from agents.cancellation import CANCELLED, CancellationRefused
 from agents.commands import (
     CancelOrder,
     CancelShipment,
@@ -34,9 +35,10 @@ from agents.messages import ReservationSettled
 from agents.orders import handlers as orders
 from agents.payments import steps as payment_steps
 from agents.shipping import steps as shipping_steps
-from streams import on
-from streams.saga import orchestrate, saga
+from streams import Rows, on
+from streams.saga import Admission, admitted, orchestrate, saga, turned_away
 from tables.sagas import ORDER_SAGAS
+from tables.ways import ORDER_WAYS, OrderWay, enter
 
 
 def _refused(start: OrderSubmitted) -> str:
@@ -49,8 +51,17 @@ OrderSaga = (
     .step("reserve_inventory", ReserveStock, compensate=ReleaseStock, timeout=30)
     .step("process_payment", CapturePayment, compensate=RefundPayment, timeout=30)
     .pivot("schedule_shipping", ScheduleShipment, compensate=CancelShipment, timeout=30)
-    .ends(completed=ConfirmOrder, compensated=CancelOrder)
+    .ends(completed=ConfirmOrder, compensated=CancelOrder, too_late=CancellationRefused)
 )
+
+
+def _admit(start: OrderSubmitted, way: Rows[OrderWay]) -> Admission:
+    """An order that goes another way gets none; one that was called off before is settled so."""
+    entry = enter(way, "submitted")
+    if entry.cancelled:
+        return turned_away(entry.refusal, send=[CancelOrder(order=start.order, reason=CANCELLED)])
+    return turned_away(entry.refusal) if entry.refusal else admitted(way=entry.rows)
+
 
 order_saga = orchestrate(
     OrderSaga,
@@ -58,6 +69,8 @@ order_saga = orchestrate(
     table=ORDER_SAGAS,
     log=OrderSagaTransition,
     repairs=OrderSagaRepair,
+    admit=_admit,
+    way=ORDER_WAYS.any,
 )
 
 # fmt: off
@@ -67,7 +80,7 @@ order_saga = orchestrate(
 orchestrated = (
     on(OrderSubmitted,     orders.open, order_saga),
     on(OrderSagaReply,     order_saga),
-    on(OrderSagaRepair,    order_saga),
+    on(OrderSagaRepair,    order_saga, inbox=True),  # operators send it, too
 
     on(ReserveStock,       stock_steps.reserve),
     on(ReleaseStock,       stock_steps.release),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agents.cancellation import CancellationRefused, RequestCancellation, StopShipment
 from agents.commands import (
     CancelOrder,
     CancelShipment,
@@ -103,12 +104,17 @@ CALLS: Mapping[type[Message], Calls] = {
     OrderSagaReply: NEXT,
     ConfirmOrder: Calls(one_of=((OrderConfirmed,),), for_each_sku=(ShipLine,)),
     CancelOrder: Calls(one_of=((OrderCancelled,),)),
-    OrderSagaRepair: NOTHING,  # no operator is about in a run
+    OrderSagaRepair: NOTHING,  # no operator is about in a run, and no client calls an order off
+    RequestCancellation: Calls(one_of=((StopShipment, OrderSagaRepair),)),
+    StopShipment: Calls(one_of=((ShipmentFailed, CancellationRefused),)),
+    CancellationRefused: NOTHING,
 }
 #: Answers that are gathered by order: whichever is handled last leads on, the others to nothing.
 GATHERED: frozenset[type[Message]] = frozenset({LineReserved, LineRefused, LineReleased})
 #: What clients write, and may repeat.
-OUTSIDE: frozenset[type[Message]] = frozenset({OrderPlaced, OrderSubmitted, OrderSagaRepair, StockReceived})
+OUTSIDE: frozenset[type[Message]] = frozenset(
+    {OrderPlaced, OrderSubmitted, OrderSagaRepair, RequestCancellation, StockReceived}
+)
 
 MESSAGES: tuple[type[Message], ...] = (*CALLS, *GATHERED)
 #: What version 2 of the application handles beside: it is only counted.

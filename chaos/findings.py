@@ -40,6 +40,7 @@ _LETTERS = "every dead letter is accounted for"
 HANDLERS: Mapping[str, tuple[str, ...]] = {
     "orders.order.placed.v1": ("orders.open", "inventory.split_order"),
     "orders.order.submitted.v1": ("orders.open", "orders.order_saga"),
+    "orders.commands.request-cancellation": ("orders.call_off",),
     "orders.saga.repairs": ("orders.order_saga",),
     "inventory.stock.received.v1": ("inventory.receive",),
     "chaos.note.made.v1": ("notes.count",),

@@ -21,14 +21,15 @@ from chaos.stores import Rows
 from demo.findings import Finding, finding
 
 Row = Mapping[str, Any]
-_ORDERS, _PAYMENTS, _SHIPMENTS = "orders", "payments", "shipments"
+_ORDERS, _WAYS, _PAYMENTS, _SHIPMENTS = "orders", "order-ways", "payments", "shipments"
 _RESERVATIONS, _TALLIES, _LINES, _HOLDS = (
     "reservations",
     "reservation-tallies",
     "reservation-lines",
     "stock-reservations",
 )
-TABLES = (_ORDERS, _PAYMENTS, _SHIPMENTS, _RESERVATIONS, _TALLIES, _LINES, _HOLDS)
+_BY_ORDER = (_ORDERS, _WAYS, _PAYMENTS, _SHIPMENTS, _RESERVATIONS, _TALLIES)
+TABLES = (*_BY_ORDER, _LINES, _HOLDS)
 _DECODERS = {table: decoder(table) for table in TABLES}
 #: What is not looked at: when things happened, and in which order those did that may overtake each other.
 _LEFT_OUT = {"history"}
@@ -57,7 +58,7 @@ def held_in(tables: Iterable[Mapping[str, Rows]]) -> dict[str, Held]:
     """The rows of every order in the state of every lane, by its id."""
     lanes = list(tables)
     found: dict[str, Held] = defaultdict(Held)
-    for table in TABLES[:5]:
+    for table in _BY_ORDER:
         for order_id, _, row in rows_in(lanes, table, _DECODERS[table]):
             found[order_id].rows[table] = {name: row[name] for name in row.keys() - _LEFT_OUT}
     for order_id, sku, row in rows_in(lanes, _LINES, _DECODERS[_LINES]):
@@ -72,10 +73,12 @@ def wanted_for(order: Order, received: Mapping[str, int], charge_id: str, *, by_
     outcome = outcome_of(order, received)
     status = CONFIRMED if outcome == CONFIRMED else "cancelled"
     tracked = _plain(order)
+    way = {"way": "submitted" if by_saga else "placed", "cancelled": False}
     if outcome in REFUSALS:
-        return Held({_ORDERS: {"order": {**tracked, "lines": []}, "status": status, "reason": outcome}})
+        refused = {"order": {**tracked, "lines": []}, "status": status, "reason": outcome}
+        return Held({_ORDERS: refused, _WAYS: way})
     reason = "" if outcome == CONFIRMED else outcome
-    wanted = Held({_ORDERS: {"order": tracked, "status": status, "reason": reason}})
+    wanted = Held({_ORDERS: {"order": tracked, "status": status, "reason": reason}, _WAYS: way})
     wanted.rows[_RESERVATIONS] = {"order": tracked, "commanded": by_saga}
     if (payment := _payment(order, outcome, charge_id)) is not None:
         wanted.rows[_PAYMENTS] = payment

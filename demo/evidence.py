@@ -12,6 +12,7 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
+from agents.cancellation import RequestCancellation, StopShipment
 from agents.commands import (
     CancelOrder,
     CancelShipment,
@@ -89,6 +90,7 @@ HANDLED: tuple[type[Message], ...] = (
     ReleaseStock,
     ReservationSettled,
     ReserveLine,
+    RequestCancellation,
     ReserveStock,
     ScheduleShipment,
     ShipLine,
@@ -98,6 +100,7 @@ HANDLED: tuple[type[Message], ...] = (
     StockReleased,
     StockReservationFailed,
     StockReserved,
+    StopShipment,
 )
 SOURCES = tuple(message.TOPIC for message in HANDLED)
 

@@ -36,6 +36,7 @@ from tables.reservations import (
     Tally,
 )
 from tables.stock import STOCK, STOCK_RESERVATIONS, Hold, StockContradiction, StockLevel
+from tables.ways import NO_ENTRY, ORDER_WAYS, OrderWay, enter
 
 service = Service("inventory")
 HOLD = STOCK_RESERVATIONS.by(lambda command: command.order_id)
@@ -44,9 +45,17 @@ HOLD = STOCK_RESERVATIONS.by(lambda command: command.order_id)
 # Keyed by order
 
 
-@service.handler(sends=[ReserveLine, HandleLines], tally=RESERVATION_TALLIES, reservation=RESERVATIONS.any)
+@service.handler(
+    sends=[ReserveLine, HandleLines],
+    tally=RESERVATION_TALLIES,
+    reservation=RESERVATIONS.any,
+    way=ORDER_WAYS.any,
+)
 def split_order(
-    event: OrderPlaced | PaymentCaptured, tally: Tally | None, reservation: Rows[Reservation]
+    event: OrderPlaced | PaymentCaptured,
+    tally: Tally | None,
+    reservation: Rows[Reservation],
+    way: Rows[OrderWay],
 ) -> Outcome:
     """Ask for the order's stock, SKU by SKU."""
     del reservation  # it is written only
@@ -54,9 +63,13 @@ def split_order(
         return nothing("its stock was asked for before")
     if reason := event.order.refusal():
         return nothing(f"orders cancels it: {reason}")
+    entry = enter(way, "placed") if isinstance(event, OrderPlaced) else NO_ENTRY
+    if entry.refusal:
+        return nothing(entry.refusal)
     return outcome(
         tally=Tally.of(len(event.order.skus())),
         reservation={"": Reservation(order=event.order)},
+        way=entry.rows,
         send=commands("reserve", event.order),
     )
 

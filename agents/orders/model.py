@@ -1,8 +1,9 @@
-"""What an order's history says of an event."""
+"""What an order's history says of an event, which way an order goes, and who is told to stop it."""
 
 from __future__ import annotations
 
-from agents.commands import OrderSubmitted
+from agents.cancellation import CancellationRefused, StopShipment
+from agents.commands import OrderSagaRepair, OrderSubmitted
 from agents.message_bases import FailedOrderEvent, OrderEvent
 from agents.messages import (
     OrderCancelled,
@@ -10,7 +11,10 @@ from agents.messages import (
     PaymentCaptured,
     PaymentRefunded,
 )
+from streams import Message
+from streams.saga import saga_id
 from tables.orders import HistoryEntry, TrackedOrder
+from tables.ways import Way
 
 
 def entry(event: OrderEvent, time: str) -> HistoryEntry:
@@ -27,6 +31,33 @@ def refused(event: OrderEvent, cancelled: OrderCancelled, time: str) -> TrackedO
     """The row of an order that no service takes: nobody else will tell orders of it."""
     tracked = TrackedOrder(order=cancelled.order).noted(entry(event, time)).noted(entry(cancelled, time))
     return tracked.cancelled(cancelled.reason)
+
+
+def way_of(event: OrderEvent) -> Way:
+    """Which way an order goes that begins with this event."""
+    return "submitted" if isinstance(event, OrderSubmitted) else "placed"
+
+
+def began(tracked: TrackedOrder) -> Way:
+    """Which way an order goes, by its history."""
+    submitted = any(each.type == OrderSubmitted.TOPIC for each in tracked.history)
+    return "submitted" if submitted else "placed"
+
+
+def answer(way: Way, tracked: TrackedOrder) -> list[Message]:
+    """What comes of calling off an order that goes this way. Of one that is not settled, whoever sees to it
+    is told: they know whether it is past its pivot.
+    """
+    order = tracked.order
+    if tracked.status == "cancelled":
+        return []
+    if tracked.status == "confirmed":
+        return [CancellationRefused(order=order)]
+    if way == "placed":
+        return [StopShipment(order=order)]
+    own = saga_id("order", order.order_id)
+    why = "the order was called off"
+    return [OrderSagaRepair(saga_id=own, operation="cancel", step="", who="client", why=why)]
 
 
 def _detail(event: OrderEvent) -> str:

@@ -15,16 +15,17 @@ from agents.messages import (
 )
 from agents.payments.gateway import Gateway
 from agents.payments.model import capture_operation, refund_operation
-from streams import Outcome, Service, nothing, outcome
+from streams import Message, Outcome, Rows, Service, nothing, outcome
 from tables.payments import PAYMENTS, Payment
 from tables.values import Order
+from tables.ways import NO_ENTRY, ORDER_WAYS, OrderWay, enter
 
 service = Service("payments")
 
 
-@service.handler(sends=[PaymentCaptured, PaymentFailed], payment=PAYMENTS)
+@service.handler(sends=[PaymentCaptured, PaymentFailed], payment=PAYMENTS, way=ORDER_WAYS.any)
 async def capture(
-    event: OrderPlaced | StockReserved, payment: Payment | None, *, gateway: Gateway
+    event: OrderPlaced | StockReserved, payment: Payment | None, way: Rows[OrderWay], *, gateway: Gateway
 ) -> Outcome:
     """Charge the order's card once; an order that costs nothing is paid for already."""
     order = event.order
@@ -32,10 +33,14 @@ async def capture(
         return nothing(f"already {payment.status}")
     if reason := order.refusal():
         return nothing(f"orders cancels it: {reason}")
+    entry = enter(way, "placed") if isinstance(event, OrderPlaced) else NO_ENTRY
+    if entry.refusal:
+        return nothing(entry.refusal)
     payment = await charge(order, gateway)
+    told: Message = PaymentCaptured(order=order, cents=payment.cents)
     if payment.status == "failed":
-        return outcome(payment=payment, send=[PaymentFailed(order=order, reason=payment.reason)])
-    return outcome(payment=payment, send=[PaymentCaptured(order=order, cents=payment.cents)])
+        told = PaymentFailed(order=order, reason=payment.reason)
+    return outcome(payment=payment, way=entry.rows, send=[told])
 
 
 async def charge(order: Order, gateway: Gateway) -> Payment:
@@ -55,7 +60,8 @@ async def refund(
     """Give back what was captured. If it comes before the capture, nothing will be captured."""
     order = event.order
     if payment is None:
-        return outcome(payment=Payment(status="cancelled"), send=[PaymentRefunded(order=order, cents=0)])
+        payment = await called_back(order, gateway) or Payment(status="cancelled")
+        return outcome(payment=payment, send=[PaymentRefunded(order=order, cents=payment.cents)])
     if payment.status != "captured":
         return nothing(f"nothing to give back: {payment.status}")
     if payment.cents:
@@ -64,3 +70,17 @@ async def refund(
         payment=msgspec.structs.replace(payment, status="refunded"),
         send=[PaymentRefunded(order=order, cents=payment.cents)],
     )
+
+
+async def called_back(order: Order, gateway: Gateway) -> Payment | None:
+    """The order's payment, given back, of a capture of which nobody has heard; None: there was none, and will
+    be none. A charge that is still on its way to the gateway is declined there.
+    """
+    operation = capture_operation(order)
+    if order.total_cents == 0:
+        return None
+    charge = await gateway.void(operation=operation, cents=order.total_cents, card=order.card)
+    if charge.declined:
+        return None
+    await gateway.refund(operation=refund_operation(order), charge_operation=operation)
+    return Payment(status="refunded", cents=charge.cents, charge_id=charge.charge_id)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from agents.commands import CapturePayment, RefundPayment
 from agents.payments.gateway import Gateway
-from agents.payments.handlers import charge
-from agents.payments.model import capture_operation, refund_operation
+from agents.payments.handlers import called_back, charge
 from streams import Service
 from streams.saga import Answer, Participant, done, refused
 from tables.payments import PAYMENTS, Payment
@@ -28,11 +27,7 @@ async def refund(command: RefundPayment, payment: Payment | None, *, gateway: Ga
     """Give back what was captured, also by a try of which nobody has heard; one that is still on its way to
     the gateway is declined there.
     """
-    order, operation = command.order, capture_operation(command.order)
-    if order.total_cents == 0:
+    if command.order.total_cents == 0:
         return done(payment=Payment(status="refunded" if payment else "cancelled"))
-    charge = await gateway.void(operation=operation, cents=order.total_cents, card=order.card)
-    if charge.declined:
-        return done(payment=payment or Payment(status="cancelled"))
-    await gateway.refund(operation=refund_operation(order), charge_operation=operation)
-    return done(payment=Payment(status="refunded", cents=charge.cents, charge_id=charge.charge_id))
+    given_back = await called_back(command.order, gateway)
+    return done(payment=given_back or payment or Payment(status="cancelled"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agents.cancellation import CANCELLED, CancellationRefused, StopShipment
 from agents.messages import (
     DocumentsPacked,
     OrderDocumented,
@@ -27,6 +28,20 @@ def schedule(event: PaymentCaptured | StockReserved, shipment: Shipment | None) 
     if shipment.status == "refused":
         return outcome(shipment=shipment, send=[ShipmentFailed(order=order, reason=shipment.reason)])
     return outcome(shipment=shipment, send=[ShipmentScheduled(order=order)])
+
+
+@service.handler(sends=[ShipmentFailed, CancellationRefused], shipment=SHIPMENTS)
+def stop(command: StopShipment, shipment: Shipment | None) -> Outcome:
+    """Refuse the order's shipment, if it is not scheduled yet: that is the pivot. What comes to schedule it
+    later finds it refused.
+    """
+    order = command.order
+    if shipment is None:
+        shipment = Shipment(status="refused", country=order.country, reason=CANCELLED)
+        return outcome(shipment=shipment, send=[ShipmentFailed(order=order, reason=CANCELLED)])
+    if shipment.status == "scheduled":
+        return outcome(send=[CancellationRefused(order=order)])
+    return nothing(f"it does not leave: {shipment.reason}")
 
 
 @service.handler(sends=[DocumentsPacked])

@@ -4,8 +4,8 @@ What services import is named here; modules of the library import each other's m
 """
 
 from streams.saga.definition import Saga, saga
-from streams.saga.engine import orchestrate
-from streams.saga.messages import Command, Repair, Reply, SagaTransition
+from streams.saga.engine import Admission, admitted, orchestrate, turned_away
+from streams.saga.messages import Command, Repair, Reply, SagaTransition, saga_id
 from streams.saga.participant import Answer, Participant, done, later, refused
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
@@ -15,6 +15,7 @@ from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, choreo
 __all__ = [
     "NEVER",
     "PATIENT",
+    "Admission",
     "Answer",
     "Backoff",
     "ChoreographedSaga",
@@ -31,11 +32,14 @@ __all__ = [
     "SagaView",
     "Seen",
     "Step",
+    "admitted",
     "choreographed",
     "done",
     "later",
     "orchestrate",
     "refused",
     "saga",
+    "saga_id",
     "step",
+    "turned_away",
 ]

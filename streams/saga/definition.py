@@ -45,6 +45,7 @@ class Saga:
         replies: the class of all replies to it, once it has a step.
         completed: what is sent when all of it is done.
         compensated: what is sent when all of it is undone.
+        too_late: what is sent when it is to be cancelled and has no way back any more.
         ours: topics of commands that the application takes itself; the engine says it. Their participants are
             asked before they are given up; of others nothing but silence is known.
     """
@@ -58,6 +59,7 @@ class Saga:
     replies: type[Reply] | None = None
     completed: type[Message] | None = None
     compensated: type[Message] | None = None
+    too_late: type[Message] | None = None
     ours: frozenset[str] = frozenset()
 
     def step(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
@@ -90,15 +92,22 @@ class Saga:
         return self._with(replace(step(name, command, **options), pivot=True))
 
     def ends(
-        self, *, completed: type[Message] | None = None, compensated: type[Message] | None = None
+        self,
+        *,
+        completed: type[Message] | None = None,
+        compensated: type[Message] | None = None,
+        too_late: type[Message] | None = None,
     ) -> Saga:
-        """What to send at the end; filled by name from the facts, and `reason` for the one that is undone."""
-        for kind, facts in ((completed, self._facts()), (compensated, self._facts(()) | {"reason"})):
+        """What to send at the end; filled by name from the facts, and `reason` for the one that is undone.
+        `too_late` is for whoever would cancel one that is past its pivot.
+        """
+        begun, undone = self._facts(()), self._facts(()) | {"reason"}
+        for kind, facts in ((completed, self._facts()), (compensated, undone), (too_late, begun)):
             if kind is not None and (lacks := lacking(kind, facts, (), ())):
                 raise WiringError(
                     f"saga {self.name}: {kind.__name__} needs {listed(lacks)}, which it never knows"
                 )
-        return replace(self, completed=completed, compensated=compensated)
+        return replace(self, completed=completed, compensated=compensated, too_late=too_late)
 
     # -- read by the engine ---------------------------------------------------------------------------
 

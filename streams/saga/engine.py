@@ -14,7 +14,8 @@ Its commands, deadlines and transitions are an outcome like any other, committed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, reduce
 from operator import or_
@@ -26,7 +27,7 @@ from streams.errors import SagaVersionUnknown, WiringError
 from streams.model.handlers import Handler, Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing, outcome
-from streams.model.table import Table
+from streams.model.table import RowOf, Table
 from streams.ports import Clock
 from streams.saga.definition import Saga
 from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
@@ -48,15 +49,37 @@ class SagaHandler(Handler[Any, Outcome]):
         versions: tuple[Saga, ...],
         service: Service,
         function: Callable[..., Outcome],
-        table: Table[SagaRow],
+        rows: dict[str, Table[Any] | RowOf[Any]],
         log: type[SagaTransition],
         repairs: type[Repair] | None,
     ) -> None:
         replies = versions[0].replies
         assert replies is not None
-        super().__init__(service.name, function, [*_sent(versions), replies, log], {"saga": table})
+        super().__init__(service.name, function, [*_sent(versions), replies, log], rows)
         self.saga = versions[0].name
         self.repairs = repairs
+
+
+class Admission(NamedTuple):
+    """Whether a message starts a saga, made by `admitted` and `turned_away`.
+
+    Attributes:
+        begins: whether it does.
+        outcome: the rows that change with it; of one that is turned away, what is sent instead, and why.
+    """
+
+    begins: bool
+    outcome: Outcome
+
+
+def admitted(**rows: Any) -> Admission:
+    """The message starts a saga, and these rows change with it."""
+    return Admission(begins=True, outcome=outcome(**rows))
+
+
+def turned_away(why: str, *, send: Sequence[Message] = (), **rows: Any) -> Admission:
+    """It starts none."""
+    return Admission(begins=False, outcome=outcome(send=send, note=why, **rows))
 
 
 def orchestrate(
@@ -65,12 +88,15 @@ def orchestrate(
     table: Table[SagaRow],
     log: type[SagaTransition],
     repairs: type[Repair] | None = None,
+    admit: Callable[..., Admission] | None = None,
+    **rows: Table[Any] | RowOf[Any],
 ) -> SagaHandler:
     """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`. Participants are its own
     where the application consumes the topics of their commands.
 
     New sagas begin with the highest version that their message starts; one that has begun ends with its own.
-    Its transitions are written as `log`, operators ask for `repairs`. Raises WiringError for
+    Its transitions are written as `log`, operators ask for `repairs`. Where rows of the application decide
+    whether one begins, `admit` is asked with the message and these `rows`. Raises WiringError for
     versions that do not go together.
     """
     newest = _newest(versions)
@@ -83,11 +109,17 @@ def orchestrate(
         return _Known.of([replace(each, ours=consumed) for each in versions])
 
     def run(
-        message: Any, saga: SagaRow | None, *, clock: Clock, consumed: frozenset[str] = frozenset()
+        message: Any, saga: SagaRow | None, *more: Any, clock: Clock, consumed: frozenset[str] = frozenset()
     ) -> Outcome:
         beginning, definitions = known(consumed)
         if not isinstance(message, Reply | Repair):
-            return _begun(beginning[type(message)], message, saga, log, clock.now())
+            definition = beginning[type(message)]
+            if reason := _why_not_begun(definition, message, saga):
+                return nothing(reason)
+            admission = admit(message, *more) if admit is not None else admitted()
+            if not admission.begins:
+                return admission.outcome
+            return _both(outcome_of(begin(definition, message, clock.now()), log), admission.outcome)
         if message.saga_id != saga_id(newest.name, message.key):
             return nothing(f"for another saga: {message.saga_id}")
         if saga is None:
@@ -97,25 +129,37 @@ def orchestrate(
             return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
         return outcome_of(receive(definition, saga, message, clock.now()), log)
 
-    _describe(run, versions, repairs)
-    return SagaHandler(versions, service, run, table, log, repairs)
+    named: dict[str, Table[Any] | RowOf[Any]] = {"saga": table, **rows}
+    _describe(run, versions, repairs, named)
+    return SagaHandler(versions, service, run, named, log, repairs)
 
 
-def _begun(
-    definition: Saga, message: Any, saga: SagaRow | None, log: type[SagaTransition], now: float
-) -> Outcome:
-    """A saga begins with its first message, unless that says otherwise."""
+def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
+    """A saga begins with its first message, unless that says otherwise; empty: it does."""
     if saga is not None:
-        return nothing(f"saga {saga.saga_id} was started before")
+        return f"saga {saga.saga_id} was started before"
     if definition.unless is not None and (reason := definition.unless(message)):
-        return nothing(f"it starts no saga: {reason}")
-    return outcome_of(begin(definition, message, now), log)
+        return f"it starts no saga: {reason}"
+    return ""
 
 
-def _describe(run: Callable[..., Outcome], versions: tuple[Saga, ...], repairs: type[Repair] | None) -> None:
-    """Name the handler after its saga, and annotate the messages that it takes: the wiring reads these."""
+def _both(begun: Outcome, admission: Outcome) -> Outcome:
+    """A saga's beginning, with the rows of the application that change beside it."""
+    return msgspec.structs.replace(begun, rows={**begun.rows, **admission.rows})
+
+
+def _describe(
+    run: Callable[..., Outcome],
+    versions: tuple[Saga, ...],
+    repairs: type[Repair] | None,
+    rows: Collection[str],
+) -> None:
+    """Name the handler after its saga, and say what messages and rows it takes: the wiring reads that."""
     run.__name__ = f"{versions[0].name}_saga"
     run.__doc__ = f"Conduct the saga {versions[0].name}."
+    names = [each for each in inspect.signature(run).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    rows_of = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("message", *rows)]
+    run.__signature__ = inspect.Signature([*rows_of, *names])  # type: ignore[attr-defined] # of functions
     kinds: list[type[Message]] = [each.started_by for each in versions]
     kinds += [kind for kind in (versions[0].replies, repairs) if kind is not None]
     run.__annotations__["message"] = reduce(or_, dict.fromkeys(kinds))
@@ -166,5 +210,6 @@ def _sent(versions: tuple[Saga, ...]) -> list[type[Message]]:
     kinds: list[type[Message]] = []
     for version in versions:
         kinds += [kind for step in version.steps() for kind in step.commands]
-        kinds += [kind for kind in (version.completed, version.compensated) if kind is not None]
+        told = (version.completed, version.compensated, version.too_late)
+        kinds += [kind for kind in told if kind is not None]
     return list(dict.fromkeys(kinds))

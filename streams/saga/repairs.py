@@ -38,6 +38,8 @@ def apply_repair(definition: Saga, row: SagaRow, repair: Repair, now: float) -> 
         asked = f"; it was asked: {why}"
         entry = f"{refusal(repair.operation)}{refused}"[: TEXT_BOUND - len(asked)] + asked
         turn.note("", row.status, row.status, entry)
+        if repair.operation == "cancel" and not _goes_back(row):
+            turn.tell(definition.too_late)
         return turn.ended()
 
 
@@ -105,15 +107,20 @@ def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transitio
 
 def _why_not_cancelled(definition: Saga, row: SagaRow) -> str:
     """Why a saga cannot go back, or not any more; empty when it can."""
-    stuck = [each for each in awaiting_operator(row) if not each.undoing]
     if row.ended:
         return f"is {row.status}"
-    if row.status == "compensating" or (row.status == "failed" and not stuck):
+    if _goes_back(row):
         return "goes back already"
     for step in definition.steps():
         if step.pivot and step.compensate is None and row.step(step.name).status in ("in_progress", "failed"):
             return f"cannot go back: {step.name} may have been done, and nothing undoes it"
     return "" if row.status == "started" else "is past its pivot: it only goes forward"
+
+
+def _goes_back(row: SagaRow) -> bool:
+    """Whether it is being undone, or was."""
+    stuck = any(not each.undoing for each in awaiting_operator(row))
+    return row.status in ("compensating", "compensated") or (row.status == "failed" and not stuck)
 
 
 def _can_do_without_reply(turn: Turn, step: Step) -> None:

@@ -176,6 +176,10 @@ class Turn:
 
     def _end(self, status: SagaStatus, kind: type[Message] | None) -> None:
         self.become(status, self.row.reason)
+        self.tell(kind)
+
+    def tell(self, kind: type[Message] | None) -> None:
+        """Send a message of the saga itself, if there is one for this."""
         if kind is not None:
             self._out.append(self._definition.end(kind, {**self._facts(), "reason": self.row.reason}))
 

@@ -27,7 +27,7 @@ from streams.model.message import Message
 from streams.model.outcome import Timer
 from streams.saga import repairs
 from streams.saga.definition import Saga
-from streams.saga.messages import Command, Reply, ReplyOutcome
+from streams.saga.messages import Command, Repair, Reply, ReplyOutcome
 from streams.saga.state import LogEntry, SagaRow, Transition
 from streams.saga.transition import begin, receive
 
@@ -122,6 +122,10 @@ class SagaUnderTest:
     def cancel(self, reason: str) -> Self:
         """An operator calls it off."""
         return self._take(repairs.cancel(self._definition, self.row, reason, self.now))
+
+    def hear(self, repair: Repair) -> Self:
+        """What an operator, or the application, asks of it by a message; a refusal is in its log."""
+        return self._take(repairs.apply_repair(self._definition, self.row, repair, self.now))
 
     # -- what is expected of it -----------------------------------------------------------------------
 

@@ -22,6 +22,11 @@ def order(order_id: str = "o-1", *lines: tuple[str, int], **changes: Any) -> Ord
     return msgspec.structs.replace(given, **changes)
 
 
+def no_row(subkey: str) -> None:
+    """Of a table of which any row may be asked for, and there is none."""
+    del subkey
+
+
 def of_type(kind: type[Any], messages: Sequence[Any]) -> list[Any]:
     return [message for message in messages if isinstance(message, kind)]
 

@@ -1,6 +1,8 @@
 import pytest
 
+from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.choreographies import payment_first, stock_first
+from agents.commands import OrderSagaRepair
 from agents.messages import (
     DocumentsPacked,
     OrderCancelled,
@@ -11,25 +13,27 @@ from agents.messages import (
 )
 from streams.model.choreography import Choreography
 
+OUTSIDE = {OrderPlaced.TOPIC, RequestCancellation.TOPIC, StockReceived.TOPIC}
 both = pytest.mark.parametrize("wiring", [stock_first, payment_first], ids=["stock_first", "payment_first"])
 
 
 @both
 def test_only_the_end_of_an_order_is_sent_to_nobody(wiring: Choreography) -> None:
     ends = {OrderConfirmed.TOPIC, OrderCancelled.TOPIC, DocumentsPacked.TOPIC}
-    told_to_sagas = {ReservationSettled.TOPIC}
-    assert wiring.sent.keys() - wiring.routes.keys() == ends | told_to_sagas
+    told_to_clients = {CancellationRefused.TOPIC}
+    told_to_sagas = {ReservationSettled.TOPIC, OrderSagaRepair.TOPIC}
+    assert wiring.sent.keys() - wiring.routes.keys() == ends | told_to_clients | told_to_sagas
 
 
 @both
-def test_only_orders_and_deliveries_come_from_outside(wiring: Choreography) -> None:
-    assert wiring.routes.keys() - wiring.sent.keys() == {OrderPlaced.TOPIC, StockReceived.TOPIC}
+def test_only_orders_cancellations_and_deliveries_come_from_outside(wiring: Choreography) -> None:
+    assert wiring.routes.keys() - wiring.sent.keys() == OUTSIDE
 
 
 @both
 def test_what_comes_from_outside_is_checked_against_the_inbox(wiring: Choreography) -> None:
     checked = {topic for topic in wiring.routes if wiring.uses_inbox(topic)}
-    assert checked == {OrderPlaced.TOPIC, StockReceived.TOPIC}
+    assert checked == OUTSIDE
 
 
 @both

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from shop import order
+from shop import no_row, order
 
 from agents.inventory import handlers as inventory
 from agents.inventory.model import AT_ONCE
@@ -25,6 +25,7 @@ from agents.messages import (
 )
 from tables.reservations import LineStatus, Reservation, ReservationLine, Tally, TallyStatus
 from tables.stock import Hold, StockContradiction, StockLevel
+from tables.ways import OrderWay
 
 FRUIT = order("o-1", ("apple", 2), ("pear", 1), ("apple", 3))
 APPLES = {"order_id": "o-1", "sku": "apple", "units": 5}
@@ -62,12 +63,24 @@ def stock(on_hand: int, reserved: int = 0, shipped: int = 0) -> StockLevel:
 class TestSplittingAnOrder:
     @pytest.mark.parametrize("event", [OrderPlaced(order=FRUIT), PaymentCaptured(order=FRUIT, cents=1)])
     def test_each_sku_is_asked_for_once_with_the_pieces_of_all_its_lines(self, event) -> None:
-        outcome = inventory.split_order(event, None, never)
+        outcome = inventory.split_order(event, None, never, no_row)
         assert outcome.send == [ReserveLine(**APPLES), ReserveLine(**PEARS)]
-        assert outcome.rows == {"tally": tally("asked", 2), "reservation": {"": WHOLE}}
+        assert outcome.rows["tally"] == tally("asked", 2)
+        assert outcome.rows["reservation"] == {"": WHOLE}
+
+    def test_an_order_that_goes_another_way_or_was_called_off_asks_for_nothing(self) -> None:
+        for way in (OrderWay(way="submitted"), OrderWay(cancelled=True)):
+            outcome = inventory.split_order(OrderPlaced(order=FRUIT), None, never, {"": way}.get)
+            assert (outcome.rows, outcome.send) == ({}, ())
+
+    def test_the_first_step_of_an_order_writes_down_which_way_it_goes(self) -> None:
+        first = inventory.split_order(OrderPlaced(order=FRUIT), None, never, no_row)
+        assert first.rows["way"] == {"": OrderWay(way="placed")}
+        second = inventory.split_order(OrderPlaced(order=FRUIT), None, never, first.rows["way"].get)
+        assert second.rows["way"] == {}
 
     def test_an_order_placed_again_asks_for_nothing(self) -> None:
-        outcome = inventory.split_order(OrderPlaced(order=FRUIT), tally("asked", 2), never)
+        outcome = inventory.split_order(OrderPlaced(order=FRUIT), tally("asked", 2), never, no_row)
         assert not outcome.rows
         assert not outcome.send
 
@@ -75,7 +88,7 @@ class TestSplittingAnOrder:
         early = inventory.release(PaymentFailed(order=FRUIT, reason="card_declined"), None, had(), had())
         assert early.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
         assert early.rows["reservation"] == {"": WHOLE}
-        assert not inventory.split_order(OrderPlaced(order=FRUIT), early.rows["tally"], never).send
+        assert not inventory.split_order(OrderPlaced(order=FRUIT), early.rows["tally"], never, no_row).send
 
 
 class TestGatheringAnswers:
@@ -198,7 +211,7 @@ class TestAWideOrder:
         return parts
 
     def test_it_is_split_a_part_at_a_time(self) -> None:
-        outcome = inventory.split_order(OrderPlaced(order=WIDE), None, never)
+        outcome = inventory.split_order(OrderPlaced(order=WIDE), None, never, no_row)
         asked = [
             ask for part in self.parts(outcome, "reserve") for ask in inventory.handle_lines(part, never).send
         ]

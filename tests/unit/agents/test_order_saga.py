@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from shop import NOON, FakeGateway, NoGateway, order
+from shop import NOON, FakeGateway, NoGateway, no_row, order
 
-from agents.choreographies import documents, payment_first, stock_first, stock_keeping
+from agents.cancellation import CancellationRefused, RequestCancellation
+from agents.choreographies import calling_off, documents, payment_first, stock_first, stock_keeping
 from agents.commands import (
     CancelOrder,
     CancelShipment,
@@ -33,6 +34,7 @@ from agents.messages import (
 )
 from agents.order_saga import OrderSaga, orchestrated, order_saga
 from agents.orders import handlers as orders
+from agents.orders.model import answer
 from agents.payments import steps as payments
 from agents.shipping import steps as shipping
 from streams.model.choreography import choreography
@@ -40,7 +42,7 @@ from streams.saga.messages import Command
 from streams.saga.participation import Participation
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import SagaUnderTest, error, given_saga, refused, success
-from tables.orders import ORDERS
+from tables.orders import ORDERS, TrackedOrder
 from tables.payments import PAYMENTS, Payment
 from tables.reservations import RESERVATIONS, Tally
 from tables.shipments import SHIPMENTS, Shipment
@@ -53,6 +55,12 @@ CLOCK = ManualClock(1000.0)
 
 def submitted() -> SagaUnderTest:
     return given_saga(OrderSaga).start(OrderSubmitted(order=ORDER)).expect_command(ReserveStock, order=ORDER)
+
+
+def called_off() -> Any:
+    """What orders tells the saga of an order that a client has called off."""
+    (asked,) = answer("submitted", TrackedOrder(order=ORDER))
+    return asked
 
 
 def paid() -> SagaUnderTest:
@@ -104,15 +112,45 @@ def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays()
     saga.mark_done("process_payment", "by bank transfer").expect_compensation(ReleaseStock)
 
 
+def test_an_order_that_is_called_off_is_undone_from_where_it_is() -> None:
+    saga = submitted().reply(success).expect_command(CapturePayment).hear(called_off())
+    saga.expect_compensation(RefundPayment).reply(success).expect_compensation(ReleaseStock).reply(success)
+    saga.expect_event(CancelOrder, reason="cancelled").expect_status("compensated")
+
+
+def test_an_order_whose_shipment_is_not_known_to_be_scheduled_is_still_undone() -> None:
+    saga = paid().hear(called_off()).expect_compensation(CancelShipment)
+    saga.reply(success, to=ScheduleShipment)  # too late
+    saga.reply(success, to=CancelShipment).expect_compensation(RefundPayment)
+    saga.reply(success).expect_compensation(ReleaseStock).reply(success)
+    saga.expect_event(CancelOrder, reason="cancelled").expect_status("compensated")
+
+
+def test_an_order_that_is_past_its_pivot_stays_as_it_is_and_says_so() -> None:
+    saga = paid().reply(success).expect_event(ConfirmOrder).expect_status("completed")
+    for _ in range(2):
+        saga.hear(called_off()).expect_event(CancellationRefused, order=ORDER, status="confirmed")
+        saga.expect_status("completed")
+
+
+def test_an_order_that_is_being_undone_is_not_called_off_again() -> None:
+    saga = submitted().hear(called_off()).expect_compensation(ReleaseStock).hear(called_off())
+    saga.expect_nothing().reply(success, to=ReleaseStock).expect_event(CancelOrder, reason="cancelled")
+    saga.hear(called_off()).expect_status("compensated")
+
+
 def test_only_orders_deliveries_and_operators_come_from_outside() -> None:
     for way in (stock_first, payment_first):
         wiring = choreography(*way.routes.values(), *orchestrated)
-        assert wiring.routes.keys() - wiring.sent.keys() == {
+        outside = wiring.routes.keys() - wiring.sent.keys()
+        assert outside == {
             OrderPlaced.TOPIC,
-            OrderSagaRepair.TOPIC,
             OrderSubmitted.TOPIC,
+            RequestCancellation.TOPIC,
             StockReceived.TOPIC,
         }
+        outside |= {OrderSagaRepair.TOPIC}  # orders sends it, and so do operators
+        assert {topic for topic in wiring.routes if wiring.uses_inbox(topic)} == outside
         assert {name for handler in wiring.handlers() for name in handler.resources} == {
             "gateway",
             "clock",
@@ -131,7 +169,7 @@ def test_nothing_that_a_saga_sends_leads_a_placed_order_on() -> None:
     """Both ways are in the same workers: none of a saga's messages is one that a choreography reacts to, but
     for the stock of a SKU, which answers everybody alike.
     """
-    kept = {route.message.TOPIC for route in (*stock_keeping, *documents)}
+    kept = {route.message.TOPIC for route in (*stock_keeping, *documents, *calling_off)}
     for wiring in (stock_first, payment_first):
         for route in orchestrated:
             for handler in route.handlers:
@@ -142,11 +180,6 @@ def test_nothing_that_a_saga_sends_leads_a_placed_order_on() -> None:
 def ask(kind: type[Command], step: str, *, of: Any = ORDER, attempt: int = 1) -> Any:
     own = {"saga_id": "order:o-1", "step": step, "command_id": "c", "attempt": attempt, "expires": 0.0}
     return kind(**own, order=of)  # type: ignore[call-arg]
-
-
-def nobodys(subkey: str) -> None:
-    """Rows that are not there."""
-    del subkey
 
 
 def reply_of(outcome: Any) -> OrderSagaReply:
@@ -162,7 +195,7 @@ def reply_of(outcome: Any) -> OrderSagaReply:
     ],
 )
 def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: Any, outcome: str) -> None:
-    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, nobodys, clock=CLOCK)
+    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, no_row, clock=CLOCK)
     assert [line.sku for line in asked.send] == ["apple", "pear"]
     answered = stock.answer(event, asked.rows["participation"])
     assert reply_of(answered).outcome == outcome
@@ -170,13 +203,13 @@ def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: A
     assert again.send == ()
 
 
-def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_nobodys() -> None:
-    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, nobodys, clock=CLOCK)
+def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_no_row() -> None:
+    asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, no_row, clock=CLOCK)
     released = stock.release(
         ask(ReleaseStock, "reserve_inventory"),
         asked.rows["participation"],
         asked.rows["tally"],
-        nobodys,
+        no_row,
         asked.rows["reservation"].get,
         clock=CLOCK,
     )
@@ -194,14 +227,14 @@ def test_stock_that_was_asked_for_before_is_not_asked_for_by_a_command() -> None
         "asked_before": Tally.of(2),
     }
     for reason, tally in tallies.items():
-        again = stock.reserve(command, None, tally, nobodys, clock=CLOCK)
+        again = stock.reserve(command, None, tally, no_row, clock=CLOCK)
         assert (reply_of(again).outcome, reply_of(again).reason) == ("refused", reason)
 
 
 def test_an_order_that_no_service_takes_is_cancelled_without_a_saga() -> None:
     command = OrderSubmitted(order=EMPTY)
-    assert order_saga(command, None, clock=CLOCK).note == "it starts no saga: no_lines"
-    settled = orders.open(command, None, envelope=NOON)
+    assert order_saga(command, None, no_row, clock=CLOCK).note == "it starts no saga: no_lines"
+    settled = orders.open(command, None, no_row, envelope=NOON)
     assert settled.send == [OrderCancelled(order=EMPTY, reason="no_lines")]
 
 
@@ -293,9 +326,9 @@ def test_a_shipment_is_scheduled_refused_and_cancelled() -> None:
 
 def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
     envelope: Any = NOON
-    opened: Any = orders.open(OrderSubmitted(order=ORDER), None, envelope=envelope).rows["tracked"]
+    opened: Any = orders.open(OrderSubmitted(order=ORDER), None, no_row, envelope=envelope).rows["tracked"]
     assert (opened.status, [entry.type for entry in opened.history]) == ("pending", [OrderSubmitted.TOPIC])
-    assert orders.open(OrderSubmitted(order=ORDER), opened, envelope=envelope).rows == {}
+    assert orders.open(OrderSubmitted(order=ORDER), opened, no_row, envelope=envelope).rows == {}
     good: Any = orders.settle(ConfirmOrder(order=ORDER), opened, envelope=envelope)
     assert (good.rows["tracked"].status, len(good.rows["tracked"].history)) == ("confirmed", 2)
     assert good.send == [OrderConfirmed(order=ORDER)]
@@ -306,7 +339,7 @@ def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
 
 def test_an_order_is_settled_once() -> None:
     envelope: Any = NOON
-    opened: Any = orders.open(OrderSubmitted(order=ORDER), None, envelope=envelope).rows["tracked"]
+    opened: Any = orders.open(OrderSubmitted(order=ORDER), None, no_row, envelope=envelope).rows["tracked"]
     settled: Any = orders.settle(ConfirmOrder(order=ORDER), opened, envelope=envelope).rows["tracked"]
     for command in (ConfirmOrder(order=ORDER), CancelOrder(order=ORDER, reason="no")):
         again = orders.settle(command, settled, envelope=envelope)

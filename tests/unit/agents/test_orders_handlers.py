@@ -1,5 +1,5 @@
 import pytest
-from shop import NOON, order
+from shop import NOON, no_row, order
 
 from agents.messages import (
     Attachment,
@@ -18,6 +18,7 @@ from agents.messages import (
 )
 from agents.orders import handlers as orders
 from tables.orders import HistoryEntry, TrackedOrder
+from tables.ways import OrderWay
 
 ORDER = order()
 PENDING = TrackedOrder(order=ORDER)
@@ -30,24 +31,27 @@ def happened(event, detail: str = "") -> HistoryEntry:
 def test_the_files_of_an_order_go_to_shipping_once_and_not_into_its_row() -> None:
     files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
     event = OrderPlaced(order=ORDER, attachments=files)
-    outcome = orders.open(event, None, envelope=NOON)
+    outcome = orders.open(event, None, no_row, envelope=NOON)
     assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
     assert outcome.rows["tracked"].order == ORDER
-    assert not orders.open(event, outcome.rows["tracked"], envelope=NOON).send
-    assert not orders.open(OrderPlaced(order=ORDER), None, envelope=NOON).send
+    assert not orders.open(event, outcome.rows["tracked"], no_row, envelope=NOON).send
+    assert not orders.open(OrderPlaced(order=ORDER), None, no_row, envelope=NOON).send
 
 
 def test_an_order_begins_pending() -> None:
     event = OrderPlaced(order=ORDER)
-    outcome = orders.open(event, None, envelope=NOON)
-    assert outcome.rows == {"tracked": TrackedOrder(order=ORDER, history=(happened(event),))}
+    outcome = orders.open(event, None, no_row, envelope=NOON)
+    assert outcome.rows == {
+        "tracked": TrackedOrder(order=ORDER, history=(happened(event),)),
+        "way": {"": OrderWay(way="placed")},
+    }
 
 
 def test_an_order_placed_again_stays_what_it_was() -> None:
-    placed = orders.open(OrderPlaced(order=ORDER), None, envelope=NOON).rows["tracked"]
+    placed = orders.open(OrderPlaced(order=ORDER), None, no_row, envelope=NOON).rows["tracked"]
     other = order(total_cents=99)
     for tracked in (placed, placed.confirmed()):
-        assert not orders.open(OrderPlaced(order=other), tracked, envelope=NOON).rows
+        assert not orders.open(OrderPlaced(order=other), tracked, no_row, envelope=NOON).rows
 
 
 def test_an_order_that_others_told_of_first_is_begun_and_its_files_go_to_shipping() -> None:
@@ -57,11 +61,11 @@ def test_an_order_that_others_told_of_first_is_begun_and_its_files_go_to_shippin
     noted = orders.note(StockReserved(order=ORDER), None, envelope=NOON).rows["tracked"]
     confirmed = orders.confirm(ShipmentScheduled(order=ORDER), noted, envelope=NOON).rows["tracked"]
     for tracked in (noted, confirmed):
-        outcome = orders.open(event, tracked, envelope=NOON)
+        outcome = orders.open(event, tracked, no_row, envelope=NOON)
         assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
         assert outcome.rows["tracked"].status == tracked.status
         assert outcome.rows["tracked"].history == (*tracked.history, happened(event))
-        assert not orders.open(event, outcome.rows["tracked"], envelope=NOON).send
+        assert not orders.open(event, outcome.rows["tracked"], no_row, envelope=NOON).send
 
 
 @pytest.mark.parametrize(
@@ -107,12 +111,22 @@ def test_a_failure_cancels_the_order_for_its_reason(kind) -> None:
 
 @pytest.mark.parametrize("settled", [PENDING.confirmed(), PENDING.cancelled("because")])
 def test_a_settled_order_is_not_settled_again(settled: TrackedOrder) -> None:
-    for outcome in (
-        orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON),
-        orders.cancel(PaymentFailed(order=ORDER, reason="other"), settled, envelope=NOON),
-    ):
-        assert not outcome.rows
-        assert not outcome.send
+    outcome = orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON)
+    assert not outcome.rows
+    assert not outcome.send
+
+
+def test_a_cancelled_order_that_also_fails_by_itself_is_not_cancelled_again_but_tells_of_it() -> None:
+    settled = PENDING.cancelled("because")
+    event = PaymentFailed(order=ORDER, reason="other")
+    outcome = orders.cancel(event, settled, envelope=NOON)
+    assert not outcome.send
+    tracked = outcome.rows["tracked"]
+    assert (tracked.status, tracked.reason) == ("cancelled", "because")
+    assert tracked.history == (happened(event, "other"),)
+    again = orders.cancel(event, tracked, envelope=NOON)
+    assert (again.rows, again.send) == ({}, ())
+    assert not orders.cancel(event, PENDING.confirmed(), envelope=NOON).rows
 
 
 def test_an_event_that_overtakes_the_order_begins_it() -> None:

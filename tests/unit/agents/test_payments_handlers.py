@@ -1,5 +1,5 @@
 import pytest
-from shop import BrokenGateway, FakeGateway, NoGateway, order
+from shop import BrokenGateway, FakeGateway, NoGateway, no_row, order
 
 from agents.gateway.cards import DECLINED
 from agents.gateway.testing import FakeGateway as SandboxGateway
@@ -14,6 +14,7 @@ from agents.messages import (
 )
 from agents.payments import handlers as payments
 from tables.payments import Payment
+from tables.ways import OrderWay
 
 ORDER = order("o-1", total_cents=1250)
 FREE = order("o-1", total_cents=0)
@@ -23,53 +24,54 @@ CAPTURED = Payment(status="captured", cents=1250, charge_id="ch-capture:o-1")
 @pytest.mark.parametrize("event", [OrderPlaced(order=ORDER), StockReserved(order=ORDER)])
 async def test_an_order_is_charged_under_its_own_name(event) -> None:
     gateway = FakeGateway()
-    outcome = await payments.capture(event, None, gateway=gateway)
+    outcome = await payments.capture(event, None, no_row, gateway=gateway)
     assert list(gateway.done) == ["capture:o-1"]
-    assert outcome.rows == {"payment": CAPTURED}
+    assert outcome.rows["payment"] == CAPTURED
     assert outcome.send == [PaymentCaptured(order=ORDER, cents=1250)]
 
 
 async def test_a_rerun_charges_once_and_decides_the_same() -> None:
     gateway = FakeGateway()
-    first = await payments.capture(StockReserved(order=ORDER), None, gateway=gateway)
-    second = await payments.capture(StockReserved(order=ORDER), None, gateway=gateway)
+    first = await payments.capture(StockReserved(order=ORDER), None, no_row, gateway=gateway)
+    second = await payments.capture(StockReserved(order=ORDER), None, no_row, gateway=gateway)
     assert first == second
     assert gateway.total("captured") == 1250
 
 
 async def test_an_order_that_costs_nothing_is_paid_without_asking_the_gateway() -> None:
-    outcome = await payments.capture(StockReserved(order=FREE), None, gateway=NoGateway())
-    assert outcome.rows == {"payment": Payment(status="captured")}
+    outcome = await payments.capture(StockReserved(order=FREE), None, no_row, gateway=NoGateway())
+    assert outcome.rows["payment"] == Payment(status="captured")
     assert outcome.send == [PaymentCaptured(order=FREE, cents=0)]
 
 
 async def test_a_declined_card_is_an_event() -> None:
     declined = order("o-1", card=DECLINED)
-    outcome = await payments.capture(StockReserved(order=declined), None, gateway=FakeGateway())
-    assert outcome.rows == {
-        "payment": Payment(status="failed", charge_id="ch-capture:o-1", reason="card_declined")
-    }
+    outcome = await payments.capture(StockReserved(order=declined), None, no_row, gateway=FakeGateway())
+    failed = Payment(status="failed", charge_id="ch-capture:o-1", reason="card_declined")
+    assert outcome.rows["payment"] == failed
     assert outcome.send == [PaymentFailed(order=declined, reason="card_declined")]
 
 
 @pytest.mark.parametrize("odd", [{"card": "4111 1111 1111 1111"}, {"total_cents": 10**12 + 1}])
 async def test_a_charge_that_the_gateway_calls_malformed_is_an_event(odd) -> None:
     malformed = order("o-1", **odd)
-    outcome = await payments.capture(StockReserved(order=malformed), None, gateway=SandboxGateway())
-    assert outcome.rows == {"payment": Payment(status="failed", reason="invalid_charge")}
+    outcome = await payments.capture(StockReserved(order=malformed), None, no_row, gateway=SandboxGateway())
+    assert outcome.rows["payment"] == Payment(status="failed", reason="invalid_charge")
     assert outcome.send == [PaymentFailed(order=malformed, reason="invalid_charge")]
 
 
 async def test_an_outage_is_an_exception() -> None:
     with pytest.raises(ConnectionError):
-        await payments.capture(StockReserved(order=ORDER), None, gateway=BrokenGateway())
+        await payments.capture(StockReserved(order=ORDER), None, no_row, gateway=BrokenGateway())
     with pytest.raises(ConnectionError):
         await payments.refund(ShipmentFailed(order=ORDER, reason="x"), CAPTURED, gateway=BrokenGateway())
 
 
 @pytest.mark.parametrize("status", ["captured", "failed", "refunded", "cancelled"])
 async def test_an_order_that_payments_knows_is_not_charged_again(status) -> None:
-    outcome = await payments.capture(StockReserved(order=ORDER), Payment(status=status), gateway=NoGateway())
+    outcome = await payments.capture(
+        StockReserved(order=ORDER), Payment(status=status), no_row, gateway=NoGateway()
+    )
     assert not outcome.rows
     assert not outcome.send
     assert status in outcome.note
@@ -78,7 +80,7 @@ async def test_an_order_that_payments_knows_is_not_charged_again(status) -> None
 @pytest.mark.parametrize("kind", [StockReservationFailed, ShipmentFailed])
 async def test_what_was_captured_is_given_back_under_its_own_name(kind) -> None:
     gateway = FakeGateway()
-    captured = await payments.capture(OrderPlaced(order=ORDER), None, gateway=gateway)
+    captured = await payments.capture(OrderPlaced(order=ORDER), None, no_row, gateway=gateway)
     outcome = await payments.refund(kind(order=ORDER, reason="x"), captured.rows["payment"], gateway=gateway)
     assert list(gateway.done) == ["capture:o-1", "refund:o-1"]
     assert gateway.total("refunded") == 1250
@@ -104,8 +106,38 @@ async def test_what_was_not_captured_is_not_given_back(status) -> None:
 
 
 async def test_a_capture_that_its_refund_has_overtaken_does_nothing() -> None:
-    early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=NoGateway())
+    gateway = FakeGateway()
+    early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=gateway)
     assert early.send == [PaymentRefunded(order=ORDER, cents=0)]
-    late = await payments.capture(StockReserved(order=ORDER), early.rows["payment"], gateway=NoGateway())
+    assert gateway.total("captured") == 0
+    late = await payments.capture(
+        StockReserved(order=ORDER), early.rows["payment"], no_row, gateway=NoGateway()
+    )
     assert not late.rows
     assert not late.send
+
+
+async def test_a_refund_that_overtakes_the_next_try_gives_back_a_charge_whose_answer_was_lost() -> None:
+    gateway = FakeGateway()
+    await payments.capture(OrderPlaced(order=ORDER), None, no_row, gateway=gateway)  # nothing was committed
+    early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=gateway)
+    assert early.rows["payment"] == Payment(status="refunded", cents=1250, charge_id="ch-capture:o-1")
+    assert early.send == [PaymentRefunded(order=ORDER, cents=1250)]
+    assert gateway.total("captured") == gateway.total("refunded") == 1250
+
+
+async def test_a_refund_of_what_costs_nothing_does_not_ask_the_gateway_for_it() -> None:
+    early = await payments.refund(ShipmentFailed(order=FREE, reason="x"), None, gateway=NoGateway())
+    assert early.rows["payment"].status == "cancelled"
+
+
+async def test_only_the_first_step_of_an_order_asks_which_way_it_goes() -> None:
+    submitted = {"": OrderWay(way="submitted")}.get
+    outcome = await payments.capture(OrderPlaced(order=ORDER), None, submitted, gateway=NoGateway())
+    assert (outcome.rows, outcome.send) == ({}, ())
+    assert "submitted" in outcome.note
+    called_off = {"": OrderWay(way="placed", cancelled=True)}.get
+    outcome = await payments.capture(OrderPlaced(order=ORDER), None, called_off, gateway=NoGateway())
+    assert (outcome.rows, outcome.send) == ({}, ())
+    later = await payments.capture(StockReserved(order=ORDER), None, called_off, gateway=FakeGateway())
+    assert later.send == [PaymentCaptured(order=ORDER, cents=1250)]

@@ -22,6 +22,7 @@ from tables.reservations import (
 )
 from tables.shipments import SHIPMENTS, Shipment
 from tables.stock import STOCK_RESERVATIONS, Hold
+from tables.ways import ORDER_WAYS, OrderWay
 
 SCARCE = {*SHORT, *SOLD_OUT}
 
@@ -61,6 +62,7 @@ def _rows_of(purchase: Purchase, *, commanded: bool, late: str, charged: bool) -
     tracked = TrackedOrder(order=placed, history=(happened,))
     reason = late or ("" if confirmed else wanted.value)
     yield rowed(ORDERS, tracked.confirmed() if confirmed else tracked.cancelled(reason), name)
+    yield rowed(ORDER_WAYS, OrderWay(way="submitted" if commanded else "placed"), name)
     yield rowed(RESERVATIONS, Reservation(order=placed, commanded=commanded), name)
     if (payment := _payment(purchase, wanted, late=bool(late), charged=charged)) is not None:
         yield rowed(PAYMENTS, payment, name)

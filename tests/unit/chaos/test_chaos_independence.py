@@ -12,6 +12,7 @@ import pytest
 PROGRAM = "import sys, chaos.check; print(*sys.modules)"
 #: What the checker is made of; nothing of the services' handlers, nor of the driver.
 MODULES = {
+    "agents.cancellation",
     "agents.commands",
     "agents.gateway",
     "agents.gateway.cards",

@@ -25,6 +25,7 @@ from tables.reservations import RESERVATION_LINES, RESERVATION_TALLIES, RESERVAT
 from tables.shipments import SHIPMENTS
 from tables.stock import STOCK_RESERVATIONS
 from tables.values import Order
+from tables.ways import ORDER_WAYS
 
 
 def whole(**late: Any) -> Evidence:
@@ -86,6 +87,8 @@ def test_every_table_of_the_services_is_looked_at_or_stock() -> None:
         (Outcome.CONFIRMED, ORDERS, {"status": "pending"}),
         (Outcome.CONFIRMED, ORDERS, {"status": "cancelled", "reason": "card_declined"}),
         (Outcome.DECLINED, ORDERS, {"reason": "out_of_stock"}),
+        (Outcome.CONFIRMED, ORDER_WAYS, {"way": "none"}),
+        (Outcome.DECLINED, ORDER_WAYS, {"cancelled": True}),
         (Outcome.CONFIRMED, PAYMENTS, {"cents": 1}),
         (Outcome.CONFIRMED, PAYMENTS, {"status": "refunded"}),
         (Outcome.CONFIRMED, PAYMENTS, {"charge_id": "another"}),

@@ -11,6 +11,7 @@ def test_the_check_loads_nothing_of_the_services() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
     assert set(loaded) == {
+        "agents.cancellation",
         "agents.commands",
         "agents.gateway",
         "agents.gateway.cards",
