@@ -17,6 +17,14 @@ class Way(StrEnum):
     PAYMENT_FIRST = "payment-first"
 
 
+class OrdersWay(StrEnum):
+    """Which way the orders API has orders go."""
+
+    PLACED = "placed"
+    SUBMITTED = "submitted"
+    BOTH = "both"
+
+
 class OrderSettings(Settings):
     """What an operator of the order application can choose."""
 
@@ -28,6 +36,31 @@ class OrderSettings(Settings):
         default=0, ge=0, description="attempts of a call at most; 0: as many as patience allows"
     )
     gateway_url: str = Field(default="", description="payment gateway; empty: that of the local stack")
+    orders_way: OrdersWay = Field(
+        default=OrdersWay.PLACED,
+        description="placed: by choreography; submitted: by a saga; both: half of the orders either way",
+    )
+    api_host: str = Field(default="127.0.0.1", description="address that the orders API listens on")
+    api_port: int = Field(
+        default=0,
+        ge=0,
+        lt=2**16,
+        description="port of the orders API in the worker of slot 0, slot n the n-th after; 0: none",
+    )
+    api_connections: int = Field(default=8, ge=3, description="connections to PostgreSQL of one orders API")
+    api_patience: float = Field(
+        default=5.0, gt=0, description="how long a request waits for PostgreSQL, until it is answered 503"
+    )
+    api_max_body: int = Field(default=900_000, ge=1, description="bytes of a request's body at most")
+    api_rate: float = Field(
+        default=0.0, ge=0, description="requests a second that one client may make; 0: any number"
+    )
+    api_projection: bool = Field(
+        default=True, description="whether the orders API also takes over what became of orders"
+    )
+    idempotency_hours: float = Field(
+        default=24.0, gt=0, description="how long the answer to an idempotency key is kept"
+    )
 
     def gateway(self) -> str:
         """Where the payment gateway is. Raises SettingsError when nothing says."""

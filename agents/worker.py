@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from agents.api.service import OrdersApi
 from agents.choreographies import payment_first, stock_first
 from agents.gateway.client import gateway_client
 from agents.order_saga import orchestrated
@@ -22,14 +25,22 @@ COURSES = {Way.STOCK_FIRST: STOCK_FIRST, Way.PAYMENT_FIRST: PAYMENT_FIRST}
 def create_worker(settings: OrderSettings, faults: Faults | None = None) -> Worker:
     """A worker of the order application; tests give it faults."""
     way = settings.choreography
-    return Worker(
+    resources: dict[str, Any] = {"gateway": gateway_client(settings)}
+    if settings.api_port:
+        resources["orders_api"] = OrdersApi(settings, lambda: settings.api_port + slot_number())
+    worker = Worker(
         CHOREOGRAPHIES[way],
         settings=settings,
         schemas=latest,
-        resources={"gateway": gateway_client(settings)},
+        resources=resources,
         choreographed=[orders_as_sagas(COURSES[way])],
         faults=faults,
     )
+
+    def slot_number() -> int:
+        return worker.slot.number if worker.slot is not None else 0
+
+    return worker
 
 
 app = create_worker(OrderSettings.read_or_exit())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from streams.errors import ClusterUnavailable, LayoutMismatch, Undecodable, Unre
 from streams.model.application import Application
 from streams.model.codecs import NO_JSON, Schemas
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
+from streams.runtime.client import TopicReader
 from streams.runtime.clients import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -166,3 +168,16 @@ def _place(record: Record) -> bytes:
     """Short, and the same for records of one key; what cannot be read at all has none."""
     key = b"%d" % record.offset if isinstance(record, Damaged) else b"key:" + (record.key or b"")
     return blake2b(key, digest_size=16).digest()
+
+
+async def learn_schemas(bootstrap: str, topic: str, schemas: Schemas) -> None:
+    """Learn all schemas that were announced on the topic, for whoever is no worker.
+
+    Raises TopicMismatch, or ClusterUnavailable.
+    """
+    async with TopicReader(bootstrap, [topic]) as reader:
+        async for record in reader.to_end():
+            if isinstance(record, Damaged) or not (record.key or b"").startswith(_SCHEMA):
+                continue
+            with suppress(Undecodable, UnicodeDecodeError):  # workers tell of it
+                schemas.add((record.value or b"").decode())

@@ -1,0 +1,66 @@
+"""What a request to place an order becomes: the message that begins the order, and the order as shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import blake2b
+from typing import Literal
+
+import msgspec
+import uuid_utils
+
+from agents.api.placing import Placing
+from agents.api.wire import OrderView, PlaceOrder
+from agents.commands import OrderSubmitted
+from agents.messages import OrderPlaced
+from agents.settings import OrdersWay
+from tables.values import Attachment, Order, OrderLine
+
+_encode = msgspec.json.Encoder().encode
+
+
+def begin(asked: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime, trace: str) -> Placing:
+    """The order that is asked for, under the client's id or a new one."""
+    order_id = asked.order_id or str(uuid_utils.uuid7())
+    order = Order(
+        order_id=order_id,
+        customer=asked.customer,
+        lines=tuple(OrderLine(sku=line.sku, units=line.units) for line in asked.lines),
+        total_cents=asked.total_cents,
+        card=asked.card,
+        country=asked.country,
+    )
+    files = tuple(
+        Attachment(name=file.name, content_type=file.content_type, data=file.data)
+        for file in asked.attachments
+    )
+    way = way_of(order_id, orders_way)
+    begins = OrderPlaced if way == "placed" else OrderSubmitted
+    view = OrderView(
+        order_id=order_id,
+        status="pending",
+        reason="",
+        cancellation="none",
+        customer=asked.customer,
+        country=asked.country,
+        total_cents=asked.total_cents,
+        way=way,
+        created_at=now,
+        updated_at=now,
+        lines=asked.lines,
+    )
+    return Placing(key, digest(asked), begins(order=order, attachments=files), view, trace)
+
+
+def way_of(order_id: str, orders_way: OrdersWay) -> Literal["placed", "submitted"]:
+    """Which way an order goes: with `both` half of the orders either way, the same order always the same."""
+    if orders_way is OrdersWay.BOTH:
+        is_placed = blake2b(order_id.encode(), digest_size=1).digest()[0] % 2 == 0
+    else:
+        is_placed = orders_way is OrdersWay.PLACED
+    return "placed" if is_placed else "submitted"
+
+
+def digest(asked: PlaceOrder) -> bytes:
+    """The same for the same request, however its JSON is written."""
+    return blake2b(_encode(asked), digest_size=16).digest()

@@ -1,0 +1,142 @@
+"""The orders API as a whole: made of settings, run in whoever's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, Self
+
+import structlog
+
+from agents.api.orders import Orders
+from agents.api.placing import OrderPlacing
+from agents.api.projection import Projection
+from agents.api.routes import create_api, order_exists
+from agents.settings import OrderSettings
+from schemas import latest
+from streams.errors import TransientError
+from streams.http import Check, Health, HttpServer, RateLimit, Requests
+from streams.model.codecs import Schemas, avro
+from streams.postgres import Database, Outbox
+
+log = structlog.get_logger(__name__)
+
+#: Between looks for idempotency keys that have expired, in seconds.
+_FORGET_EVERY = 60.0
+#: The CloudEvents source of what the API publishes.
+SOURCE = "orders-api"
+
+
+class OrdersApi:
+    """Serves the orders API while it is entered, and has what became of orders written beside it.
+
+    It starts without PostgreSQL and Kafka, too: `/health` tells what is missing.
+
+    Attributes:
+        url: where, once it is entered.
+    """
+
+    def __init__(self, settings: OrderSettings, port: Callable[[], int]) -> None:
+        self._settings = settings
+        self._port = port
+        self._opened = AsyncExitStack()
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except BaseException:
+            await self._opened.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.aclose()
+
+    async def _open(self) -> None:
+        settings, enter = self._settings, self._opened.enter_async_context
+        patience = settings.api_patience
+        database = await enter(
+            Database(
+                settings.postgres(),
+                least=0,  # none is needed to start
+                most=settings.api_connections,
+                patience=patience / 2,
+                name="orders-api",
+            )
+        )
+        outbox = Outbox(avro(latest, Schemas()), source=SOURCE, limit=settings.max_message_bytes)
+        placing = await enter(
+            OrderPlacing(
+                database,
+                outbox,
+                keep=timedelta(hours=settings.idempotency_hours),
+                patience=patience,
+                refuse=order_exists,
+            )
+        )
+        orders = Orders(database, outbox, patience=patience)
+        checks = [
+            Check("PostgreSQL", partial(_answers, database)),
+            Check("orders", partial(_keeps_up, placing), "DEGRADED"),
+        ]
+        await enter(_beside(_forget_keys(orders)))
+        if settings.api_projection:
+            projection = Projection(settings, database)
+            checks.append(Check("projection", partial(_goes_on, projection), "DEGRADED"))
+            await enter(_beside(projection.run()))
+        app = create_api(
+            placing,
+            orders,
+            Health(checks),
+            orders_way=settings.orders_way,
+            max_body=settings.api_max_body,
+            limit=RateLimit(settings.api_rate),
+        )
+        server = await enter(HttpServer(Requests(app), host=settings.api_host, port=self._port()))
+        self.url = server.url
+
+
+async def _answers(database: Database) -> str:
+    async with database.acquire() as connection:
+        await connection.fetchval("SELECT 1")
+    return ""
+
+
+async def _keeps_up(placing: OrderPlacing) -> str:
+    return f"{placing.waiting} requests wait" if placing.waiting > placing.most_waiting / 2 else ""
+
+
+async def _goes_on(projection: Projection) -> str:
+    if projection.standing or not projection.skipped:
+        return projection.standing
+    return f"{projection.skipped} records could not be read; the log names them"
+
+
+async def _forget_keys(orders: Orders) -> None:
+    while True:
+        await asyncio.sleep(_FORGET_EVERY)
+        try:
+            await orders.forget_keys()
+        except TransientError as error:
+            log.warning("idempotency_keys_not_forgotten", error=str(error))
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something for as long as this is entered; its death is logged when it happens."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(_tell)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _tell(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("orders_api_task_died", exc_info=error)

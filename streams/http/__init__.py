@@ -1,0 +1,30 @@
+"""What every HTTP interface of an application has: problem answers, request ids, limits, health, its server.
+
+Litestar and uvicorn are met here and in the application's own interface alone.
+"""
+
+from __future__ import annotations
+
+from streams.http.bodies import StrictJson
+from streams.http.health import Check, Health, Report
+from streams.http.limits import RateLimit
+from streams.http.page import PlainPage
+from streams.http.problems import problem, problem_body, problem_handlers
+from streams.http.requests import Requests, request_id, traceparent
+from streams.http.server import HttpServer
+
+__all__ = [
+    "Check",
+    "Health",
+    "HttpServer",
+    "PlainPage",
+    "RateLimit",
+    "Report",
+    "Requests",
+    "StrictJson",
+    "problem",
+    "problem_body",
+    "problem_handlers",
+    "request_id",
+    "traceparent",
+]

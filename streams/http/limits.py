@@ -1,0 +1,56 @@
+"""How many requests a client may make: a token bucket for each address.
+
+Litestar's own limit keeps a list of all requests of the window, and writes it as JSON for each: at a thousand
+requests a second that costs more than the requests.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Request
+
+from streams.http.problems import problem
+
+#: Addresses that are kept; the one that was not heard of for longest is forgotten first, as if it were full.
+_MOST = 10_000
+
+
+class RateLimit:
+    """Litestar's `before_request`: lets through `rate` requests a second, and `burst` at once. 0: all.
+
+    Raises a problem 429 for the others, with the seconds to wait in `Retry-After`.
+    """
+
+    def __init__(self, rate: float, burst: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = float(burst or math.ceil(rate))
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    async def __call__(self, request: Request[Any, Any, Any]) -> None:
+        """Count a request."""
+        if self._rate:
+            wait = self.take(request.client.host if request.client else "")
+            if wait:
+                raise problem(
+                    429,
+                    "too-many-requests",
+                    f"{self._rate:g} requests a second are the most for one client",
+                    headers={"Retry-After": str(math.ceil(wait))},
+                )
+
+    def take(self, client: str) -> float:
+        """Take a token; returns 0, or in how many seconds there is one."""
+        now = self._clock()
+        tokens, since = self._buckets.pop(client, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._rate)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+        self._buckets[client] = (tokens if wait else tokens - 1), now
+        if len(self._buckets) > _MOST:
+            self._buckets.popitem(last=False)
+        return wait

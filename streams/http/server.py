@@ -1,0 +1,85 @@
+"""uvicorn in the event loop of whoever has one: it takes no signals, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import structlog
+import uvicorn
+
+from streams.errors import SteadfaustError
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
+log = structlog.get_logger(__name__)
+
+_LOOK = 0.02
+#: Seconds that requests under way have when the server ends.
+_GRACE = 5
+
+
+class CannotServe(SteadfaustError):
+    """The server could not start: its port is taken, or not allowed."""
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Whoever runs the loop has them."""
+        yield
+
+
+class HttpServer:
+    """Serves an ASGI application while it is entered.
+
+    Attributes:
+        url: where it listens, once it is entered.
+    """
+
+    def __init__(self, app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._host = host
+        self._port = port
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                access_log=False,
+                log_config=None,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        while not self._server.started:
+            done, _ = await asyncio.wait([self._task], timeout=_LOOK)
+            if done:
+                self._task.result()
+                raise CannotServe(f"the server on {self._host}:{self._port} has ended before it began")
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://{self._host}:{port}"
+        log.info("http_serves", url=self.url)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Answer what is under way, then end."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> Any:
+        try:
+            await self._server.serve()
+        except SystemExit as error:  # uvicorn logs why, and would end the process
+            raise CannotServe(
+                f"cannot listen on {self._host}:{self._port}: another process may have it; choose another"
+            ) from error

@@ -1,0 +1,342 @@
+"""The orders API on a real PostgreSQL: what is answered, and what is in the tables then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from agents.api.orders import Orders
+from agents.api.placing import OrderPlacing
+from agents.api.routes import create_api, order_exists
+from agents.commands import OrderSubmitted
+from agents.messages import OrderPlaced
+from agents.settings import OrdersWay
+from schemas import latest
+from streams.http import Health, RateLimit, Requests
+from streams.model.codecs import Schemas, avro
+from streams.postgres import Database, MigrationSet, Outbox
+from tests.postgres import in_a_loop, migrated
+
+MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+CUP: dict[str, Any] = {
+    "customer": "ada",
+    "lines": [{"sku": "cup", "units": 2}],
+    "total_cents": 1990,
+    "card": "card-1",
+    "country": "SE",
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Tracebacks of what breaks on purpose are drawn for seconds."""
+    with capture_logs():
+        yield
+
+
+@pytest.fixture
+def orders_url(postgres_url: str) -> str:
+    in_a_loop(migrated(postgres_url, MIGRATIONS))
+    return postgres_url
+
+
+class Shop:
+    """An orders API, by a client."""
+
+    def __init__(self, client: httpx.AsyncClient, database: Database, placing: OrderPlacing) -> None:
+        self.client = client
+        self.database = database
+        self.placing = placing
+
+    async def place(self, key: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+        named = {"Idempotency-Key": key, **(headers or {})}
+        return await self.client.post("/orders", json=CUP | more, headers=named)
+
+    async def rows(self, table: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in await self.database.pool.fetch(f"SELECT * FROM {table} ORDER BY 1")]
+
+
+@asynccontextmanager
+async def shop_on(
+    url: str,
+    *,
+    outbox: type[Outbox] = Outbox,
+    most: int = 4,
+    patience: float = 5.0,
+    keep: float = 3600.0,
+    way: OrdersWay = OrdersWay.PLACED,
+) -> AsyncIterator[Shop]:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(Database(url, most=most, patience=patience / 2))
+        messages = outbox(avro(latest, Schemas()), source="orders-api")
+        placing = await stack.enter_async_context(
+            OrderPlacing(
+                database,
+                messages,
+                keep=timedelta(seconds=keep),
+                patience=patience,
+                refuse=order_exists,
+            )
+        )
+        app = create_api(
+            placing,
+            Orders(database, messages, patience=patience),
+            Health([]),
+            orders_way=way,
+            max_body=100_000,
+            limit=RateLimit(0),
+        )
+        transport = httpx.ASGITransport(Requests(app), raise_app_exceptions=False)  # type: ignore[arg-type]
+        client = await stack.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url="http://shop")
+        )
+        yield Shop(client, database, placing)
+
+
+@pytest.fixture
+async def shop(orders_url: str) -> AsyncIterator[Shop]:
+    async with shop_on(orders_url) as shop:
+        yield shop
+
+
+async def test_an_order_is_taken_with_its_row_its_message_and_its_place(shop: Shop) -> None:
+    answer = await shop.place("k-1", {"traceparent": TRACE})
+    assert answer.status_code == 202
+    order_id = answer.json()["order_id"]
+    assert answer.headers["location"] == f"/orders/{order_id}"
+    (message,) = await shop.rows("outbox")
+    assert message["topic"] == OrderPlaced.TOPIC
+    assert message["aggregate_id"] == order_id
+    assert message["traceparent"] == TRACE
+    sent = avro(latest, Schemas())(OrderPlaced, OrderPlaced.TOPIC).decode(message["payload"], None)
+    assert (sent.order.order_id, sent.order.total_cents) == (order_id, 1990)
+    found = await shop.client.get(answer.headers["location"])
+    assert found.status_code == 200
+    assert found.json() == answer.json()
+    assert found.json()["lines"] == CUP["lines"]
+    assert "card" not in found.text
+
+
+async def test_the_same_key_and_body_get_the_same_answer_and_one_order(shop: Shop) -> None:
+    first = await shop.place("k-1")
+    again = await shop.place("k-1")
+    assert (again.status_code, again.content) == (202, first.content)
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert "idempotency-replayed" not in first.headers
+    assert len(await shop.rows("orders")) == 1
+    assert len(await shop.rows("outbox")) == 1
+
+
+async def test_the_same_key_with_another_body_is_refused(shop: Shop) -> None:
+    await shop.place("k-1")
+    answer = await shop.place("k-1", total_cents=5)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:problem:key-reused")
+    assert len(await shop.rows("orders")) == 1
+
+
+async def test_a_key_is_required(shop: Shop) -> None:
+    answer = await shop.client.post("/orders", json=CUP)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (await shop.place("key with spaces")).status_code == 422
+
+
+async def test_of_many_with_one_key_one_places_the_order_in_one_process_or_two(orders_url: str) -> None:
+    async with shop_on(orders_url) as one, shop_on(orders_url) as other:
+        answers = await asyncio.gather(*(each.place("k-1") for each in (one, other) * 20))
+        statuses = {answer.status_code for answer in answers}
+        assert statuses <= {202, 409}
+        taken = {answer.content for answer in answers if answer.status_code == 202}
+        assert len(taken) == 1
+        for refused in (answer for answer in answers if answer.status_code == 409):
+            assert refused.json()["type"] == "urn:problem:key-in-flight"
+            assert int(refused.headers["retry-after"]) >= 1
+        assert len(await one.rows("orders")) == 1
+        assert len(await one.rows("outbox")) == 1
+
+
+async def test_a_key_in_flight_elsewhere_is_refused_and_free_when_that_fails(shop: Shop) -> None:
+    async with shop.database.acquire() as other:
+        async with other.transaction():
+            await other.execute("SELECT pg_advisory_xact_lock(hashtextextended('k-1', 0))")
+            answer = await shop.place("k-1")
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:problem:key-in-flight")
+    assert (await shop.place("k-1")).status_code == 202
+
+
+async def test_an_expired_key_is_new_and_a_cleanup_forgets_it(orders_url: str) -> None:
+    async with shop_on(orders_url, keep=0.0) as shop:
+        first, again = await shop.place("k-1"), await shop.place("k-1", total_cents=5)
+        assert first.json()["order_id"] != again.json()["order_id"]
+        orders = Orders(shop.database, Outbox(avro(latest, Schemas()), source="x"), patience=5.0)
+        assert await orders.forget_keys() == 1
+        assert await shop.rows("idempotency_keys") == []
+
+
+async def test_an_order_id_of_the_clients_is_taken_once_and_the_refusal_is_kept(shop: Shop) -> None:
+    assert (await shop.place("k-1", order_id="o-17")).headers["location"] == "/orders/o-17"
+    refused = await shop.place("k-2", order_id="o-17", total_cents=5)
+    again = await shop.place("k-2", order_id="o-17", total_cents=5)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:problem:order-exists")
+    assert (again.status_code, again.content) == (409, refused.content)
+    assert again.headers["content-type"] == "application/problem+json"
+    assert len(await shop.rows("outbox")) == 1
+
+
+async def test_two_requests_for_one_order_id_at_once_make_one_order(shop: Shop) -> None:
+    answers = await asyncio.gather(*(shop.place(f"k-{n}", order_id="o-17") for n in range(10)))
+    assert sorted(answer.status_code for answer in answers) == [202, *[409] * 9]
+    assert len(await shop.rows("orders")) == 1
+    assert len(await shop.rows("outbox")) == 1
+
+
+class BreaksBefore(Outbox):
+    """Fails where the order's row is written and its message is not."""
+
+    broke = 0
+
+    async def _insert(self, connection: Any, rows: Sequence[Any]) -> None:
+        assert await connection.fetchval("SELECT count(*) FROM orders") > 0
+        type(self).broke += 1
+        raise RuntimeError("broken on purpose")
+
+
+async def test_a_failure_between_the_row_and_its_message_leaves_neither(orders_url: str) -> None:
+    async with shop_on(orders_url, outbox=BreaksBefore) as shop:
+        answer = await shop.place("k-1")
+        assert answer.status_code == 500
+        assert BreaksBefore.broke == 1
+        for table in ("orders", "outbox", "idempotency_keys"):
+            assert await shop.rows(table) == []
+    async with shop_on(orders_url) as shop:
+        assert (await shop.place("k-1")).status_code == 202
+
+
+class BreaksOne(Outbox):
+    """Does not take one of the messages."""
+
+    async def _insert(self, connection: Any, rows: Sequence[Any]) -> None:
+        if any(row.aggregate_id == "o-bad" for row in rows):
+            raise RuntimeError("broken on purpose")
+        await super()._insert(connection, list(rows))
+
+
+async def test_a_request_that_fails_does_not_fail_those_beside_it(orders_url: str) -> None:
+    async with shop_on(orders_url, outbox=BreaksOne) as shop:
+        names = ["o-1", "o-bad", "o-2", "o-3"]
+        answers = await asyncio.gather(*(shop.place(f"k-{name}", order_id=name) for name in names))
+        assert [answer.status_code for answer in answers] == [202, 500, 202, 202]
+        assert {row["aggregate_id"] for row in await shop.rows("outbox")} == {"o-1", "o-2", "o-3"}
+
+
+async def test_without_a_free_connection_a_request_is_answered_503_in_time(orders_url: str) -> None:
+    async with shop_on(orders_url, most=2, patience=0.4) as shop:
+        async with shop.database.acquire(), shop.database.acquire():
+            async with asyncio.timeout(5):
+                answers = await asyncio.gather(
+                    shop.place("k-1"),
+                    shop.place("k-2"),
+                    shop.client.get("/orders/o-1"),
+                    shop.client.get("/orders"),
+                )
+        for answer in answers:
+            assert answer.status_code == 503
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert int(answer.headers["retry-after"]) >= 1
+        assert (await shop.place("k-1")).status_code == 202
+
+
+async def test_a_statement_that_hangs_is_cut_and_its_key_says_what_became_of_it(orders_url: str) -> None:
+    async with shop_on(orders_url, patience=0.4) as shop, Database(orders_url) as other:
+        async with other.transaction() as locked:
+            await locked.execute("LOCK TABLE orders")
+            async with asyncio.timeout(5):
+                answer = await shop.place("k-1")
+            assert answer.status_code == 503
+        async with asyncio.timeout(5):
+            while (answer := await shop.place("k-1")).status_code != 202:
+                assert answer.status_code in (409, 503)
+                await asyncio.sleep(0.05)
+        assert len(await shop.rows("orders")) == 1
+
+
+async def test_pages_go_from_the_newest_to_the_oldest_each_order_once(shop: Shop) -> None:
+    for n in range(7):
+        await shop.place(f"k-{n}", order_id=f"o-{n}")
+    await shop.database.pool.execute(
+        "UPDATE orders SET status = 'confirmed' WHERE id IN ('o-1', 'o-4', 'o-6')"
+    )
+    assert await ids(shop, limit=3) == [["o-6", "o-5", "o-4"], ["o-3", "o-2", "o-1"], ["o-0"]]
+    assert await ids(shop, limit=2, status="confirmed") == [["o-6", "o-4"], ["o-1"]]
+    assert await ids(shop, limit=2, status="cancelled") == [[]]
+    for bad in ({"after": "x"}, {"status": "lost"}, {"limit": 0}, {"limit": 1001}, {"after": "9" * 30}):
+        assert (await shop.client.get("/orders", params=bad)).status_code == 422, bad
+
+
+async def ids(shop: Shop, **params: Any) -> list[list[str]]:
+    pages = []
+    while True:
+        page = (await shop.client.get("/orders", params=params)).json()
+        pages.append([order["order_id"] for order in page["orders"]])
+        if page["after"] is None:
+            return pages
+        params["after"] = page["after"]
+
+
+async def test_cancellation_is_asked_for_once_and_refused_when_it_comes_too_late(shop: Shop) -> None:
+    assert (await shop.client.delete("/orders/o-1")).status_code == 404
+    await shop.place("k-1", order_id="o-1")
+    for _ in range(2):
+        answer = await shop.client.delete("/orders/o-1", headers={"traceparent": TRACE})
+        assert answer.status_code == 202
+        assert answer.json()["cancellation"] == "requested"
+    begins, command = await shop.rows("outbox")
+    assert command["topic"] == "orders.commands.request-cancellation"
+    assert (command["aggregate_type"], command["aggregate_id"]) == (begins["aggregate_type"], "o-1")
+    assert command["traceparent"] == TRACE
+    await shop.database.pool.execute("UPDATE orders SET status = 'confirmed'")
+    late = await shop.client.delete("/orders/o-1")
+    assert (late.status_code, late.json()["order_status"]) == (409, "confirmed")
+    assert len(await shop.rows("outbox")) == 2
+
+
+@pytest.mark.parametrize("way", list(OrdersWay))
+async def test_an_order_goes_one_way(orders_url: str, way: OrdersWay) -> None:
+    async with shop_on(orders_url, way=way) as shop:
+        await asyncio.gather(*(shop.place(f"k-{n}", order_id=f"o-{n}") for n in range(20)))
+        topics = {row["aggregate_id"]: row["topic"] for row in await shop.rows("outbox")}
+        assert len(topics) == 20
+        expected = {
+            OrdersWay.PLACED: {OrderPlaced.TOPIC},
+            OrdersWay.SUBMITTED: {OrderSubmitted.TOPIC},
+            OrdersWay.BOTH: {OrderPlaced.TOPIC, OrderSubmitted.TOPIC},
+        }
+        assert set(topics.values()) == expected[way]
+        assert (await shop.place("again", order_id="o-1")).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lines": []},
+        {"lines": [{"sku": "a\0", "units": 1}]},
+        {"customer": "a\0b"},
+        {"order_id": "a/b"},
+        {"order_id": "a\n"},
+        {"total_cents": -1},
+        {"total_cents": 10**13},
+    ],
+)
+async def test_what_is_no_order_is_refused_before_the_database_sees_it(shop: Shop, bad: Any) -> None:
+    assert (await shop.place("k-1", **bad)).status_code == 422
+    assert await shop.rows("idempotency_keys") == []

@@ -1,0 +1,128 @@
+"""What became of orders, written into a real PostgreSQL; the records are made here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.api.projection import Projection
+from agents.cancellation import CancellationRefused
+from agents.message_bases import OrderEvent
+from agents.messages import OrderCancelled, OrderConfirmed
+from agents.settings import OrderSettings
+from schemas import latest
+from streams.model.codecs import Schemas, avro
+from streams.model.envelope import new_headers
+from streams.postgres import Database, MigrationSet
+from streams.records.batches import Plain
+from tables.values import Order, OrderLine
+from tests.postgres import in_a_loop, migrated
+
+MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
+MAKE = avro(latest, Schemas())
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[Database]:
+    async with Database(postgres_url) as database:
+        yield database
+
+
+@pytest.fixture
+def postgres_url(postgres_url: str) -> str:
+    in_a_loop(migrated(postgres_url, MIGRATIONS))
+    return postgres_url
+
+
+@pytest.fixture
+def projection(database: Database) -> Projection:
+    return Projection(OrderSettings(bootstrap="nowhere:1"), database)
+
+
+def order(name: str, **more: Any) -> Order:
+    said = {"customer": "ada", "total_cents": 1990, "card": "c", "country": "SE"} | more
+    return Order(order_id=name, lines=(OrderLine(sku="cup", units=2),), **said)
+
+
+def told(message: OrderEvent, event_id: str) -> Plain:
+    kind = type(message)
+    headers = new_headers(kind.TOPIC, message.key, source="orders", time=0.0, message_id=event_id)
+    return Plain(kind.TOPIC, 0, 0, 0, message.key.encode(), MAKE(kind, kind.TOPIC).encode(message), headers)
+
+
+def confirmed(name: str) -> Plain:
+    return told(OrderConfirmed(order=order(name)), f"{name}:confirmed")
+
+
+def cancelled(name: str, reason: str = "out_of_stock") -> Plain:
+    return told(OrderCancelled(order=order(name), reason=reason), f"{name}:cancelled")
+
+
+async def pending(database: Database, *names: str) -> None:
+    for name in names:
+        await database.pool.execute(
+            "INSERT INTO orders (id, way, customer, country, total_cents, lines)"
+            " VALUES ($1, 'placed', 'ada', 'SE', 1990, '[]')",
+            name,
+        )
+
+
+async def statuses(database: Database) -> dict[str, tuple[str, str]]:
+    rows = await database.pool.fetch("SELECT id, status, reason FROM orders")
+    return {row["id"]: (row["status"], row["reason"]) for row in rows}
+
+
+async def test_orders_get_the_status_that_they_ended_with(database: Database, projection: Projection) -> None:
+    await pending(database, "o-1", "o-2", "o-3")
+    await projection.take([confirmed("o-1"), cancelled("o-2")])
+    assert await statuses(database) == {
+        "o-1": ("confirmed", ""),
+        "o-2": ("cancelled", "out_of_stock"),
+        "o-3": ("pending", ""),
+    }
+
+
+async def test_an_order_that_has_ended_never_goes_back(database: Database, projection: Projection) -> None:
+    await pending(database, "o-1", "o-2")
+    await projection.take([confirmed("o-1"), cancelled("o-1"), cancelled("o-2")])
+    await projection.take([cancelled("o-1", "late"), confirmed("o-2")])
+    assert await statuses(database) == {"o-1": ("confirmed", ""), "o-2": ("cancelled", "out_of_stock")}
+
+
+async def test_events_that_come_again_change_nothing(database: Database, projection: Projection) -> None:
+    await pending(database, "o-1")
+    await projection.take([confirmed("o-1")])
+    before = await database.pool.fetchval("SELECT updated_at FROM orders")
+    await projection.take([confirmed("o-1"), confirmed("o-1")])
+    assert await database.pool.fetchval("SELECT updated_at FROM orders") == before
+    assert await database.pool.fetchval("SELECT count(*) FROM consumer_inbox") == 1
+
+
+async def test_an_order_that_came_in_another_way_gets_its_row_at_its_end(
+    database: Database, projection: Projection
+) -> None:
+    hostile = told(OrderConfirmed(order=order("o-\0", customer="a\0b")), "e-1")
+    await projection.take([confirmed("o-1"), hostile])
+    assert await statuses(database) == {"o-1": ("confirmed", ""), "o-\ufffd": ("confirmed", "")}
+    assert await database.pool.fetchval("SELECT way FROM orders WHERE id = 'o-1'") == "unknown"
+
+
+async def test_a_cancellation_that_came_too_late_is_shown(database: Database, projection: Projection) -> None:
+    await pending(database, "o-1", "o-2")
+    await database.pool.execute("UPDATE orders SET cancellation = 'requested' WHERE id = 'o-1'")
+    refused = [told(CancellationRefused(order=order(name)), f"{name}:refused") for name in ("o-1", "o-2")]
+    await projection.take(refused)
+    rows = await database.pool.fetch("SELECT id, cancellation FROM orders ORDER BY id")
+    assert [tuple(row) for row in rows] == [("o-1", "refused"), ("o-2", "none")]
+
+
+async def test_a_record_that_nobody_can_read_is_passed_by_and_counted(
+    database: Database, projection: Projection
+) -> None:
+    good = confirmed("o-1")
+    await projection.take([good._replace(headers=()), good._replace(value=b"\xff"), good])
+    assert projection.skipped == 2
+    assert await statuses(database) == {"o-1": ("confirmed", "")}
