@@ -270,6 +270,24 @@ async def test_a_statement_that_hangs_is_cut_and_its_key_says_what_became_of_it(
         assert len(await shop.rows("orders")) == 1
 
 
+async def test_a_connection_that_is_lost_is_a_503_and_the_next_one_works(orders_url: str) -> None:
+    async with shop_on(orders_url) as shop, Database(orders_url, name="other") as other:
+        async with other.transaction() as locked:
+            await locked.execute("LOCK TABLE orders")
+            placing = asyncio.create_task(shop.place("k-1"))
+            cut = (
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            async with asyncio.timeout(5):
+                while not await other.pool.fetchval(cut):  # noqa: ASYNC110 - the server tells nobody
+                    await asyncio.sleep(0.01)
+            answer = await placing
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:problem:unavailable")
+        assert (await shop.place("k-1")).status_code == 202
+        assert len(await shop.rows("orders")) == 1
+
+
 async def test_pages_go_from_the_newest_to_the_oldest_each_order_once(shop: Shop) -> None:
     for n in range(7):
         await shop.place(f"k-{n}", order_id=f"o-{n}")

@@ -1,0 +1,89 @@
+"""`python -m agents.api` as a process: how it starts, what it says of itself, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from agents.api.testing import ApiDidNotStart, ApiProcess
+from streams.postgres import MigrationSet
+from tests.postgres import in_a_loop, migrated
+
+MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
+CUP = b'{"customer":"a","lines":[{"sku":"c","units":1}],"total_cents":1,"card":"c","country":"SE"}'
+
+
+def place(url: str, key: str) -> tuple[int, dict[str, str]]:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    try:
+        with urlopen(Request(f"{url}/orders", CUP, headers), timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.status or 0, json.load(error)
+
+
+def health(url: str) -> tuple[int, dict[str, object]]:
+    try:
+        with urlopen(f"{url}/health", timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.status or 0, json.load(error)
+
+
+def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    in_a_loop(migrated(postgres_url, MIGRATIONS))
+    settings = {"STEADFAUST_POSTGRES_URL": postgres_url, "STEADFAUST_API_PROJECTION": "false"}
+    with ApiProcess(tmp_path / "api.log", settings) as first:
+        status, order = place(first.url, "k-1")
+        assert status == 202
+        first.kill()
+    with ApiProcess(tmp_path / "api.log", settings) as second:
+        assert place(second.url, "k-1") == (202, order)
+        assert health(second.url) == (200, {"status": "OK", "reasons": []})
+        assert second.end() == 0
+
+
+def test_an_api_without_postgresql_and_kafka_starts_and_says_so(tmp_path: Path) -> None:
+    settings = {
+        "STEADFAUST_POSTGRES_URL": f"postgresql://nobody@/orders?host={tmp_path}",
+        "STEADFAUST_BOOTSTRAP": "127.0.0.1:1",
+        "STEADFAUST_API_PATIENCE": "1",
+    }
+    with ApiProcess(tmp_path / "api.log", settings) as api:
+        status, report = health(api.url)
+        assert (status, report["status"]) == (503, "DOWN")
+        assert [str(why).split(":")[0] for why in report["reasons"]] == ["PostgreSQL", "projection"]  # type: ignore[attr-defined]
+        status, said = place(api.url, "k-1")
+        assert (status, said["title"]) == (503, "Service Unavailable")
+        assert api.process is not None
+        api.process.send_signal(signal.SIGINT)
+        assert api.process.wait(15) == 0
+
+
+def test_an_api_that_cannot_start_says_why_in_a_line(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "agents.api"],
+        env={"PORT": "80 80"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.strip().splitlines()[-1] == (
+        "error: the orders API cannot start: PORT is '80 80', expected a number from 0 to 65535"
+    )
+    with pytest.raises(ApiDidNotStart), ApiProcess(tmp_path / "api.log", {"STEADFAUST_VAR": str(tmp_path)}):
+        pass
+    assert "no local stack" in (tmp_path / "api.log").read_text()
