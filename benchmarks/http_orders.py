@@ -120,7 +120,7 @@ async def forget(url: str) -> None:
 def cpu(apis: list[ApiProcess]) -> float:
     """Seconds of processor time that these have taken."""
     times = [psutil.Process(api.process.pid).cpu_times() for api in apis if api.process is not None]
-    return sum(each.user + each.system for each in times)
+    return float(sum(each.user + each.system for each in times))
 
 
 if __name__ == "__main__":
