@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -119,6 +119,20 @@ class Settings(BaseSettings):
         default="",
         description="postgresql://user@host:port/database; empty: that of the local stack",
         repr=False,
+    )
+    outbox_after: Literal["mark", "delete", "archive"] = Field(
+        default="mark", description="what becomes of a published row: it is marked, deleted, or archived"
+    )
+    outbox_poll: float = Field(
+        default=0.2, gt=0, description="after which a relay looks at the outbox though nobody has notified it"
+    )
+    outbox_retention_days: float = Field(
+        default=7, gt=0, description="how long published rows are kept, marked or archived"
+    )
+    outbox_cleanup_every: float = Field(
+        default=3600,
+        ge=0,
+        description="between cleanups of the outbox by a relay; 0: none, a command does it",
     )
     s3_bucket: str = Field(
         default="", description="for large payloads; empty: that of the local stack, or none without one"

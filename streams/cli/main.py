@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from streams.cli import claims, compiling, db, dlq, handler, positions, saga, schemas, stack
+from streams.cli import claims, compiling, db, dlq, handler, outbox, positions, saga, schemas, stack
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.add_typer(handler.app, name="handler")
 app.add_typer(saga.app, name="saga")
 app.add_typer(claims.app, name="claims")
 app.add_typer(db.app, name="db")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(positions.app, name="positions")
 app.add_typer(schemas.app, name="schemas")
 

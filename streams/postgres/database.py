@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -125,10 +125,28 @@ def _is_lost(connection: Connection) -> bool:
         return True
 
 
-async def connect(url: str, *, name: str = "steadfaust", timeout: float = 5.0) -> Connection:
-    """A connection of its own, for locks and notifications; close it. Raises DatabaseUnavailable."""
+async def connect(
+    url: str,
+    *,
+    name: str = "steadfaust",
+    timeout: float = 5.0,
+    command_timeout: float | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Connection:
+    """A connection of its own, for locks and notifications; close it. Raises DatabaseUnavailable.
+
+    Arguments:
+        timeout: seconds that the server may take to let us in.
+        command_timeout: seconds for one answer; without it any time.
+        settings: of the session, by their names in PostgreSQL.
+    """
     try:
-        return await asyncpg.connect(url, timeout=timeout, server_settings={"application_name": name})
+        return await asyncpg.connect(
+            url,
+            timeout=timeout,
+            command_timeout=command_timeout,
+            server_settings={"application_name": name, **(settings or {})},
+        )
     except UNAVAILABLE as error:
         cause = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error

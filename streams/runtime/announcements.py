@@ -39,6 +39,11 @@ class Recorded(msgspec.Struct):
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
+def announcement(fingerprint: str, schema: str) -> tuple[bytes, bytes]:
+    """Key and value of the record that announces a schema."""
+    return _SCHEMA + fingerprint.encode(), schema.encode()
+
+
 class Announcements:
     """Reads what has been announced, announces what is missing, and follows what comes.
 
@@ -139,9 +144,9 @@ class Announcements:
     async def announce(self) -> None:
         """Announce what is new of ours: before the first message is written with it."""
         missing = {
-            _SCHEMA + name.encode(): text.encode()
-            for name, text in self._app.schemas().items()
-            if name not in self._announced
+            key: value
+            for key, value in (announcement(*each) for each in self._app.schemas().items())
+            if key.removeprefix(_SCHEMA).decode() not in self._announced
         }
         if self._layout is None:
             missing[_LAYOUT] = msgspec.json.encode(Recorded(self._app.layout.partitions))

@@ -5,29 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, NoReturn, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import (
-    CorruptRecordException,
-    InvalidProducerEpoch,
-    InvalidTimestampError,
-    InvalidTopicError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    ProducerFenced,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.errors import Fenced, OutcomeUnknown, Refused, SteadfaustError, TooLarge
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, deliver_within, require_partitions
+from streams.runtime.discarding import REFUSALS, close_cut, cut, retrieve
 
 T = TypeVar("T")
 
@@ -38,18 +27,6 @@ sender.BACKOFF_OVERRIDE = 0.003
 # The broker may answer NOT_ENOUGH_REPLICAS to the first batch of a transaction while it verifies the
 # partition; aiokafka retries after this time, 100 ms unless set.
 _RETRY_BACKOFF_MS = 10
-_CLOSE_TIMEOUT = 2.0
-
-# What the broker says about the records themselves: the same ones would be refused again.
-_REFUSALS = (
-    CorruptRecordException,
-    InvalidTimestampError,
-    InvalidTopicError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
 
 
 class KafkaTransactions:
@@ -146,7 +123,7 @@ class KafkaTransactions:
         answers = []
         for tp, batch in _rounds(packed):
             answer = await producer.send_batch(batch, tp.topic, partition=tp.partition)
-            answer.add_done_callback(_retrieve)
+            answer.add_done_callback(retrieve)
             answers.append((tp, batch.record_count(), answer))
         ends: dict[TP, int] = {}
         for tp, count, answer in answers:
@@ -176,11 +153,11 @@ class KafkaTransactions:
         if self._failure is None:
             self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
         # From here on nothing leaves this producer, whatever its background task still holds.
-        _cut(producer.client)
+        cut(producer.client)
         now = asyncio.get_running_loop().time()
         for deadline in self._deadlines:
             deadline.reschedule(now)  # a step still waiting, because one beside it has failed
-        task = asyncio.get_running_loop().create_task(_close(producer))
+        task = asyncio.get_running_loop().create_task(close_cut(producer))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -213,7 +190,7 @@ class KafkaTransactions:
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
         else:
             reason = f"no answer within {bound:g} s" if isinstance(error, TimeoutError) else repr(error)
-            kind = Refused if isinstance(error, _REFUSALS) else OutcomeUnknown
+            kind = Refused if isinstance(error, REFUSALS) else OutcomeUnknown
             self._failure = kind(f"{self._id} failed to {name} ({reason}): discard it and start another")
         raise self._failure from error
 
@@ -237,53 +214,3 @@ def _rounds(packed: Mapping[TP, list[Any]]) -> Iterator[tuple[TP, Any]]:
         for tp, batch in zip(packed, batches, strict=True):
             if batch is not None:
                 yield tp, batch
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Look at the outcome, so that asyncio does not complain when nobody else does."""
-    if not future.cancelled():
-        future.exception()
-
-
-def _cut(client: Any) -> None:
-    async def refuse(*_: object, **__: object) -> NoReturn:
-        raise KafkaError("the producer was discarded")
-
-    async def nothing() -> None:
-        pass
-
-    client.send = refuse
-    client.force_metadata_update = lambda: asyncio.ensure_future(nothing())
-    client._maybe_wait_metadata = nothing
-
-
-async def _close(producer: Any) -> None:
-    """Close a producer that has been cut off.
-
-    Not with its own `stop`: that one first waits until every batch is delivered, for ever when the broker
-    is gone, and sends the commit that a step has timed out on.
-    """
-    producer._closed = True
-    task = producer._sender.sender_task
-    if task is not None:
-        # It would fail batches that are queued for a retry twice.
-        task.remove_done_callback(producer._sender._fail_all)
-    await _close_connections(producer.client)
-    if task is not None:
-        task.cancel()
-        await asyncio.wait([task], timeout=_CLOSE_TIMEOUT)
-        task.cancel()
-        task.add_done_callback(_retrieve)
-        await _close_connections(producer.client)  # one that was being opened meanwhile
-    waiters = [producer._txn_manager._transaction_waiter]
-    for batches in producer._message_accumulator._batches.values():
-        waiters += [waiter for batch in batches for waiter in (batch.future, batch._drain_waiter)]
-    for waiter in waiters:
-        if waiter is not None:
-            waiter.add_done_callback(_retrieve)
-
-
-async def _close_connections(client: Any) -> None:
-    with suppress(Exception):  # what cannot be closed here is closed by the broker
-        async with asyncio.timeout(_CLOSE_TIMEOUT):
-            await client.close()

@@ -9,7 +9,7 @@ from streams.testing.clock import ManualClock
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import ScriptedFaults, faults_from_environment
 from streams.testing.log import FakeRecord
-from streams.testing.outbox import MemoryOutbox
+from streams.testing.outbox import MemoryOutbox, MemoryPublisher
 from streams.testing.pump import World, run_choreography
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 from streams.testing.store import MemoryStore, MemoryStores
@@ -21,6 +21,7 @@ __all__ = [
     "ManualClock",
     "MemoryBlobs",
     "MemoryOutbox",
+    "MemoryPublisher",
     "MemoryStore",
     "MemoryStores",
     "SagaUnderTest",

@@ -1,17 +1,20 @@
-"""An outbox in memory."""
+"""An outbox in memory, and a publisher for relays of a real one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
+from streams.errors import ClusterUnavailable
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.message import Message
 from streams.ports import Outgoing
 from streams.postgres.errors import MessageIdTaken
 from streams.postgres.outbox import NewRow, Outbox, OutboxRow, OutboxTransaction, record_of
+from streams.postgres.relay import Isolated, Published
 
 
 class MemoryOutbox(Outbox):
@@ -63,3 +66,68 @@ class MemoryOutbox(Outbox):
             attempts=0,
             age=0.0,
         )
+
+
+class MemoryPublisher:
+    """Keeps the rows that it is given.
+
+    Attributes:
+        written: rows in the order in which they came.
+        announced: schemas by fingerprint.
+        refuses: why a row is refused, or empty.
+        is_down: nothing is taken, and nobody knows it.
+        holds: while clear, what is to be written waits, and `is_waiting` says so.
+    """
+
+    def __init__(self) -> None:
+        self.written: list[OutboxRow] = []
+        self.announced: dict[str, str] = {}
+        self.refuses: Callable[[OutboxRow], str] = lambda _: ""
+        self.is_down = False
+        self.is_waiting = False
+        self.holds = asyncio.Event()
+        self.holds.set()
+
+    async def announce(self, schemas: Mapping[str, str]) -> None:
+        """As the port says."""
+        self._require()
+        self.announced |= schemas
+
+    async def publish(self, rows: Sequence[OutboxRow]) -> Published:
+        """As the port says; of a refused row's batch nothing is written."""
+        self.is_waiting = not self.holds.is_set()
+        try:
+            await self.holds.wait()
+        finally:
+            self.is_waiting = False
+        if self.is_down:
+            return Published([], [], "the cluster is down")
+        if any(self.refuses(row) for row in rows):
+            return Published([], list(rows), "")
+        self.written += rows
+        return Published(list(rows), [], "")
+
+    async def isolate(self, rows: Sequence[OutboxRow]) -> Isolated:
+        """As the port says."""
+        self._require()
+        done, held = Isolated([], []), set()
+        for row in rows:
+            if row.aggregate in held:
+                continue
+            if why := self.refuses(row):
+                held.add(row.aggregate)
+                done.refused.append((row, why))
+            else:
+                done.written.append(row)
+        self.written += done.written
+        return done
+
+    def stop(self) -> None:
+        """As the port says."""
+
+    async def close(self) -> None:
+        """As the port says."""
+
+    def _require(self) -> None:
+        if self.is_down:
+            raise ClusterUnavailable("the cluster is down")

@@ -43,12 +43,14 @@ CREATE INDEX outbox_failed ON outbox (retry_at) WHERE published_at IS NULL AND r
 CREATE TABLE outbox_archive (LIKE outbox INCLUDING DEFAULTS INCLUDING GENERATED, PRIMARY KEY (published_at, position));
 
 -- The schemas that payloads were written with. A relay announces those that readers may not know before it
--- publishes the first row, so that nobody needs Kafka to commit one.
+-- publishes the first row, so that nobody needs Kafka to commit one. Not unique: a long transaction that is the first
+-- to use a schema would have all others wait for its end. They insert it, too.
 CREATE TABLE outbox_schemas (
-    fingerprint text        PRIMARY KEY,
+    fingerprint text        NOT NULL,
     schema      text        NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT now()
 );
+CREATE INDEX outbox_schemas_by_fingerprint ON outbox_schemas (fingerprint);
 
 -- A relay that goes to sleep sets this back, and whoever draws 1 next wakes it: one notification each time, and none
 -- while it works. A sequence, because it belongs to no transaction: nobody waits for another one's commit.

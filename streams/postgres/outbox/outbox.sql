@@ -15,7 +15,6 @@ schemas AS (
     SELECT each.fingerprint, each.schema
     FROM unnest($13::text[], $14::text[]) AS each (fingerprint, schema)
     WHERE NOT EXISTS (SELECT FROM outbox_schemas AS known WHERE known.fingerprint = each.fingerprint)
-    ON CONFLICT DO NOTHING
 ),
 inserted AS (
     INSERT INTO outbox (
@@ -33,3 +32,100 @@ inserted AS (
 SELECT pg_notify('outbox', '')
 FROM (SELECT nextval('outbox_wakeup') AS drawn OFFSET 0) AS wakeup
 WHERE drawn = 1
+
+-- name: status
+-- Counted up to a million: it is asked every few seconds. Of each shard only the first row is looked at for the age.
+SELECT
+    (SELECT count(*) FROM (SELECT FROM outbox WHERE published_at IS NULL LIMIT 1000000) AS waiting) AS unpublished,
+    (SELECT count(*) FROM outbox WHERE published_at IS NULL AND retry_at IS NOT NULL) AS failed,
+    (
+        SELECT coalesce(extract(epoch FROM clock_timestamp() - min(first.created_at)), 0)::float8
+        FROM generate_series(0, 63) AS each (shard)
+        CROSS JOIN LATERAL (
+            SELECT created_at
+            FROM outbox
+            WHERE outbox.shard = each.shard AND published_at IS NULL
+            ORDER BY position
+            LIMIT 1
+        ) AS first
+    ) AS oldest_seconds,
+    pg_total_relation_size('outbox') AS table_bytes
+
+-- name: list
+-- $1 waiting, failed or published; $2 topic, $3 aggregate, empty for any; behind position $4, $5 at most.
+SELECT
+    position, id, aggregate_type, aggregate_id, topic, octet_length(payload) AS bytes, created_at, published_at,
+    attempts, last_error, retry_at
+FROM outbox
+WHERE CASE $1::text
+        WHEN 'published' THEN published_at IS NOT NULL
+        WHEN 'failed' THEN published_at IS NULL AND retry_at IS NOT NULL
+        ELSE published_at IS NULL
+      END
+  AND ($2 = '' OR topic = $2)
+  AND ($3 = '' OR aggregate_id = $3)
+  AND position > $4
+ORDER BY position
+LIMIT $5
+
+-- name: show
+SELECT * FROM outbox WHERE id = $1
+
+-- name: again
+-- Which rows are to be published again: those of ids, or all that a broker has refused.
+SELECT position, id, topic, aggregate_id, published_at, attempts
+FROM outbox
+WHERE CASE WHEN $2 THEN published_at IS NULL AND retry_at IS NOT NULL ELSE id = ANY ($1::text[]) END
+ORDER BY position
+
+-- name: republish
+UPDATE outbox SET published_at = NULL, retry_at = NULL, attempts = 0
+WHERE position = ANY ($1::bigint[])
+RETURNING position
+
+-- name: wake
+SELECT pg_notify('outbox', '')
+
+-- name: cleanup
+-- One step: of the $2 rows behind position $1 those go that were published over $3 seconds ago.
+WITH looked AS (
+    SELECT position, created_at, published_at
+    FROM outbox
+    WHERE position > $1
+    ORDER BY position
+    LIMIT $2
+),
+gone AS (
+    DELETE FROM outbox
+    USING looked
+    WHERE outbox.position = looked.position
+      AND outbox.published_at < now() - $3::float8 * interval '1 second'
+    RETURNING outbox.position
+)
+SELECT
+    (SELECT count(*) FROM gone) AS removed,
+    max(position) AS last,
+    -- Positions rise with time: behind rows that are all too young there are no old ones.
+    coalesce(bool_and(created_at > now() - $3::float8 * interval '1 second'), true) AS is_young
+FROM looked
+
+-- name: cleanup_archive
+WITH old AS (
+    SELECT published_at, position
+    FROM outbox_archive
+    WHERE published_at < now() - $1::float8 * interval '1 second'
+    ORDER BY published_at
+    LIMIT $2
+),
+gone AS (
+    DELETE FROM outbox_archive
+    USING old
+    WHERE outbox_archive.published_at = old.published_at AND outbox_archive.position = old.position
+    RETURNING outbox_archive.position
+)
+SELECT count(*) FROM gone
+
+-- name: removable
+SELECT
+    (SELECT count(*) FROM outbox WHERE published_at < now() - $1::float8 * interval '1 second')
+    + (SELECT count(*) FROM outbox_archive WHERE published_at < now() - $1::float8 * interval '1 second')

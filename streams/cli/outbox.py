@@ -1,0 +1,191 @@
+"""`steadfaust outbox`: the relay, and what people do with the outbox.
+
+Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from streams.cli.workers import Json, json_line
+from streams.errors import SteadfaustError
+from streams.logs import configure_logs
+from streams.postgres.database import Connection, connect
+from streams.postgres.outbox import desk
+from streams.settings import Settings
+from streams.testing.faults import faults_from_environment
+from streams.units import DAY
+
+app = typer.Typer(
+    help="The outbox in PostgreSQL: relay, status, list, show, republish, cleanup.", no_args_is_help=True
+)
+
+NOTHING = 3
+REFUSED = 4
+T = TypeVar("T")
+
+Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
+
+
+class State(StrEnum):
+    """Which rows to list."""
+
+    WAITING = "waiting"
+    FAILED = "failed"
+    PUBLISHED = "published"
+
+
+@app.command()
+def relay(
+    port: Annotated[
+        int, typer.Option(envvar="PORT", min=0, max=65535, help="Of /health and /metrics; 0: any free one.")
+    ] = 6160,
+) -> None:
+    """Publish the outbox to Kafka until Ctrl-C or SIGTERM; several may run."""
+    configure_logs()
+    asyncio.run(_relay(Settings.read_or_exit(), port))
+
+
+async def _relay(settings: Settings, port: int) -> None:
+    from streams.runtime.relay import RelayService
+
+    service = RelayService(settings, port=port, faults=faults_from_environment())
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    await service.start()
+    if service.server is not None:
+        typer.echo(f"relay: {service.server.url}/health")
+    waits = [asyncio.ensure_future(told.wait()), asyncio.ensure_future(service.ended.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    await service.stop()
+    if service.failure is not None:
+        raise SteadfaustError(f"the relay has failed: {service.failure!r}") from service.failure
+
+
+@app.command()
+def status(url: Url = "", *, as_json: Json = False) -> None:
+    """Say how many rows wait and for how long; exit status 4 when brokers have refused some."""
+    found = _run(url, desk.status)
+    if as_json:
+        typer.echo(json_line(found._asdict()))
+    else:
+        typer.echo(
+            f"{found.unpublished} rows wait, the oldest for {found.oldest_seconds:.1f} s;"
+            f" {found.failed} were refused; the table has {found.table_bytes / 1e6:.1f} MB"
+        )
+    raise typer.Exit(REFUSED if found.failed else 0)
+
+
+@app.command("list")
+def list_(
+    url: Url = "",
+    *,
+    state: Annotated[State, typer.Option(help="Which rows.")] = State.WAITING,
+    topic: Annotated[str, typer.Option(help="Of this topic alone.")] = "",
+    aggregate: Annotated[str, typer.Option(help="Of this aggregate's id alone.")] = "",
+    after: Annotated[int, typer.Option(help="Behind this position.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List rows, those that wait unless told otherwise."""
+    rows = _run(
+        url,
+        lambda c: desk.listed(c, state, topic=topic, aggregate=aggregate, after=after, limit=limit),
+    )
+    _print(rows, as_json=as_json)
+
+
+@app.command()
+def show(message_id: str, url: Url = "", *, as_json: Json = False) -> None:
+    """Show all of a row, by its message's id; the payload is in base64."""
+    row = _run(url, lambda c: desk.shown(c, message_id))
+    if row is None:
+        typer.echo(f"there is no row of the id {message_id}", err=True)
+        raise typer.Exit(NOTHING)
+    if as_json:
+        typer.echo(json_line(_plain(row)))
+        return
+    for name, value in _plain(row).items():
+        if value is not None:
+            typer.echo(f"{name:<20}{value}")
+
+
+@app.command()
+def republish(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of messages.")] = None,
+    url: Url = "",
+    *,
+    failed: Annotated[bool, typer.Option("--failed", help="All rows that brokers have refused.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Have rows published again, at once. One that was published comes a second time, under its id."""
+    if bool(ids) == failed:
+        raise typer.BadParameter("give ids, or --failed")
+    rows = _run(url, lambda c: desk.republish(c, ids or [], failed=failed, dry_run=dry_run))
+    _print(rows, as_json=as_json)
+
+
+@app.command()
+def cleanup(
+    url: Url = "",
+    *,
+    older_than: Annotated[
+        float | None, typer.Option(help="Days since they were published; that of the settings unless given.")
+    ] = None,
+    step: Annotated[int, typer.Option(min=1, help="Rows of one transaction.")] = desk.STEP,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove rows that were published long ago, archived ones too, in small steps beside running relays."""
+    seconds = (Settings().outbox_retention_days if older_than is None else older_than) * DAY
+    if dry_run:
+        count = _run(url, lambda c: desk.removable(c, seconds))
+    else:
+        count = _run(url, lambda c: desk.cleanup(c, seconds, step=step))
+    did = "would remove" if dry_run else "removed"
+    typer.echo(json_line({"rows": count, "dry_run": dry_run}) if as_json else f"{did} {count} rows")
+
+
+def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run() -> T:
+        connection = await connect(url or Settings().postgres(), name="steadfaust outbox")
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    for row in map(_plain, rows):
+        if as_json:
+            typer.echo(json_line(row))
+            continue
+        said = f"{row['position']:>10} {row['id']:<38} {row['topic']} {row['aggregate_id']}"
+        error = f" refused {row['attempts']} times: {row['last_error']}" if row.get("last_error") else ""
+        typer.echo(said + error)
+    raise typer.Exit(0 if rows else NOTHING)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _text(value) for name, value in row.items()}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return value.isoformat() if isinstance(value, datetime) else value

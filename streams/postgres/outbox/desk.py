@@ -1,0 +1,107 @@
+"""What people and services do with the outbox besides publishing: look, publish again, clean up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from streams.postgres.database import Connection, Database
+from streams.postgres.statements import statements
+from streams.units import DAY
+
+_SQL = statements("outbox/outbox.sql")
+#: Rows of a step of the cleanup, which is a transaction of its own.
+STEP = 10_000
+#: Between two steps, in seconds: others have their turn, and vacuum.
+REST = 0.05
+
+
+class OutboxStatus(NamedTuple):
+    """How the outbox stands.
+
+    Attributes:
+        unpublished: rows that wait, counted up to a million.
+        failed: of those, the ones that a broker has refused.
+        oldest_seconds: the age of the oldest of them; 0 when there is none.
+        table_bytes: what the table and its indexes take on the disk.
+    """
+
+    unpublished: int
+    failed: int
+    oldest_seconds: float
+    table_bytes: int
+
+
+async def status(connection: Connection) -> OutboxStatus:
+    """How the outbox stands."""
+    row = await connection.fetchrow(_SQL["status"])
+    assert row is not None
+    return OutboxStatus(*row)
+
+
+async def listed(
+    connection: Connection,
+    state: str = "waiting",
+    *,
+    topic: str = "",
+    aggregate: str = "",
+    after: int = 0,
+    limit: int = 50,
+) -> list[dict[str, Any]]:
+    """Rows that are waiting, failed or published, in the order of their positions, without their payloads."""
+    return [dict(row) for row in await connection.fetch(_SQL["list"], state, topic, aggregate, after, limit)]
+
+
+async def shown(connection: Connection, message_id: str) -> dict[str, Any] | None:
+    """All of a row; None when there is none of this id."""
+    row = await connection.fetchrow(_SQL["show"], message_id)
+    return None if row is None else dict(row)
+
+
+async def republish(
+    connection: Connection, ids: Sequence[str] = (), *, failed: bool = False, dry_run: bool = False
+) -> list[dict[str, Any]]:
+    """Have rows published again, at once: those of these ids, or all that were refused. Returns them.
+
+    One that was published comes a second time under the same id, behind later ones of its aggregate.
+    """
+    async with connection.transaction():
+        rows = [dict(row) for row in await connection.fetch(_SQL["again"], list(ids), failed)]
+        if rows and not dry_run:
+            await connection.fetch(_SQL["republish"], [row["position"] for row in rows])
+            await connection.execute(_SQL["wake"])
+    return rows
+
+
+async def removable(connection: Connection, older_than: float) -> int:
+    """How many rows `cleanup` would remove."""
+    return int(await connection.fetchval(_SQL["removable"], older_than))
+
+
+async def cleanup(connection: Connection, older_than: float = 7 * DAY, *, step: int = STEP) -> int:
+    """Remove rows that were published over so many seconds ago, archived ones too; returns how many.
+
+    In steps of few rows, beside relays and writers: nothing is locked but the rows that go.
+    """
+    removed, behind = 0, 0
+    while True:
+        row = await connection.fetchrow(_SQL["cleanup"], behind, step, older_than)
+        assert row is not None
+        removed += int(row["removed"])
+        if row["is_young"]:
+            break
+        behind = row["last"]
+        await asyncio.sleep(REST)
+    while gone := await connection.fetchval(_SQL["cleanup_archive"], older_than, step):
+        removed += int(gone)
+        await asyncio.sleep(REST)
+    return removed
+
+
+async def cleanup_now_and_then(database: Database, older_than: float, every: float) -> None:
+    """Clean up until it is cancelled; several may, the rows go once."""
+    while True:
+        async with database.acquire() as connection:
+            await cleanup(connection, older_than)
+        await asyncio.sleep(every)

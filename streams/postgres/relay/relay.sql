@@ -1,0 +1,93 @@
+-- name: fetch
+-- The next rows of shards that are ours: $1 in the order of their turns, $2 rows of a shard and $3 in all at most,
+-- up to about $4 bytes of payload.
+--
+-- Always from the first unpublished row of a shard, never from behind the last one that was read: a transaction that
+-- began earlier and commits later has inserted its rows in front of those. Rows are left out while one of their
+-- aggregate waits for its next attempt.
+SELECT
+    position, shard, id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source,
+    ce_time, ce_correlationid, schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type,
+    traceparent, attempts, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age
+FROM (
+    SELECT
+        found.*,
+        sum(octet_length(payload)) OVER (ORDER BY turn, position) - octet_length(payload) AS bytes_before
+    FROM (
+        SELECT next.*, mine.turn
+        FROM unnest($1::smallint[]) WITH ORDINALITY AS mine (shard, turn)
+        CROSS JOIN LATERAL (
+            SELECT *
+            FROM outbox
+            WHERE shard = mine.shard
+              AND published_at IS NULL
+              AND (aggregate_type, aggregate_id) NOT IN (
+                  SELECT aggregate_type, aggregate_id
+                  FROM outbox
+                  WHERE published_at IS NULL AND retry_at > clock_timestamp()
+              )
+            ORDER BY position
+            LIMIT $2
+        ) AS next
+        LIMIT $3
+    ) AS found
+) AS counted
+WHERE bytes_before < $4
+ORDER BY turn, position
+
+-- name: mark
+UPDATE outbox SET published_at = clock_timestamp(), retry_at = NULL
+WHERE position = ANY ($1::bigint[]) AND published_at IS NULL
+
+-- name: delete
+DELETE FROM outbox WHERE position = ANY ($1::bigint[])
+
+-- name: archive
+WITH gone AS (
+    DELETE FROM outbox WHERE position = ANY ($1::bigint[])
+    RETURNING *
+)
+INSERT INTO outbox_archive (
+    position, id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time,
+    ce_correlationid, schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent,
+    created_at, published_at, attempts, last_error
+)
+SELECT
+    position, id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time,
+    ce_correlationid, schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent,
+    created_at, clock_timestamp(), attempts, last_error
+FROM gone
+
+-- name: fail
+-- A broker has refused it; the next attempt comes later each time: $3 seconds at first, $4 at most.
+UPDATE outbox
+SET attempts = attempts + 1,
+    last_error = $2,
+    retry_at = clock_timestamp() + least($4::float8, $3::float8 * 2 ^ least(attempts, 30)) * interval '1 second'
+WHERE position = $1 AND published_at IS NULL
+
+-- name: held
+-- Who holds which lock of relays in this database.
+SELECT classid::bigint AS class, objid::bigint AS number, pid
+FROM pg_locks
+WHERE locktype = 'advisory'
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid IN ($1::bigint::oid, $2::bigint::oid)
+  AND objsubid = 2
+  AND granted
+
+-- name: join
+SELECT pg_backend_pid() AS pid, pg_try_advisory_lock($1::int, pg_backend_pid()) AS is_member
+
+-- name: take
+SELECT number FROM unnest($2::int[]) AS wanted (number) WHERE pg_try_advisory_lock($1::int, number)
+
+-- name: release
+SELECT pg_advisory_unlock($1::int, number) FROM unnest($2::int[]) AS given (number)
+
+-- name: sleep
+-- From here on the first who inserts sends a notification.
+SELECT setval('outbox_wakeup', 1, false)
+
+-- name: schemas
+SELECT fingerprint, schema FROM outbox_schemas WHERE fingerprint = ANY ($1::text[])

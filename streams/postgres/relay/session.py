@@ -1,0 +1,185 @@
+"""A relay's session with PostgreSQL: it holds the locks, and reads and marks by the same connection."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from streams.postgres.database import UNAVAILABLE, Connection, connect
+from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.outbox import OutboxRow
+from streams.postgres.relay.options import SHARDS, RelayOptions
+from streams.postgres.statements import statements
+
+_SQL = statements("relay/relay.sql")
+#: The advisory locks: a member's number is its session's process id, a shard's its own.
+_MEMBER, _SHARD = 0x6F75_7401, 0x6F75_7402
+_CHANNEL = "outbox"
+
+
+class RelaySession:
+    """Owns shards for as long as its connection lives.
+
+    Whoever holds a shard's lock is the only one to publish its rows, for PostgreSQL gives it to one
+    session. A relay whose session was ended without its knowledge (it was frozen, or the network was) may
+    still write what it had read: a zombie. What comes of it is duplicates with the same ids, and nothing
+    else:
+
+    - It cannot mark, count attempts or release: that takes the connection that is gone.
+    - Each relay writes an aggregate's rows in their order, and begins with the first that is not marked.
+      So in whatever way the writes of two are mixed, a row comes for the first time behind those before it.
+    - It begins no batch later than half a lease after PostgreSQL has last answered, without asking again
+      (`require`), and PostgreSQL gives a silent session's locks away after a whole one. So the repetitions
+      are those of the batches that were under way.
+    """
+
+    def __init__(self, url: str, options: RelayOptions, wake: Callable[[], None]) -> None:
+        self._url = url
+        self._options = options
+        self._wake = wake
+        self._turn = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._answered = 0.0
+        self._pid = 0
+        self.lost = asyncio.Event()
+        self.owned: set[int] = set()
+        self.relays = 1
+
+    async def open(self) -> Self:
+        """Connect and join the relays. Raises DatabaseUnavailable."""
+        lease = self._options.lease
+        self._connection = await connect(
+            self._url,
+            name="steadfaust relay",
+            command_timeout=lease,
+            settings={
+                # A frozen relay is silent, and loses its locks; one whose machine is gone does not answer.
+                "idle_session_timeout": f"{int(lease * 1000)}ms",
+                "tcp_keepalives_idle": "3",
+                "tcp_keepalives_interval": "2",
+                "tcp_keepalives_count": "3",
+                "client_connection_check_interval": "1s",
+                # A mark that a crash of the server takes back makes a duplicate, no more.
+                "synchronous_commit": "off",
+                # Without statistics, as of a table that was empty, the planner would read all of it for
+                # each shard.
+                "enable_seqscan": "off",
+                "enable_bitmapscan": "off",
+                "enable_sort": "off",
+                "jit": "off",
+            },
+        )
+        self._connection.add_termination_listener(self._terminated)
+        await self._ask(self._connection.add_listener, _CHANNEL, self._notified)
+        joined = await self._ask(self._connection.fetchrow, _SQL["join"], _MEMBER)
+        self._pid = joined["pid"]
+        return self
+
+    async def close(self) -> None:
+        """Give everything back."""
+        self.owned.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self.lost.set()
+            try:
+                await connection.close(timeout=1.0)
+            except UNAVAILABLE:
+                connection.terminate()
+
+    def holds(self) -> bool:
+        """Whether the locks are surely ours still: PostgreSQL has answered within half a lease."""
+        return not self.lost.is_set() and time.monotonic() - self._answered < self._options.lease / 2
+
+    async def require(self) -> None:
+        """Make sure that the locks are ours, before something is written. Raises DatabaseUnavailable."""
+        if not self.holds():
+            await self._ask(self._live.fetchval, "SELECT 1")
+
+    async def balance(self, busy: set[int]) -> None:
+        """Take or give back shards, so that each relay has a fair share; those that are busy stay for now.
+
+        Raises DatabaseUnavailable.
+        """
+        rows = await self._ask(self._live.fetch, _SQL["held"], _MEMBER, _SHARD)
+        self.relays = max(1, sum(1 for row in rows if row["class"] == _MEMBER))
+        held = {row["number"] for row in rows if row["class"] == _SHARD}
+        share = -(-SHARDS // self.relays)
+        if surplus := len(self.owned) - share:
+            await self._adjust(surplus, held, busy)
+
+    async def _adjust(self, surplus: int, held: set[int], busy: set[int]) -> None:
+        if surplus > 0:
+            given = sorted(self.owned - busy)[:surplus]
+            self.owned.difference_update(given)  # before the lock is free: nothing of it is begun any more
+            await self._ask(self._live.fetch, _SQL["release"], _SHARD, given)
+            return
+        free = [number for number in range(SHARDS) if number not in held]
+        wanted = random.sample(free, min(-surplus, len(free)))
+        taken = await self._ask(self._live.fetch, _SQL["take"], _SHARD, wanted)
+        self.owned.update(row["number"] for row in taken)
+
+    async def fetch(self, shards: Sequence[int]) -> list[OutboxRow]:
+        """The next rows of these shards, in the order of the shards. Raises DatabaseUnavailable."""
+        options = self._options
+        each = max(options.batch // max(len(shards), 1), options.batch // 8)
+        rows = await self._ask(
+            self._live.fetch, _SQL["fetch"], shards, each, options.batch, options.batch_bytes
+        )
+        return [OutboxRow(*row) for row in rows]
+
+    async def sleep(self) -> None:
+        """Have the next one who publishes notify us. Raises DatabaseUnavailable."""
+        await self._ask(self._live.fetchval, _SQL["sleep"])
+
+    async def published(self, positions: Sequence[int]) -> None:
+        """Mark, delete or archive rows. Raises DatabaseUnavailable."""
+        await self._ask(self._live.execute, _SQL[self._options.after], positions)
+
+    async def failed(self, position: int, why: str) -> None:
+        """Note an attempt that was refused; the row's aggregate waits for the next. Raises
+        DatabaseUnavailable.
+        """
+        options = self._options
+        await self._ask(
+            self._live.execute, _SQL["fail"], position, why, options.first_retry, options.last_retry
+        )
+
+    async def schemas(self, fingerprints: Iterable[str]) -> Mapping[str, str]:
+        """The texts of schemas, as far as the outbox has them. Raises DatabaseUnavailable."""
+        rows = await self._ask(self._live.fetch, _SQL["schemas"], list(fingerprints))
+        return {row["fingerprint"]: row["schema"] for row in rows}
+
+    @property
+    def _live(self) -> Connection:
+        if self._connection is None or self.lost.is_set():
+            raise DatabaseUnavailable("the relay's session with PostgreSQL has ended: it opens another one")
+        return self._connection
+
+    async def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        async with self._turn:  # a connection does one thing at a time
+            try:
+                answer = await call(*arguments)
+            except UNAVAILABLE as error:
+                self._end()
+                raise DatabaseUnavailable(
+                    f"the relay's session with PostgreSQL has ended: {error!r}"
+                ) from error
+            self._answered = time.monotonic()
+            return answer
+
+    def _end(self) -> None:
+        self.owned.clear()
+        if not self.lost.is_set():
+            self.lost.set()
+            if self._connection is not None:
+                self._connection.terminate()
+            self._wake()
+
+    def _terminated(self, _: Any) -> None:
+        self._end()
+
+    def _notified(self, *_: Any) -> None:
+        self._wake()

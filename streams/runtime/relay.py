@@ -1,0 +1,138 @@
+"""The relay as a service of mode, with what stands beside it: metrics, health and cleanup."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import structlog
+from mode import Service
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from streams.http import Check, Health, HttpServer
+from streams.http.operations import operations_app
+from streams.ports import Faults
+from streams.postgres import Database
+from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.outbox.desk import OutboxStatus, cleanup, status
+from streams.postgres.relay import After, Relay, RelayMetrics, RelayOptions
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.settings import Settings
+from streams.units import DAY
+
+log = structlog.get_logger(__name__)
+
+#: Between two looks at the table, in seconds.
+_SAMPLE = 5.0
+#: A row that waits longer makes the relay DEGRADED, in seconds.
+OLDEST = 300.0
+#: A look that is older tells nothing, in seconds.
+_STALE = 30.0
+
+
+class RelayService(Service):
+    """Relays the outbox of the settings' database to the settings' brokers.
+
+    Arguments:
+        settings: what to do; see docs/settings.md.
+        port: for `/health` and `/metrics`; 0 for any free one, None for neither.
+        faults: for tests.
+    """
+
+    def __init__(self, settings: Settings, *, port: int | None = None, faults: Faults | None = None) -> None:
+        super().__init__()
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.metrics = RelayMetrics(self.registry)
+        self.health = Health(
+            [
+                Check("postgres", self._postgres),
+                Check("kafka", self._kafka),
+                Check("outbox", self._outbox, "DEGRADED"),
+            ]
+        )
+        self.server = (
+            HttpServer(operations_app(self.health, self.registry), port=port) if port is not None else None
+        )
+        self._retention = settings.outbox_retention_days * DAY
+        self._cleanup_every = settings.outbox_cleanup_every
+        self._database = Database(settings.postgres(), least=0, most=2, name="steadfaust relay desk")
+        self._relay = Relay(
+            settings.postgres(),
+            KafkaPublisher(
+                settings.brokers(),
+                settings.layout().announcements,
+                KafkaOptions(max_batch=settings.max_message_bytes),
+            ),
+            RelayOptions(after=After(settings.outbox_after), poll=settings.outbox_poll),
+            counts=self.metrics,
+            faults=faults,
+        )
+        self._opened = AsyncExitStack()
+        self._relaying: asyncio.Task[None] | None = None
+        #: Set when the relay has ended, whether it was told to or failed.
+        self.ended = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._sample: tuple[float, OutboxStatus] | None = None
+
+    async def on_start(self) -> None:
+        """Begin. PostgreSQL and Kafka may come later."""
+        await self._opened.enter_async_context(self._database)
+        if self.server is not None:
+            await self._opened.enter_async_context(self.server)
+        self._relaying = asyncio.create_task(self._relay.run())
+        self._relaying.add_done_callback(self._relay_ended)
+        self.add_future(self._now_and_then(_SAMPLE, self._look))
+        if self._cleanup_every:
+            self.add_future(self._now_and_then(self._cleanup_every, self._clean_up))
+
+    async def on_stop(self) -> None:
+        """Mark what is under way, then let go."""
+        self._relay.stop()
+        if self._relaying is not None:
+            await asyncio.wait([self._relaying])
+        await self._opened.aclose()
+
+    def _relay_ended(self, relaying: asyncio.Task[None]) -> None:
+        self.failure = None if relaying.cancelled() else relaying.exception()
+        self.ended.set()
+
+    async def _now_and_then(self, every: float, do: Callable[[], Awaitable[None]]) -> None:
+        while not self.should_stop:
+            try:
+                await do()
+            except DatabaseUnavailable as error:
+                log.warning("outbox_not_looked_at", error=str(error), action="tries again")
+            await self.sleep(every)
+
+    async def _look(self) -> None:
+        async with self._database.acquire() as connection:
+            found = await status(connection)
+        self._sample = time.monotonic(), found
+        self.metrics.sampled(found)
+
+    async def _clean_up(self) -> None:
+        async with self._database.acquire() as connection:
+            removed = await cleanup(connection, self._retention)
+        if removed:
+            log.info("outbox_cleaned_up", removed=removed)
+
+    async def _postgres(self) -> str:
+        return self.metrics.no_database
+
+    async def _kafka(self) -> str:
+        return self.metrics.no_kafka
+
+    async def _outbox(self) -> str:
+        if self._sample is None or time.monotonic() - self._sample[0] > _STALE:
+            return "it is not known how many rows wait"
+        found = self._sample[1]
+        if found.oldest_seconds <= OLDEST:
+            return ""
+        return (
+            f"the oldest of {found.unpublished} rows has waited for {found.oldest_seconds:.0f} s;"
+            f" brokers have refused {found.failed}: see `steadfaust outbox list --state failed`"
+        )
