@@ -188,9 +188,12 @@ def check_tables(sagas: Sequence[ChoreographedSaga], tables: Collection[str]) ->
 def choreographed(
     saga_id: str, course: Course, seen: Sequence[Seen], without: Sequence[type[Message]] = ()
 ) -> SagaView:
-    """The view of a saga that has seen these events, at least one; `without` will never come for it."""
+    """The view of a saga that has seen these events, at least one; `without` will never come for it. Of
+    several failures the one that was seen first has turned it back.
+    """
     by_topic = {each.topic: each for each in seen}
-    failure = next((kind for kind in course.failures if kind.TOPIC in by_topic), None)
+    failures = {kind.TOPIC: kind for kind in course.failures}
+    failure = next((failures[each.topic] for each in seen if each.topic in failures), None)
     expected = [kind.TOPIC for kind in _expected(course, failure, by_topic) if kind not in without]
     pending = tuple(topic for topic in expected if topic not in by_topic)
     status: SagaStatus

@@ -2,7 +2,8 @@
 messages arrive.
 
 Only the order within one key of one topic is kept, as Kafka keeps it. Messages may come again: where the
-wiring says so they are stopped by their id, elsewhere they reach their handlers a second time.
+wiring says so they are stopped by their id, elsewhere they reach their handlers a second time. Handlers may
+be behind, or be tried again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from streams.errors import WiringError
 from streams.model.choreography import AnyHandler, Choreography
@@ -67,18 +68,37 @@ async def run_choreography(
     resources: Mapping[str, Any] | None = None,
     order: Random | None = None,
     repeat: float = 0.0,
+    pace: float = 1.0,
+    behind: float = 0.0,
+    retried: tuple[type[Exception], ...] = (),
+    timers: Literal["refused", "ignored"] = "refused",
     world: World | None = None,
 ) -> World:
-    """Deliver `messages` and all that comes of them, to the end. What a handler raises passes through.
+    """Deliver `messages` and all that comes of them, to the end.
 
-    `order` picks what arrives next. `repeat`, from 0 to below 1, is how likely a message comes once more.
-    `world` is where an earlier run has ended; it is changed. Timers are not run: one that is set is an error.
+    Args:
+        choreography: who takes what.
+        messages: from outside.
+        resources: what handlers need from outside, by name.
+        order: picks what arrives next.
+        repeat: how likely a message comes once more, from 0 to below 1.
+        pace: how likely the next message from outside comes before another one is delivered; 1: all of them
+            come first.
+        behind: how likely a message waits for one of its handlers while the others go on, as when that one
+            is paused; later messages of its key wait behind it. From 0 to below 1.
+        retried: errors after which a handler is tried again later; others pass through.
+        timers: none is run. One that is set is an error, unless they are ignored.
+        world: where an earlier run has ended; it is changed.
     """
-    pump = _Pump(choreography, resources or {}, order or Random(0), repeat, world or World())
-    for message in messages:
-        pump.place(message)
-    while pump.queues:
-        await pump.step()
+    chance = order or Random(0)
+    pump = _Pump(choreography, resources or {}, chance, repeat, behind, retried, timers, world or World())
+    outside = deque(messages)
+    while outside or pump.queues or pump.waiting:
+        idle = not (pump.queues or pump.waiting)
+        if outside and (idle or pace >= 1 or chance.random() < pace):
+            pump.place(outside.popleft())
+        else:
+            await pump.step()
     return pump.world
 
 
@@ -108,14 +128,21 @@ class _Pump:
         resources: Mapping[str, Any],
         order: Random,
         repeat: float,
+        behind: float,
+        retried: tuple[type[Exception], ...],
+        timers: Literal["refused", "ignored"],
         world: World,
     ) -> None:
         self.world = world
         self.queues: dict[tuple[str, str], deque[_Post]] = {}
+        self.waiting: dict[tuple[str, str], deque[tuple[AnyHandler, _Post]]] = {}
         self._choreography = choreography
         self._resources = resources
         self._order = order
         self._repeat = repeat
+        self._behind = behind
+        self._retried = retried
+        self._timers = timers
         self._seen: set[tuple[str, str]] = set()
 
     def place(self, message: Message) -> None:
@@ -126,8 +153,12 @@ class _Pump:
         )
 
     async def step(self) -> None:
-        """Deliver one message."""
-        queue = self._order.choice(list(self.queues))
+        """Deliver one message, or let a handler that is behind take one."""
+        number = self._order.randrange(len(self.queues) + len(self.waiting))
+        if number >= len(self.queues):
+            await self._catch_up(list(self.waiting)[number - len(self.queues)])
+            return
+        queue = list(self.queues)[number]
         post = self.queues[queue].popleft()
         if self._order.random() < self._repeat:
             self.queues[queue].append(post)
@@ -143,7 +174,27 @@ class _Pump:
             if self._choreography.uses_inbox(topic) and seen in self._seen:
                 continue
             self._seen.add(seen)
-            self._apply(await self._run(handler, post), handler, post)
+            line = (handler.name, post.message.key)
+            if line in self.waiting or self._order.random() < self._behind:
+                self.waiting.setdefault(line, deque()).append((handler, post))
+            elif not await self._attempt(handler, post):
+                self.waiting[line] = deque([(handler, post)])
+
+    async def _catch_up(self, line: tuple[str, str]) -> None:
+        """The first message that waits for a handler has its turn."""
+        handler, post = self.waiting[line][0]
+        if await self._attempt(handler, post):
+            self.waiting[line].popleft()
+            if not self.waiting[line]:
+                del self.waiting[line]
+
+    async def _attempt(self, handler: AnyHandler, post: _Post) -> bool:
+        try:
+            outcome = await self._run(handler, post)
+        except self._retried:
+            return False
+        self._apply(outcome, handler, post)
+        return True
 
     async def _run(self, handler: AnyHandler, post: _Post) -> Outcome:
         rows = [self._read(row, post.message) for row in handler.rows.values()]
@@ -155,7 +206,7 @@ class _Pump:
         return outcome
 
     def _apply(self, outcome: Outcome, handler: AnyHandler, post: _Post) -> None:
-        if outcome.timers:
+        if outcome.timers and self._timers == "refused":
             raise NotImplementedError(f"{handler.name} set a timer, and this run has no clock")
         for name, row in outcome.rows.items():
             of = handler.rows[name]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
+from streams.model.table import split_row_key
+from tables.ways import ORDER_WAYS
 from tests.scenarios.test_dead_letter_desk import steadfaust
-from tests.scenarios.world import World, eventually, order
+from tests.scenarios.world import APP, World, eventually, order
 
 
 def test_every_order_is_settled_once_with_the_outcome_its_data_calls_for(world: World) -> None:
@@ -36,6 +39,47 @@ def sagas(world: World) -> dict[str, tuple[str, str]]:
     """What any worker lists, by order id."""
     found = steadfaust(world, "saga", "list", "--limit", "1000")
     return {saga["id"].removeprefix("order:"): (saga["way"], saga["status"]) for saga in found}
+
+
+def test_an_order_is_undone_when_it_is_called_off_in_time_and_goes_one_way(world: World) -> None:
+    world.until_shared([world.start_worker(), world.start_worker()])
+    early = [f"early-{number}" for number in range(20)]
+    call_off(world, early)
+    eventually(lambda: {*early} <= ways(world), "cancellations are there before their orders")
+    ids = [*world.place("early", 20), *world.place("placed", 60), *submit(world, "conducted", 60)]
+    both = world.place("both", 40)
+    submit(world, "both", 40)
+    called_off = [*early, *ids[20::2], *both[::2]]
+    call_off(world, ids[20::2] + both[::2])
+    world.until_settled([*ids, *both])
+    ends = world.outcomes()
+    assert {each: ends[each] for each in early} == {each: ["cancelled"] for each in early}
+    for order_id in called_off:  # those that came too late, or failed before, are as they were
+        if ends[order_id] == ["cancelled"]:
+            world.expected[order_id] = ("cancelled", world.expected[order_id][1])
+    world.check()
+    confirmed = {each for each in called_off if world.expected[each][0] == "confirmed"}
+    eventually(lambda: told(world) == confirmed, "whoever came too late was told")
+
+    late = [each for each in ids if world.expected[each][0] == "confirmed" and each not in called_off]
+    call_off(world, late)
+    eventually(lambda: told(world) == confirmed | {*late}, "whoever came after the end was told")
+    world.check()
+
+
+def told(world: World) -> set[str]:
+    """Orders of which somebody was told that they cannot be called off any more."""
+    return {each.key.decode() for each in world.read(CancellationRefused.TOPIC)}
+
+
+def ways(world: World) -> set[str]:
+    """Orders of which it is known which way they go, or that they are called off."""
+    return {split_row_key(row.key)[0].decode() for row in world.read(f"{APP}-{ORDER_WAYS.name}-changelog")}
+
+
+def call_off(world: World, ids: list[str]) -> None:
+    """Ask for the cancellation of these orders."""
+    world.send([(RequestCancellation(order_id=each), f"cancel-{each}") for each in ids])
 
 
 def test_orders_that_are_sent_twice_are_settled_once(world: World) -> None:
