@@ -152,7 +152,7 @@ sendings = st.lists(
     min_size=1,
     max_size=10,
 )
-kills = st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 12)), max_size=3)
+kills = st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 12)), max_size=3, unique=True)
 
 
 @pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())
