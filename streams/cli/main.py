@@ -6,7 +6,20 @@ import sys
 
 import typer
 
-from streams.cli import claims, compiling, db, dlq, handler, outbox, positions, saga, schemas, stack
+from streams.cli import (
+    claims,
+    compiling,
+    db,
+    dlq,
+    handler,
+    inbox,
+    outbox,
+    positions,
+    queue,
+    saga,
+    schemas,
+    stack,
+)
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
@@ -25,8 +38,10 @@ app.add_typer(handler.app, name="handler")
 app.add_typer(saga.app, name="saga")
 app.add_typer(claims.app, name="claims")
 app.add_typer(db.app, name="db")
+app.add_typer(inbox.app, name="inbox")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(positions.app, name="positions")
+app.add_typer(queue.app, name="queue")
 app.add_typer(schemas.app, name="schemas")
 
 

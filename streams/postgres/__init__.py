@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streams.postgres.database import Connection, Database, Pool
-from streams.postgres.inbox import ConsumerInbox, InboxEvent
-from streams.postgres.inbox_metrics import InboxMetrics
+from streams.postgres.inbox import ConsumerInbox, InboxEvent, InboxMetrics
 from streams.postgres.migrations import LIBRARY, MigrationSet, migrate
 from streams.postgres.outbox import Outbox, OutboxTransaction
+from streams.postgres.queue import Job, Queue, QueueMetrics, QueueOptions, QueueWorker
 
 __all__ = [
     "LIBRARY",
@@ -15,9 +15,14 @@ __all__ = [
     "Database",
     "InboxEvent",
     "InboxMetrics",
+    "Job",
     "MigrationSet",
     "Outbox",
     "OutboxTransaction",
     "Pool",
+    "Queue",
+    "QueueMetrics",
+    "QueueOptions",
+    "QueueWorker",
     "migrate",
 ]

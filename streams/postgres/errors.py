@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.errors import DataError, SteadfaustError, TransientError
+from streams.errors import DataError, PermanentError, SteadfaustError, TransientError
 
 
 class DatabaseUnavailable(TransientError):
@@ -15,3 +15,11 @@ class MigrationError(SteadfaustError):
 
 class MessageIdTaken(DataError):
     """A message was published under an id that another one in the outbox has; nothing was written."""
+
+
+class LeaseLost(TransientError):
+    """A worker had jobs for longer than its lease, others may have them: what it did is rolled back."""
+
+
+class NoSuchAction(PermanentError):
+    """A job asks for an action that its worker has no handler for."""

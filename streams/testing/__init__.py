@@ -8,9 +8,11 @@ from streams.testing.broker import Fault
 from streams.testing.clock import ManualClock
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import ScriptedFaults, faults_from_environment
+from streams.testing.inbox import MemoryInbox
 from streams.testing.log import FakeRecord
 from streams.testing.outbox import MemoryOutbox, MemoryPublisher
 from streams.testing.pump import World, run_choreography
+from streams.testing.queue import MemoryQueue
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 from streams.testing.store import MemoryStore, MemoryStores
 
@@ -20,8 +22,10 @@ __all__ = [
     "Fault",
     "ManualClock",
     "MemoryBlobs",
+    "MemoryInbox",
     "MemoryOutbox",
     "MemoryPublisher",
+    "MemoryQueue",
     "MemoryStore",
     "MemoryStores",
     "SagaUnderTest",

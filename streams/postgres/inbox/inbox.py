@@ -9,24 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple, TypeVar
-
-import structlog
 
 from streams.errors import DataError, HeaderTooLong, MissingHeader, SettingsError
 from streams.model.envelope import MAX_ID_BYTES
 from streams.postgres.database import Connection, Database
-from streams.postgres.inbox_metrics import InboxMetrics
+from streams.postgres.inbox.metrics import InboxMetrics
 from streams.postgres.statements import statements
 from streams.units import DAY
-
-log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 #: Handles one event: what it writes by this connection commits with the mark, or not at all.
 Handler = Callable[[Connection, bytes], Awaitable[T]]
 
-_SQL = statements("inbox.sql")
+_SQL = statements(Path(__file__).with_name("inbox.sql"))
 _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC)
 #: Rows that one transaction of a cleanup deletes at most.
 CLEANUP_BATCH = 10_000
@@ -130,7 +127,7 @@ class ConsumerInbox:
         returns those that are new, in their order. One that another transaction is handling is waited for.
         """
         for event in events:
-            _require_id(event.event_id)
+            require_id(event.event_id)
         stored = [self._stored(event) for event in events]
         if len(stored) == 1:
             row = await connection.fetchrow(_SQL["mark_one"], self.consumer_name, *stored[0])
@@ -159,7 +156,6 @@ class ConsumerInbox:
             if row is None or not row["deleted"]:
                 break
             deleted, reached = deleted + row["deleted"], row["reached"]
-        log.info("inbox_cleaned", consumer_name=self.consumer_name, deleted=deleted, days=older_than_days)
         return deleted
 
     def require_retention(self, days: float) -> None:
@@ -204,7 +200,8 @@ def _told(text: str) -> str:
     return text[:_MOST_TEXT].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def _require_id(event_id: str) -> None:
+def require_id(event_id: str) -> None:
+    """Raises MissingHeader, HeaderTooLong or DataError for an id that cannot be kept."""
     if not event_id:
         raise MissingHeader("an event without an id cannot be told from its duplicates: give one")
     try:

@@ -1,0 +1,74 @@
+"""The connection by which a worker hears of jobs and keeps its leases; made again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import asyncpg
+import structlog
+
+from streams.errors import text_of
+from streams.postgres.database import UNAVAILABLE, Connection, connect
+from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.queue.queue import SQL
+
+log = structlog.get_logger(__name__)
+
+#: Of all queues; the payload says which.
+CHANNEL = "steadfaust_queue"
+_AGAIN = 0.5
+
+
+class Pulse:
+    """Listens, and renews leases three times in the time of one.
+
+    Arguments:
+        url: of the database.
+        queue: the name of the queue whose notifications are heard.
+        lease: in seconds.
+        heard: called when one has come.
+        back: called when the connection is there, and what came before it may have been missed.
+    """
+
+    def __init__(
+        self, url: str, queue: str, lease: float, *, heard: Callable[[], None], back: Callable[[], None]
+    ) -> None:
+        self.leases: set[int] = set()
+        self._url = url
+        self._queue = queue
+        self._lease = lease
+        self._heard = heard
+        self._back = back
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                connection = await connect(self._url, name="steadfaust queue")
+                try:
+                    await self._live(connection)
+                finally:
+                    connection.terminate()
+            except (*UNAVAILABLE, DatabaseUnavailable, asyncpg.QueryCanceledError) as error:
+                log.warning("queue_pulse_lost", queue=self._queue, error=text_of(error))
+            await asyncio.sleep(_AGAIN)
+
+    async def _live(self, connection: Connection) -> None:
+        closed = asyncio.Event()
+        connection.add_termination_listener(lambda _: closed.set())
+        await connection.add_listener(CHANNEL, self._notified)
+        self._back()
+        lasting = timedelta(seconds=self._lease)
+        while not closed.is_set():
+            if self.leases:
+                await connection.execute(SQL["renew"], list(self.leases), lasting, timeout=self._lease)
+            try:
+                await asyncio.wait_for(closed.wait(), self._lease / 3)
+            except TimeoutError:
+                continue
+
+    def _notified(self, _connection: object, _pid: int, _channel: str, queue: object) -> None:
+        if queue == self._queue:
+            self._heard()

@@ -1,0 +1,271 @@
+"""Works on a queue: takes jobs for a time, deletes them in the transaction of what their handler wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from socket import gethostname
+from time import time
+
+import asyncpg
+import structlog
+
+from streams.errors import PermanentError, text_of
+from streams.postgres.database import Connection, Database
+from streams.postgres.errors import DatabaseUnavailable, LeaseLost, NoSuchAction
+from streams.postgres.queue.doze import Doze
+from streams.postgres.queue.job import Job, job_of
+from streams.postgres.queue.metrics import QueueMetrics
+from streams.postgres.queue.options import QueueOptions
+from streams.postgres.queue.pulse import Pulse
+from streams.postgres.queue.queue import HANDLE, SQL, Queue
+
+log = structlog.get_logger(__name__)
+
+#: Does a job: what it writes by this connection commits with the end of the job, or not at all.
+JobHandler = Callable[[Connection, Job], Awaitable[None]]
+
+#: Ready jobs that are looked at for one batch at most, for each job of the batch, and at the least.
+_REACH, _LEAST_REACH = 10, 1000
+_LONGEST_ERROR = 2000
+_AGAIN = 0.5
+_GIVE_BACK = 2.0
+
+
+class _JobFailed(Exception):
+    """What a handler raised, apart from what the worker itself runs into."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class QueueWorker:
+    """Works on a queue until it is stopped; several may, here and on other machines.
+
+    The jobs of a batch are done one after the other in one transaction. When one fails, all of them are done
+    once more, each in its own, and only those that fail again have failed: so a handler may run again after
+    it was done, but what it wrote by its connection is there once.
+
+    Arguments:
+        database: open, with a connection more than `options.concurrency` at the least.
+        queue: which.
+        handlers: the one for all jobs, or one for each action.
+        options: batches, leases and tries.
+        metrics: where to count; None: nowhere.
+        name: what leases show the worker as; machine and process unless given.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        queue: Queue,
+        handlers: JobHandler | Mapping[str, JobHandler],
+        *,
+        options: QueueOptions | None = None,
+        metrics: QueueMetrics | None = None,
+        name: str = "",
+    ) -> None:
+        self._database = database
+        self._queue = queue
+        self._handlers = handlers if isinstance(handlers, Mapping) else {HANDLE: handlers}
+        self._options = options or QueueOptions()
+        self._metrics = metrics
+        self._name = name or f"{gethostname()}:{os.getpid()}"
+        self._doze = Doze(self._options.poll)
+        self._pulse = Pulse(
+            database.url,
+            queue.name,
+            self._options.lease,
+            heard=self._doze.notified,
+            back=self._doze.wake_all,
+        )
+        self._owed: set[int] = set()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until `stop` is called; while PostgreSQL is away the worker waits for it.
+
+        When this is cancelled, what is under way is rolled back, and others may take it at once.
+        """
+        async with asyncio.TaskGroup() as group:
+            pulse = group.create_task(self._pulse.run())
+            slots = [group.create_task(self._slot()) for _ in range(self._options.concurrency)]
+            await asyncio.wait(slots)
+            pulse.cancel()
+
+    def stop(self) -> None:
+        """Take no more; `run` returns when what is under way is done."""
+        self._stopping.set()
+        self._doze.wake_all()
+
+    async def work_off(self) -> int:
+        """Do what is ready now, and return how many jobs were taken, without waiting for more.
+
+        Leases are not renewed meanwhile. Raises DatabaseUnavailable.
+        """
+        taken = 0
+        while jobs := await self._take(lease := secrets.randbits(62)):
+            await self._handle(lease, jobs)
+            taken += len(jobs)
+        return taken
+
+    async def _slot(self) -> None:
+        while not self._stopping.is_set():
+            lease = secrets.randbits(62)
+            try:
+                await self._pay()
+                jobs = await self._take(lease)
+                if jobs:
+                    self._doze.found()
+                    await self._handle(lease, jobs)
+                elif self._stopping.is_set():
+                    return
+                elif self._doze.wished:
+                    await self._doze.sleep()
+                else:
+                    await self._wish()  # and looks once more: what came before that sends no notification
+            except DatabaseUnavailable as error:
+                self._owed.add(lease)
+                log.warning("queue_database_away", queue=self._queue.name, error=text_of(error))
+                await asyncio.sleep(_AGAIN)
+            except asyncio.CancelledError:
+                self._owed.add(lease)  # also one that was being taken, of which nobody has heard
+                await self._pay_at_the_end()
+                raise
+
+    async def _wish(self) -> None:
+        async with self._database.acquire() as connection:
+            await connection.execute(SQL["know"], self._queue.name)
+            await connection.execute(SQL["sleep"], self._queue.name)
+        self._doze.wished = True
+
+    async def _take(self, lease: int) -> list[Job]:
+        options = self._options
+        async with self._database.acquire() as connection:
+            rows = await connection.fetch(
+                SQL["take"],
+                self._queue.name,
+                self._name,
+                lease,
+                options.batch,
+                timedelta(seconds=options.lease),
+                options.tries,
+                max(options.batch * _REACH, _LEAST_REACH),
+            )
+        return [job_of(row) for row in rows]
+
+    async def _handle(self, lease: int, jobs: Sequence[Job]) -> None:
+        self._pulse.leases.add(lease)
+        try:
+            await self._do(lease, jobs)
+        except LeaseLost as error:
+            log.warning("queue_lease_lost", queue=self._queue.name, jobs=len(jobs), error=text_of(error))
+        finally:
+            self._pulse.leases.discard(lease)
+
+    async def _do(self, lease: int, jobs: Sequence[Job]) -> None:
+        if len(jobs) > 1:
+            try:
+                await self._together(lease, jobs)
+            except (DatabaseUnavailable, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001 - told, and each job is done again by itself
+                log.info("queue_batch_failed", queue=self._queue.name, jobs=len(jobs), error=_text(error))
+            else:
+                return
+        behind: set[str] = set()
+        for job in jobs:
+            if job.key in behind:
+                continue
+            if not await self._alone(lease, job) and job.key is not None:
+                behind.add(job.key)
+        if behind:  # those behind failed ones were not begun
+            await self._give_back([lease])
+
+    async def _together(self, lease: int, jobs: Sequence[Job]) -> None:
+        async with self._database.transaction() as connection:
+            for job in jobs:
+                await self._run(connection, job)
+            if not await connection.fetchval(SQL["finish"], lease, [job.id for job in jobs]):
+                raise LeaseLost(
+                    f"jobs {jobs[0].id} and others were done for longer than {self._options.lease:g} s"
+                )
+        self._count_done(jobs)
+
+    async def _alone(self, lease: int, job: Job) -> bool:
+        try:
+            await self._together(lease, [job])
+        except (DatabaseUnavailable, LeaseLost):
+            raise
+        except (_JobFailed, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            await self._failed(lease, job, error.error if isinstance(error, _JobFailed) else error)
+            return False
+        return True
+
+    async def _run(self, connection: Connection, job: Job) -> None:
+        try:
+            await self._handler(job.action)(connection, job)
+        except Exception as error:
+            raise _JobFailed(error) from error
+
+    def _handler(self, action: str) -> JobHandler:
+        handler = self._handlers.get(action)
+        if handler is None:
+            known = ", ".join(sorted(self._handlers))
+            raise NoSuchAction(f"the worker has no handler for action {action!r}; it has: {known}")
+        return handler
+
+    async def _failed(self, lease: int, job: Job, error: Exception) -> None:
+        options = self._options
+        last = isinstance(error, PermanentError) or job.retry + 1 >= options.tries
+        pause = None if last else timedelta(seconds=options.pause(job.retry))
+        async with self._database.acquire() as connection:
+            counted = await connection.fetchval(
+                SQL["fail"], lease, job.id, _text(error), options.tries, pause
+            )
+        if not counted:
+            raise LeaseLost(f"job {job.id} was tried for longer than {options.lease:g} s")
+        said = log.error if last else log.warning
+        said(
+            "queue_job_failed" if last else "queue_job_retried",
+            queue=self._queue.name,
+            job=job.id,
+            action=job.action,
+            retry=job.retry + 1,
+            error=_text(error),
+        )
+        if self._metrics is not None:
+            (self._metrics.failed if last else self._metrics.retried).labels(self._queue.name).inc()
+
+    async def _pay(self) -> None:
+        """Give back what was under way when the database went away, if it still is."""
+        if owed := list(self._owed):
+            await self._give_back(owed)
+            self._owed.difference_update(owed)
+
+    async def _pay_at_the_end(self) -> None:
+        try:
+            async with asyncio.timeout(_GIVE_BACK):
+                await self._pay()
+        except (DatabaseUnavailable, TimeoutError) as error:
+            log.warning("queue_lease_left", queue=self._queue.name, error=text_of(error))
+
+    async def _give_back(self, leases: Sequence[int]) -> None:
+        async with self._database.acquire() as connection:
+            await connection.execute(SQL["give_back"], leases)
+
+    def _count_done(self, jobs: Sequence[Job]) -> None:
+        if self._metrics is not None:
+            self._metrics.done.labels(self._queue.name).inc(len(jobs))
+            now, latency = time(), self._metrics.latency.labels(self._queue.name)
+            for job in jobs:
+                latency.observe(max(0.0, now - job.created.timestamp()))
+
+
+def _text(error: Exception) -> str:
+    shown = error.error if isinstance(error, _JobFailed) else error
+    text = f"{type(shown).__name__}: {text_of(shown)}"[:_LONGEST_ERROR]
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

@@ -1,0 +1,236 @@
+"""The queue on a real PostgreSQL: what only a server, several connections and processes can show."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from subprocess import PIPE, Popen
+
+import pytest
+
+from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
+from streams.postgres.errors import DatabaseUnavailable
+from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until
+
+AT_ONCE = QueueOptions(base=0.0)
+
+
+class HandlerBroke(Exception):
+    pass
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[Database]:
+    async with Database(postgres_url, most=10) as database:
+        await database.pool.execute(LOG)
+        yield database
+
+
+def parcels(*names: str, customer: str = "ada") -> list[ParcelPacked]:
+    return [ParcelPacked(parcel=name, customer=customer) for name in names]
+
+
+async def count(database: Database, what: str = "queue_job") -> int:
+    found: int = await database.pool.fetchval(f"SELECT count(*) FROM {what}")
+    return found
+
+
+@asynccontextmanager
+async def running(worker: QueueWorker) -> AsyncIterator[None]:
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_worker_that_sleeps_is_woken_by_the_commit(database: Database) -> None:
+    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=3600))
+    async with running(worker):
+        await until(lambda: database.pool.fetchval("SELECT asleep FROM queue_wake"))
+        await put(database, PARCELS, *parcels("a"))
+        await until(lambda: done(database))
+        worker.stop()
+        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+
+
+async def test_of_many_commits_while_workers_are_busy_one_sends_a_notification(database: Database) -> None:
+    heard: list[str] = []
+
+    def hear(_connection: object, _pid: int, _channel: str, queue: object) -> None:
+        heard.append(str(queue))
+
+    await database.pool.execute("INSERT INTO queue_wake VALUES ('parcels', true)")
+    async with database.acquire() as connection:
+        await connection.add_listener("steadfaust_queue", hear)
+        for number in range(20):
+            await put(database, PARCELS, *parcels(str(number)))
+        await connection.execute("NOTIFY steadfaust_queue, 'the end'")
+        await until(lambda: asyncio.sleep(0, "the end" in heard))
+        await connection.remove_listener("steadfaust_queue", hear)
+    assert heard == ["parcels", "the end"]
+
+
+async def test_a_rolled_back_transaction_enqueues_nothing_and_uses_up_no_notification(
+    database: Database,
+) -> None:
+    await database.pool.execute("INSERT INTO queue_wake VALUES ('parcels', true)")
+    async with database.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await PARCELS.enqueue(connection, parcels("a")[0])
+        await put(database, PARCELS, *parcels("b"))  # does not wait for the other one
+        await transaction.rollback()
+    assert await count(database) == 1
+    assert await database.pool.fetchval("SELECT asleep FROM queue_wake")
+
+
+async def test_several_workers_do_each_job_once_and_those_of_a_key_in_order(database: Database) -> None:
+    keys = [f"customer-{number}" for number in range(7)]
+    sent = defaultdict(list)
+    for number in range(140):
+        sent[keys[number % 7]].append(str(number))
+    for start in range(0, 140, 35):
+        numbers = range(start, start + 35)
+        await put(database, IN_ORDER, *(ParcelPacked(parcel=str(n), customer=keys[n % 7]) for n in numbers))
+    under_way: set[str] = set()
+    tried: set[int] = set()
+
+    async def fails_at_first_now_and_then(connection: Connection, job: Job) -> None:
+        assert job.key not in under_way, "two workers have jobs of one key"
+        under_way.add(str(job.key))
+        try:
+            await note(connection, job)
+            if job.id % 13 == 0 and job.id not in tried:
+                tried.add(job.id)
+                raise HandlerBroke
+        finally:
+            under_way.discard(str(job.key))
+
+    workers = [
+        QueueWorker(
+            database,
+            IN_ORDER,
+            fails_at_first_now_and_then,
+            options=QueueOptions(batch=7, concurrency=2, base=0.05),
+            name=f"worker-{number}",
+        )
+        for number in range(3)
+    ]
+    async with running(workers[0]), running(workers[1]), running(workers[2]):
+        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+    assert len(tried) >= 10
+    assert {key: await done(database, key) for key in keys} == sent
+    assert await database.pool.fetchval("SELECT count(DISTINCT pid) FROM done") > 1
+    assert await count(database, "queue_lease") == 0
+
+
+async def test_a_process_that_is_killed_leaves_its_job_to_another_after_the_lease(
+    database: Database, postgres_url: str
+) -> None:
+    await put(database, PARCELS, *parcels("a", "wait", "b"))
+    command = [sys.executable, "-m", "tests.integration.queue_process", postgres_url]
+    with Popen(command, stdout=PIPE, text=True) as process:  # noqa: ASYNC220 - it only starts
+        assert process.stdout is not None
+        said = [await asyncio.to_thread(process.stdout.readline) for _ in range(2)]
+        assert said == ["a\n", "wait\n"]
+        process.kill()
+    assert await count(database, "queue_lease") == 1
+    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    assert await worker.work_off() == 0
+    async with running(worker):
+        await until(lambda: database.pool.fetchval("SELECT count(*) = 3 FROM done"))
+    assert sorted(await done(database)) == ["a", "b", "wait"]
+    assert await count(database) == 0
+
+
+async def test_what_was_done_for_longer_than_the_lease_is_rolled_back(database: Database) -> None:
+    await put(database, PARCELS, *parcels("a"))
+
+    async def overslept(connection: Connection, job: Job) -> None:
+        await note(connection, job)
+        await database.pool.execute("UPDATE queue_lease SET until = now() - interval '1 second'")
+        assert await QueueWorker(database, PARCELS, note).work_off() == 1
+
+    await QueueWorker(database, PARCELS, overslept).work_off()
+    assert await done(database) == ["a"]
+
+
+async def test_a_lease_is_renewed_while_its_worker_lives(database: Database) -> None:
+    await put(database, PARCELS, *parcels("a"))
+    go_on = asyncio.Event()
+
+    async def slowly(connection: Connection, job: Job) -> None:
+        await note(connection, job)
+        await go_on.wait()
+
+    worker = QueueWorker(database, PARCELS, slowly, options=QueueOptions(lease=1.5))
+    async with running(worker):
+        await until(lambda: database.pool.fetchval("SELECT until FROM queue_lease"))
+        first = await database.pool.fetchval("SELECT until FROM queue_lease")
+        await until(
+            lambda: database.pool.fetchval(
+                "SELECT until > $1::timestamptz + interval '1.5 s' FROM queue_lease", first
+            )
+        )
+        go_on.set()
+        await until(lambda: done(database))
+    assert await done(database) == ["a"]
+
+
+async def test_a_worker_that_is_cancelled_gives_its_jobs_back_at_once(database: Database) -> None:
+    await put(database, PARCELS, *parcels("a", "b"))
+    begun = asyncio.Event()
+
+    async def forever(connection: Connection, job: Job) -> None:
+        await note(connection, job)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with running(QueueWorker(database, PARCELS, forever)):
+        await begun.wait()
+    assert await QueueWorker(database, PARCELS, note).work_off() == 2
+    assert await done(database) == ["a", "b"]
+
+
+async def test_a_lost_connection_is_no_failed_try(database: Database) -> None:
+    await put(database, PARCELS, *parcels("a", "b"))
+    cut: list[int] = []
+
+    async def cut_off(connection: Connection, job: Job) -> None:
+        await note(connection, job)
+        if not cut:
+            cut.append(await connection.fetchval("SELECT pg_backend_pid()"))
+            assert await database.pool.fetchval("SELECT pg_terminate_backend($1, 5000)", cut[0])
+            await connection.execute("SELECT 1")
+
+    worker = QueueWorker(database, PARCELS, cut_off, options=QueueOptions(lease=600))
+    async with running(worker):
+        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+    assert len(cut) == 1
+    assert await done(database) == ["a", "b"]
+
+
+async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database) -> None:
+    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    async with running(worker):
+        await until(lambda: database.pool.fetchval("SELECT asleep FROM queue_wake"))
+        ended = await database.pool.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        assert ended >= 1
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await put(database, PARCELS, *parcels("a"))
+                    break
+                except (DatabaseUnavailable, OSError):
+                    continue
+        await until(lambda: done(database))
+    assert await done(database) == ["a"]

@@ -1,0 +1,54 @@
+"""What tests of queues share: a message, and a log of what was done, in the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from streams.model.message import Message
+from streams.postgres import Connection, Database, Job, Queue
+
+LOG = "CREATE TABLE done (place bigint GENERATED ALWAYS AS IDENTITY, parcel text, key text, pid int)"
+
+
+class ParcelPacked(Message, frozen=True, kw_only=True):
+    TOPIC = "post.parcel.packed.v1"
+    parcel: str
+    customer: str = "ada"
+
+    @property
+    def key(self) -> str:
+        return self.customer
+
+
+PARCELS = Queue("parcels")
+IN_ORDER = Queue("parcels", ordered=True)
+
+
+async def put(database: Database, queue: Queue, *parcels: ParcelPacked) -> list[int]:
+    async with database.transaction() as connection:
+        return await queue.enqueue_many(connection, parcels)
+
+
+async def note(connection: Connection, job: Job) -> None:
+    """A handler: writes down what it did."""
+    parcel = PARCELS.decode(job, ParcelPacked)
+    await connection.execute(
+        "INSERT INTO done (parcel, key, pid) VALUES ($1, $2, pg_backend_pid())",
+        parcel.parcel,
+        parcel.customer,
+    )
+
+
+async def done(database: Database, key: str | None = None) -> list[str]:
+    """The parcels that were handled, in the order in which that was."""
+    rows = await database.pool.fetch(
+        "SELECT parcel FROM done WHERE $1::text IS NULL OR key = $1 ORDER BY place", key
+    )
+    return [row["parcel"] for row in rows]
+
+
+async def until(condition: Callable[[], Awaitable[object]], seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - the server has no event of it
+            await asyncio.sleep(0.005)
