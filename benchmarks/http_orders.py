@@ -7,6 +7,7 @@ settings: an order, the answer to its key and its message are on the disk before
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -85,7 +86,7 @@ def main() -> None:
         var = Path(directory)
         url = stack.enter_context(local_stack(var, brokers=0, databases=["orders"])).url("postgres")
         asyncio.run(prepare(url))
-        environment = {"STEADFAUST_POSTGRES_URL": url, "STEADFAUST_API_PROJECTION": "false"}
+        environment = {**os.environ, "STEADFAUST_POSTGRES_URL": url, "STEADFAUST_API_PROJECTION": "false"}
         apis = [
             stack.enter_context(ApiProcess(var / f"api-{number}.log", environment))
             for number in range(processes)

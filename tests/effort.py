@@ -44,6 +44,7 @@ SECONDS = {
     "scenarios/test_broker.py": 45,
     "scenarios/test_orders.py": 40,
     "scenarios/test_unknown_schemas.py": 40,
+    "scenarios/test_orders_over_http.py": 30,
     "lane/test_lane_freshness_kafka.py": 40,
     "integration/test_bench.py": 40,
     "integration/test_chaos_network.py": 40,

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 TOLD: tuple[type[OrderEvent], ...] = (OrderConfirmed, OrderCancelled, CancellationRefused)
 CONSUMER = "orders-projection"
 #: Between attempts while something does not answer, in seconds: doubled up to the most.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 #: All of these pass, or somebody must see to them: until then the projection stands, and says why.
 _STANDS = (ClusterUnavailable, TopicMismatch, TransientError, UnknownSchema)
 

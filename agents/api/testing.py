@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,8 @@ class ApiDidNotStart(SteadfaustError):
 
 
 class ApiProcess:
-    """`python -m agents.api` on a free port, while it is entered; its log goes to a file.
+    """`python -m agents.api` on a free port, while it is entered; its log goes to a file. The environment is
+    all that it gets.
 
     Attributes:
         url: where it serves.
@@ -31,7 +31,7 @@ class ApiProcess:
 
     def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
-        self._environment = {**os.environ, "PORT": "0", **environment}
+        self._environment = {**environment, "PORT": "0"}
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
 

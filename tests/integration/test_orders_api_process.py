@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -43,7 +44,10 @@ def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same
     postgres_url: str, tmp_path: Path
 ) -> None:
     in_a_loop(migrated(postgres_url, MIGRATIONS))
-    settings = {"STEADFAUST_POSTGRES_URL": postgres_url, "STEADFAUST_API_PROJECTION": "false"}
+    settings = os.environ | {
+        "STEADFAUST_POSTGRES_URL": postgres_url,
+        "STEADFAUST_API_PROJECTION": "false",
+    }
     with ApiProcess(tmp_path / "api.log", settings) as first:
         status, order = place(first.url, "k-1")
         assert status == 202
@@ -55,7 +59,7 @@ def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same
 
 
 def test_an_api_without_postgresql_and_kafka_starts_and_says_so(tmp_path: Path) -> None:
-    settings = {
+    settings = os.environ | {
         "STEADFAUST_POSTGRES_URL": f"postgresql://nobody@/orders?host={tmp_path}",
         "STEADFAUST_BOOTSTRAP": "127.0.0.1:1",
         "STEADFAUST_API_PATIENCE": "1",
@@ -84,6 +88,9 @@ def test_an_api_that_cannot_start_says_why_in_a_line(tmp_path: Path) -> None:
     assert ended.stderr.strip().splitlines()[-1] == (
         "error: the orders API cannot start: PORT is '80 80', expected a number from 0 to 65535"
     )
-    with pytest.raises(ApiDidNotStart), ApiProcess(tmp_path / "api.log", {"STEADFAUST_VAR": str(tmp_path)}):
+    with (
+        pytest.raises(ApiDidNotStart),
+        ApiProcess(tmp_path / "api.log", os.environ | {"STEADFAUST_VAR": str(tmp_path)}),
+    ):
         pass
     assert "no local stack" in (tmp_path / "api.log").read_text()
