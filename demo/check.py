@@ -1,6 +1,7 @@
 """`python -m demo.check`: the independent check, a process of its own.
 
-It knows the input file, the gateway's ledger and the topics, and nothing of the workers.
+It knows the input file, the gateway's ledger, the topics and the orders in PostgreSQL, and nothing of the
+workers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import typer
 from agents.settings import OrderSettings
 from demo.evidence import gather, packed
 from demo.failures import references
+from demo.postgres import judge_postgres, look
 from demo.purchases import ROWS, purchases
 from demo.verdict import Verdict, judge
 from streams.errors import SteadfaustError
@@ -35,7 +37,9 @@ async def check(
             evidence.packed = await packed(settings.brokers(), claims)
             if claims is not None:
                 evidence.references = await references(settings.brokers(), claims)
-    return judge(purchases(orders), evidence, attached=attached, trouble=True, sagas=True)
+    await look(settings, evidence, orders=orders, within=within)
+    verdict = judge(purchases(orders), evidence, attached=attached, trouble=True, sagas=True)
+    return Verdict([*verdict.findings, judge_postgres(purchases(orders), evidence)], verdict.figures)
 
 
 def command(

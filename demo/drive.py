@@ -11,9 +11,11 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.settings import OrderSettings, Way
+from demo.edge import Edge
 from demo.errors import DemoFailed
 from demo.evidence import settlements
 from demo.load import place_orders, receive_stock
+from demo.orders_client import OrdersClient
 from demo.pacing import Pace
 from demo.progress import Tally, View, watch
 from demo.purchases import Purchase, orchestrated, purchases
@@ -50,13 +52,14 @@ class Plan:
 class Drive:
     """Drives the orders of a plan through the workers, and watches over both."""
 
-    def __init__(self, plan: Plan, stack: Stack, workers: Workers, say: Say) -> None:
+    def __init__(self, plan: Plan, stack: Stack, workers: Workers, edge: Edge, say: Say) -> None:
         self.plan = plan
         self.tally = Tally(plan.orders)
         self.killed: list[int] = []
         self.died = 0
         self._stack = stack
         self._workers = workers
+        self._edge = edge
         self._say = say
         self._room = 0
         self._has_room = asyncio.Event()
@@ -111,7 +114,10 @@ class Drive:
             await asyncio.gather(placing, watching, return_exceptions=True)
 
     async def _place(self) -> None:
-        async with claim_checks(OrderSettings(var=self.plan.var)) as claims:
+        async with (
+            claim_checks(OrderSettings(var=self.plan.var)) as claims,
+            OrdersClient(self._edge.urls) as over_http,
+        ):
             await place_orders(
                 self._stack.bootstrap,
                 purchases(self.plan.orders),
@@ -121,6 +127,7 @@ class Drive:
                 trouble=True,
                 submitted=orchestrated,
                 room=self._has_room.wait,
+                over_http=over_http,
             )
 
     def _placed(self, purchase: Purchase) -> None:

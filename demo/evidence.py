@@ -144,6 +144,8 @@ class Evidence:
         retries: every time that a message was put off.
         packed: name and SHA-256 of each file that is in a parcel, by order, each time that it was packed.
         references: payloads that are not in their records.
+        tracked: what the orders table on Kafka says of each order: `confirmed`, or why it was cancelled.
+        in_postgres: the same, as PostgreSQL has it; None: nobody has looked.
     """
 
     settlements: list[Settlement] = field(default_factory=list)
@@ -158,6 +160,8 @@ class Evidence:
     retries: list[Retry] = field(default_factory=list)
     packed: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     references: list[Reference] = field(default_factory=list)
+    tracked: dict[str, str] = field(default_factory=dict)
+    in_postgres: dict[str, str] | None = None
 
 
 async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) -> Evidence:
@@ -168,8 +172,8 @@ async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) ->
         ledger=await _ledger(gateway),
         received=await _received(bootstrap),
         shipped=await _shipped(bootstrap),
-        stock=await _table(bootstrap, f"{app_id}-{STOCK.name}-changelog", _level),
-        sagas=await _table(bootstrap, f"{app_id}-{ORDER_SAGAS.name}-changelog", _saga),
+        stock=await table_of(bootstrap, f"{app_id}-{STOCK.name}-changelog", _level),
+        sagas=await table_of(bootstrap, f"{app_id}-{ORDER_SAGAS.name}-changelog", _saga),
         unhandled=left,
         dead_letters=await dead_letters(bootstrap, SOURCES),
         poison=await poison_sent(bootstrap),
@@ -260,7 +264,7 @@ async def _shipped(bootstrap: str) -> Counter[str]:
     return units
 
 
-async def _table(bootstrap: str, changelog: str, codec: AvroCodec[R]) -> dict[str, R]:
+async def table_of(bootstrap: str, changelog: str, codec: AvroCodec[R]) -> dict[str, R]:
     """The rows of a table, by key."""
     rows: dict[str, R] = {}
     async with TopicReader(bootstrap, [changelog]) as reader:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from demo.errors import DemoFailed
 from demo.evidence import make_codec, quiet
+from demo.orders_client import OrdersClient
 from demo.purchases import Purchase, attachments, order, receipts
 from demo.trouble import poison, troubled_order
 from streams.claims.checks import ClaimChecks
@@ -15,6 +17,8 @@ from streams.runtime.client import Producer
 
 SOURCE = "demo"
 _SHELVED_WITHIN = 60.0
+#: Requests of orders under way at most.
+_AT_ONCE = 32
 
 
 async def receive_stock(bootstrap: str, app_id: str) -> None:
@@ -40,20 +44,39 @@ async def place_orders(
     claims: ClaimChecks | None = None,
     attached: float = 0.0,
     trouble: bool = False,
+    over_http: OrdersClient | None = None,
 ) -> None:
     """Place an order for each purchase, a share of them with files attached, which needs `claims`. Ids are
-    fixed, so that placing one again does nothing. With `trouble`, some cards meet an unavailable gateway,
-    and poison is sent in between. Those that are `submitted` have a saga that sees to them. Before each,
-    `room` is awaited.
+    fixed, so that placing one again does nothing. With `trouble`, some cards meet an unavailable gateway, and
+    poison is sent in between. Those that are `submitted` have a saga that sees to them. Before each, `room`
+    is awaited. They go `over_http` if that is given, many at once, but for those with files too large for it.
     """
     place = troubled_order if trouble else order
-    async with Producer(bootstrap, make_codec, source=SOURCE, claims=claims) as producer:
+    at_once = asyncio.Semaphore(_AT_ONCE)
+    async with (
+        Producer(bootstrap, make_codec, source=SOURCE, claims=claims) as producer,
+        asyncio.TaskGroup() as tasks,
+    ):
+
+        async def begin(purchase: Purchase) -> None:
+            try:
+                begins = OrderSubmitted if submitted(purchase) else OrderPlaced
+                message = begins(order=place(purchase), attachments=attachments(purchase, attached))
+                if over_http is not None and over_http.takes(message):
+                    await over_http.place(message)
+                else:
+                    await producer.send(message, message_id=f"placed-{purchase.order_id}")
+                placed(purchase)
+                if trouble and (bad := poison(purchase)) is not None:
+                    await producer.send_record(bad.topic, bad.record)
+            finally:
+                at_once.release()
+
         for purchase in purchases:
             if room is not None:
                 await room()
-            begins = OrderSubmitted if submitted(purchase) else OrderPlaced
-            message = begins(order=place(purchase), attachments=attachments(purchase, attached))
-            await producer.send(message, message_id=f"placed-{purchase.order_id}")
-            placed(purchase)
-            if trouble and (bad := poison(purchase)) is not None:
-                await producer.send_record(bad.topic, bad.record)
+            await at_once.acquire()
+            if over_http is None:
+                await begin(purchase)
+            else:
+                tasks.create_task(begin(purchase))

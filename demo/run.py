@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 
 from demo.drive import Drive, Plan
+from demo.edge import Edge
 from demo.errors import DemoFailed
 from demo.ground import REPORT, Say, stack_in
 from demo.report import Report, show
@@ -34,11 +35,13 @@ def run(plan: Plan, console: Console) -> bool:
         settings = environment(
             plan.var, STEADFAUST_CHOREOGRAPHY=plan.choreography.value, STEADFAUST_WEB_PORT=str(port)
         )
-        with Workers(plan.var, settings, say) as workers:
-            drive = Drive(plan, stack, workers, say)
+        with Workers(plan.var, settings, say) as workers, Edge(plan.var, settings, say) as edge:
+            drive = Drive(plan, stack, workers, edge, say)
             try:
                 asyncio.run(drive.run(console))
-                say("every order is settled; checking, from the file, the ledger and the topics alone")
+                say(
+                    "every order is settled; checking, from the file, the ledger, topics and PostgreSQL alone"
+                )
                 report = _report(drive, verdict=_check(plan, settings))
             except SteadfaustError as error:
                 _report(drive, error=str(error)).write(plan.var / REPORT)

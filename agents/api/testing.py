@@ -47,8 +47,12 @@ class ApiProcess:
                 text=True,
                 start_new_session=True,
             )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        try:
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+        except BaseException:  # Ctrl-C, too
+            self.end()
+            raise
         if not line.startswith(_SAYS):
             self.end()
             raise ApiDidNotStart(f"the orders API did not start: see {self._log}")

@@ -70,7 +70,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert (report.placed, report.settled, report.died) == (ORDERS, ORDERS, 0)
     assert len(report.killed) == ("--kill-worker-after" in how)
     assert report.verdict is not None
-    assert len(report.verdict.findings) == 11
+    assert len(report.verdict.findings) == 12
     assert all(finding.passed for finding in report.verdict.findings)
     figures = report.verdict.figures
     assert figures.confirmed == called_for.count(Outcome.CONFIRMED)
