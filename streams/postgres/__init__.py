@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams.postgres.database import Connection, Database, Pool
-from streams.postgres.inbox import ConsumerInbox, InboxEvent, InboxMetrics
+from streams.postgres.inbox import ConsumerInbox, InboxEvent, InboxMetrics, TransactionalInbox
 from streams.postgres.migrations import LIBRARY, MigrationSet, migrate
 from streams.postgres.outbox import Outbox, OutboxTransaction
 from streams.postgres.queue import Job, Queue, QueueMetrics, QueueOptions, QueueWorker
@@ -24,5 +24,6 @@ __all__ = [
     "QueueMetrics",
     "QueueOptions",
     "QueueWorker",
+    "TransactionalInbox",
     "migrate",
 ]

@@ -4,5 +4,15 @@ from __future__ import annotations
 
 from streams.postgres.inbox.inbox import BatchHandler, ConsumerInbox, Handler, InboxEvent
 from streams.postgres.inbox.metrics import InboxMetrics
+from streams.postgres.inbox.transactional import ReceivedHandler, ReceivedMessage, TransactionalInbox
 
-__all__ = ["BatchHandler", "ConsumerInbox", "Handler", "InboxEvent", "InboxMetrics"]
+__all__ = [
+    "BatchHandler",
+    "ConsumerInbox",
+    "Handler",
+    "InboxEvent",
+    "InboxMetrics",
+    "ReceivedHandler",
+    "ReceivedMessage",
+    "TransactionalInbox",
+]

@@ -230,3 +230,15 @@ BEGIN
     RETURN coalesce(gone, '{}');
 END
 $$;
+
+-- The transactional inbox: messages that are stored first, and handled later by jobs of the queue of its name.
+CREATE TABLE transactional_inbox (
+    id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    inbox        text        COLLATE "C" NOT NULL,
+    message_id   text        COLLATE "C" NOT NULL,
+    payload      bytea       NOT NULL,
+    received_at  timestamptz NOT NULL DEFAULT now(),
+    processed_at timestamptz,  -- written in the transaction of its handler
+    UNIQUE (inbox, message_id)
+);
+CREATE INDEX transactional_inbox_processed ON transactional_inbox (inbox, processed_at) WHERE processed_at IS NOT NULL;
