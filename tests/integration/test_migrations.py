@@ -20,8 +20,8 @@ from streams.postgres.migrations import standings
 
 @pytest.fixture
 def shop(tmp_path: Path) -> MigrationSet:
-    (tmp_path / "0001_orders.sql").write_text("CREATE TABLE orders (id text PRIMARY KEY);")
-    (tmp_path / "0002_status.sql").write_text("ALTER TABLE orders ADD status text;")
+    (tmp_path / "0001_parcels.sql").write_text("CREATE TABLE parcels (id text PRIMARY KEY);")
+    (tmp_path / "0002_status.sql").write_text("ALTER TABLE parcels ADD status text;")
     return MigrationSet("shop", tmp_path)
 
 
@@ -37,9 +37,9 @@ async def connected(url: str) -> AsyncIterator[Connection]:
 async def test_a_second_run_has_nothing_to_do(postgres_url: str, shop: MigrationSet) -> None:
     async with connected(postgres_url) as connection:
         first = await migrate(connection, [shop])
-        assert [(each.number, each.name) for each in first] == [(1, "orders"), (2, "status")]
+        assert [(each.number, each.name) for each in first] == [(1, "parcels"), (2, "status")]
         assert await migrate(connection, [shop]) == []
-        await connection.execute("INSERT INTO orders VALUES ('1', 'open')")
+        await connection.execute("INSERT INTO parcels VALUES ('1', 'open')")
 
 
 async def test_programs_that_migrate_at_once_apply_each_migration_once(
@@ -72,8 +72,8 @@ async def test_a_migration_that_was_changed_after_it_was_applied_is_refused(
 ) -> None:
     async with connected(postgres_url) as connection:
         await migrate(connection, [shop])
-        (shop.folder / "0001_orders.sql").write_text("CREATE TABLE orders (id bigint PRIMARY KEY);")
-        with pytest.raises(MigrationError, match="0001_orders of 'shop' was changed"):
+        (shop.folder / "0001_parcels.sql").write_text("CREATE TABLE parcels (id bigint PRIMARY KEY);")
+        with pytest.raises(MigrationError, match="0001_parcels of 'shop' was changed"):
             await migrate(connection, [shop])
 
 
@@ -104,7 +104,7 @@ def test_the_command_says_what_is_outstanding_then_applies_it(postgres_url: str,
     assert "0002 status" in run.invoke(app, ["db", "migrate", "--dry-run", *options]).output
     assert run.invoke(app, ["db", "status", *options]).exit_code == 4, "a dry run applies nothing"
     applied = run.invoke(app, ["db", "migrate", *options])
-    assert (applied.exit_code, "0001 orders" in applied.output) == (0, True)
+    assert (applied.exit_code, "0001 parcels" in applied.output) == (0, True)
     assert "nothing to do" in run.invoke(app, ["db", "migrate", *options]).output
     assert run.invoke(app, ["db", "status", *options]).exit_code == 0
     with pytest.raises(SettingsError, match="give NAME=FOLDER"):
