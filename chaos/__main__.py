@@ -35,6 +35,15 @@ def command(
     var: Annotated[
         Path, typer.Option(help="Chaos's own directory; what the last run left there is removed.")
     ] = Path("var/chaos"),
+    called_off: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            envvar="CALLED_OFF",
+            help="Beside this share of orders comes one that is called off.",
+        ),
+    ] = 0.0,
     only: Annotated[list[Part] | None, typer.Option(help="A part of it; all unless given.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report of the faults as Markdown to this file.")
@@ -55,7 +64,8 @@ def command(
         for part in only or list(Part):
             clear(var.absolute() / part)
             if part is Part.FAULTS:
-                ok, said = _faults(chosen, length, var.absolute() / part, console, report)
+                plan = Plan(chosen, length, var.absolute() / part, schedule(chosen, length), called_off)
+                ok, said = _faults(plan, console, report)
             else:
                 ok, said = run_command(part, var.absolute() / part, as_json=as_json)
             passed = passed and ok
@@ -71,13 +81,11 @@ def command(
     raise typer.Exit(0 if passed else 1)
 
 
-def _faults(
-    seed: int, seconds: float, var: Path, console: Console, document: Path | None
-) -> tuple[bool, msgspec.Raw]:
+def _faults(plan: Plan, console: Console, document: Path | None) -> tuple[bool, msgspec.Raw]:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    done = run_faults(Plan(seed, seconds, var, schedule(seed, seconds)), say)
+    done = run_faults(plan, say)
     show(done, console)
     if document is not None:
         document.write_text(markdown(done))

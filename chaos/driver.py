@@ -56,12 +56,15 @@ _HEALED_BEFORE_END = 3.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run: `faults` over a load of at least so many `seconds`."""
+    """What to run: `faults` over a load of at least so many `seconds`; beside a share of the orders comes one
+    that is `called_off`.
+    """
 
     seed: int
     seconds: float
     var: Path
     faults: Sequence[Planned]
+    called_off: float = 0.0
 
 
 @dataclass
@@ -101,7 +104,7 @@ class Driver:
         self._problems: list[str] = []
         self._left_out = 0
         rate = min(RATE, ROWS / (plan.seconds * _SPARE))
-        self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS)
+        self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS, called_off=plan.called_off)
 
     async def run(self) -> Told:
         """From the first worker to the last; every worker has ended when it returns.
@@ -260,5 +263,6 @@ class Driver:
             attached=ATTACHED,
             poison_every=POISON_EVERY,
             orchestrated=True,
+            called_off=self._plan.called_off,
         )
         return Told(run, self._problems, self._left_out, self._load.sent, self._load.again)

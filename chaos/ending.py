@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from agents.commands import CancelOrder, ConfirmOrder, OrderSubmitted
+from agents.commands import OrderSubmitted
+from agents.messages import OrderCancelled, OrderConfirmed
 from streams.runtime.client import TopicReader
 
 
 async def unended(bootstrap: str) -> int:
-    """By what they were begun with, and by their last words."""
+    """By what they were begun with, and the ends of their orders: one that goes another way has no saga."""
     begun, ended = set[bytes | None](), set[bytes | None]()
     async with TopicReader(
-        bootstrap, [OrderSubmitted.TOPIC, ConfirmOrder.TOPIC, CancelOrder.TOPIC]
+        bootstrap, [OrderSubmitted.TOPIC, OrderConfirmed.TOPIC, OrderCancelled.TOPIC]
     ) as reader:
         async for record in reader.to_end():
             (begun if record.topic == OrderSubmitted.TOPIC else ended).add(record.key)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 
 from agents.gateway.wire import Charged
+from chaos.called_off import is_apart, judge_called_off, without_called_off
 from chaos.calls import OUTSIDE_TOPICS
 from chaos.consequences import Consequences, SagaCalls, Sent, consequences
 from chaos.evidence import Evidence
@@ -60,17 +61,19 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
         return [Finding("all else", passed=False, says="not looked at: transactions are open"), *of_the_run]
     skus = {each.order_id: {line.sku for line in each.lines} for each in map(order, purchases)}
     with_files = {each.order_id for each in purchases if attached_bytes(each, run.attached, LARGEST)}
-    known = calls(evidence.sagas.by_order)
-    led = consequences(evidence.messages, skus, with_files, known)
-    late = given_up(evidence.sagas.by_order)
+    of_file = without_called_off(evidence)
+    assert of_file.books is not None
+    led = consequences(of_file.messages, skus, with_files, calls(of_file.sagas.by_order))
+    late = given_up(of_file.sagas.by_order)
     in_time = [each for each in purchases if each.order_id not in late]
     return [
-        *(each for each in judge(in_time, without(late, evidence.books)).findings if each.name != _LETTERS),
-        *_sagas(purchases, late, evidence, evidence.books),
-        judge_timers(evidence.sagas.by_order, left_in(evidence.rebuilt.tables.values()), run),
-        rows_as_called_for(purchases, evidence, evidence.books),
+        *(each for each in judge(in_time, without(late, of_file.books)).findings if each.name != _LETTERS),
+        *_sagas(purchases, late, of_file, of_file.books),
+        judge_timers(of_file.sagas.by_order, left_in(evidence.rebuilt.tables.values()), run),
+        rows_as_called_for(purchases, of_file, of_file.books),
         *_files(purchases, evidence, evidence.books.packed),
-        *_messages(evidence, known),
+        *_called_off(purchases, evidence, evidence.books),
+        *_messages(evidence, calls(evidence.sagas.by_order)),
         _led_on(led),
         _letters(purchases, evidence),
         judge_retries(
@@ -103,7 +106,8 @@ def _sagas(
     settled = {each.order.order_id: each.outcome for each in found.settlements}
     yield judge_told(asked, said)
     yield judge_ends(purchases, asked, said, settled, evidence.run)
-    yield judge_participants(said, found.sagas, list(participations(evidence.rebuilt.tables.values())))
+    parts = participations(evidence.rebuilt.tables.values())
+    yield judge_participants(said, found.sagas, [each for each in parts if not is_apart(each[0])])
     yield judge_given_back(purchases, late, found)
 
 
@@ -113,7 +117,7 @@ def rows_as_called_for(purchases: Sequence[Purchase], evidence: Evidence, found:
     ways = {order_id: way_of(said).given_up for order_id, said in evidence.sagas.by_order.items()}
     return judge_rows(
         [*map(order, purchases)],
-        held_in(evidence.rebuilt.tables.values()),
+        {o: held for o, held in held_in(evidence.rebuilt.tables.values()).items() if not is_apart(o)},
         {receipt.sku: receipt.units for receipt in receipts()},
         {each.operation.partition(":")[2]: each for each in charges},
         by_saga=[e.order_id for e in purchases if evidence.run.orchestrated and orchestrated(e)],
@@ -148,6 +152,14 @@ def _files(
     if evidence.run.s3:
         yield judge_files(purchases, packed, evidence.run.attached, LARGEST)
         yield judge_objects(evidence.referred, evidence.objects, evidence.rebuilt.objects())
+
+
+def _called_off(
+    purchases: Sequence[Purchase], evidence: Evidence, found: books.Evidence
+) -> Iterator[Finding]:
+    """Where clients called any off."""
+    if share := evidence.run.called_off:
+        yield judge_called_off(purchases, share, found, evidence.messages)
 
 
 def _led_on(found: Consequences) -> Finding:

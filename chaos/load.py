@@ -19,12 +19,13 @@ from aiokafka.errors import KafkaError
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.arrivals import arrivals
+from chaos.called_off import SUPPLY, Coming, comings
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
 from chaos.payloads import ATTACHED
 from chaos.records import LARGEST
 from demo.load import SOURCE
-from demo.purchases import attachments, orchestrated, order, purchases, receipts
+from demo.purchases import Purchase, attachments, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, Claim, with_claim
@@ -76,8 +77,10 @@ class Load:
         span: when the first order was placed, and the last, in seconds since the epoch.
     """
 
-    def __init__(self, bootstrap: str, *, seed: int, rate: float, most: int) -> None:
-        """`rate` in messages a second, repetitions included; `most` orders in all."""
+    def __init__(self, bootstrap: str, *, seed: int, rate: float, most: int, called_off: float = 0.0) -> None:
+        """`rate` in messages a second, repetitions included; `most` orders in all. Beside a share of them
+        comes one that is `called_off`.
+        """
         self.placed = 0
         self.sent = 0
         self.again = 0
@@ -87,6 +90,8 @@ class Load:
         self._rate = rate
         self._due = 0.0
         self._purchases = purchases(most)
+        self._share_called_off = called_off
+        self._coming: list[tuple[int, Coming]] = []
         self._order_ids = [purchase.order_id for purchase in self._purchases]
         self._chance = random.Random(seed)
         self._ended = False
@@ -171,6 +176,7 @@ class Load:
             begins = OrderSubmitted if orchestrated(purchase) else OrderPlaced
             placed = begins(order=order(purchase), attachments=files)
             self._send(producers, placed, f"placed-{purchase.order_id}")
+            self._call_off(producers, number, purchase)
             if (spoiled := poison(purchase)) is not None:
                 key, value, headers = spoiled.record
                 self._hand_over(producers, _Sent(spoiled.topic, key, value, list(headers)))
@@ -180,7 +186,20 @@ class Load:
             if self._makes_notes and number % _NOTE_EVERY == 0:
                 self._send_note(producers)
         self._receive(producers, self._receipts_again)
+        self._send_due(producers, self._coming)
         self.span = (began, time.time())
+
+    def _call_off(self, producers: _Producers, number: int, beside: Purchase) -> None:
+        """Orders that are called off come beside others; some of what is sent of them comes later."""
+        if self._share_called_off and number == 0:
+            self._receive(producers, [SUPPLY])
+        self._coming += ((number + c.after, c) for c in comings(beside, self._share_called_off))
+        self._send_due(producers, [each for each in self._coming if each[0] <= number])
+        self._coming = [each for each in self._coming if each[0] > number]
+
+    def _send_due(self, producers: _Producers, those: Sequence[tuple[int, Coming]]) -> None:
+        for _, each in those:
+            self._send(producers, each.message, each.message_id)
 
     def _receive(self, producers: _Producers, those: Sequence[StockReceived]) -> None:
         for receipt in those:

@@ -60,6 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         attached: the share of orders that came with files.
         poison_every: after one order in so many came a poisonous record; 0: after none.
         orchestrated: whether sagas see to half of the orders.
+        called_off: beside which share of the orders there was one that a client called off.
     """
 
     seed: int
@@ -78,6 +79,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     attached: float = 0.0
     poison_every: int = 0
     orchestrated: bool = False
+    called_off: float = 0.0
     lanes_at_end: int = 0
 
 

@@ -20,6 +20,7 @@ MODULES = {
     "agents.message_bases",
     "agents.messages",
     "chaos.bucket",
+    "chaos.called_off",
     "chaos.calls",
     "chaos.check",
     "chaos.consequences",

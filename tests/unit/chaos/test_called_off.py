@@ -1,0 +1,168 @@
+"""Orders that are called off in a chaos run: what is sent of them, and what the checker finds."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from good_run import BOUGHT, good
+
+from agents.cancellation import CancellationRefused, RequestCancellation
+from agents.commands import OrderSubmitted, ReserveStock
+from agents.gateway.wire import Charged, Refunded
+from agents.messages import Order, OrderPlaced, StockReserved
+from chaos.called_off import (
+    SKU,
+    SUPPLY,
+    UNITS,
+    comings,
+    is_apart,
+    judge_called_off,
+    order_beside,
+    without_called_off,
+)
+from chaos.consequences import Sent
+from chaos.evidence import Evidence
+from chaos.findings import findings
+from demo.evidence import Evidence as Books
+from demo.evidence import Settlement
+from demo.findings import Finding
+from tables.stock import StockLevel
+
+SHARE = 0.1
+MADE = [made for each in BOUGHT if (made := order_beside(each, SHARE)) is not None]
+#: One that was called off too late, and one in time, after it was charged.
+LATE, BACK = [each for each in MADE if each.total_cents][:2]
+
+
+def sent(kind: type, key: str) -> Sent:
+    return Sent(kind.TOPIC, 0, 0, key, f"{kind.__name__}-{key}", "orders", "")
+
+
+def charged(order_id: str, cents: int) -> Charged:
+    return Charged(f"c-{order_id}", f"capture:{order_id}", "captured", "", cents, "card", "now")
+
+
+def refunded(order_id: str, cents: int) -> Refunded:
+    return Refunded(f"r-{order_id}", f"refund:{order_id}", f"capture:{order_id}", "refunded", cents, "now")
+
+
+def settled(order: Order, outcome: str) -> Settlement:
+    return Settlement(f"end-{order.order_id}", order, outcome)
+
+
+def run() -> tuple[Books, list[Sent]]:
+    left = sum(line.units for line in LATE.lines)
+    ends = [settled(each, "confirmed" if each is LATE else "cancelled") for each in MADE]
+    ledger = [
+        charged(LATE.order_id, LATE.total_cents),
+        charged(BACK.order_id, BACK.total_cents),
+        refunded(BACK.order_id, BACK.total_cents),
+    ]
+    level = StockLevel(received=UNITS, on_hand=UNITS - left, shipped=left)
+    books = Books(
+        settlements=ends,
+        ledger=ledger,
+        stock={SKU: level},
+        received=Counter({SKU: UNITS}),
+        shipped=Counter({SKU: left}),
+    )
+    return books, [sent(CancellationRefused, LATE.order_id), sent(StockReserved, LATE.order_id)]
+
+
+def judged(books: Books, messages: list[Sent]) -> Finding:
+    return judge_called_off(BOUGHT, SHARE, books, messages)
+
+
+def test_a_few_orders_come_beside_and_each_is_called_off_some_of_them_before_they_come() -> None:
+    every = [[*comings(each, SHARE)] for each in BOUGHT]
+    made = [those for those in every if those]
+    assert 5 < len(made) < 50
+    assert [*comings(BOUGHT[0], 0.0)] == []
+    kinds = Counter(type(each.message) for those in made for each in those)
+    assert kinds[RequestCancellation] == len(made)
+    assert kinds[OrderPlaced] + kinds[OrderSubmitted] > len(made), "some come both ways"
+    assert any(those[0].after > those[-1].after for those in made), "some are called off before they come"
+    assert all(is_apart(each.message.key) for those in made for each in those)
+    assert is_apart(SUPPLY.key)
+
+
+def test_what_ended_as_it_should_passes() -> None:
+    found = judged(*run())
+    assert found.passed, found.says
+    assert found.says.startswith(f"{len(MADE)} orders: {len(MADE) - 1} cancelled, 1 confirmed")
+
+
+def not_settled(books: Books, messages: list[Sent]) -> None:
+    books.settlements.pop()
+
+
+def settled_twice(books: Books, messages: list[Sent]) -> None:
+    books.settlements.append(books.settlements[0])
+
+
+def money_kept(books: Books, messages: list[Sent]) -> None:
+    books.ledger.pop()
+
+
+def refunded_twice(books: Books, messages: list[Sent]) -> None:
+    books.ledger.append(charged(BACK.order_id, BACK.total_cents))
+    books.ledger.append(refunded(BACK.order_id, BACK.total_cents))
+
+
+def pieces_kept(books: Books, messages: list[Sent]) -> None:
+    books.stock[SKU] = StockLevel(received=UNITS, on_hand=UNITS - 1, reserved=1)
+
+
+def not_told(books: Books, messages: list[Sent]) -> None:
+    del messages[0]
+
+
+def told_wrongly(books: Books, messages: list[Sent]) -> None:
+    messages.append(sent(CancellationRefused, BACK.order_id))
+
+
+def both_ways(books: Books, messages: list[Sent]) -> None:
+    messages.append(sent(ReserveStock, LATE.order_id))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        not_settled,
+        settled_twice,
+        money_kept,
+        refunded_twice,
+        pieces_kept,
+        not_told,
+        told_wrongly,
+        both_ways,
+    ],
+)
+def test_it_goes_red(spoil: object) -> None:
+    books, messages = run()
+    spoil(books, messages)  # type: ignore[operator]
+    assert not judged(books, messages).passed
+
+
+def test_what_is_held_against_the_file_is_as_if_there_were_none_of_them() -> None:
+    evidence: Evidence = good()
+    books, messages = run()
+    assert evidence.books is not None
+    mixed = replace(
+        evidence,
+        messages=[*evidence.messages, *messages],
+        books=replace(
+            evidence.books,
+            settlements=[*evidence.books.settlements, *books.settlements],
+            ledger=[*evidence.books.ledger, *books.ledger],
+            received=evidence.books.received + books.received,
+            shipped=evidence.books.shipped + books.shipped,
+            stock=evidence.books.stock | books.stock,
+        ),
+    )
+    without = without_called_off(mixed)
+    assert without.books == evidence.books
+    assert without.messages == evidence.messages
+    assert {each.name for each in findings(BOUGHT, evidence)} == {
+        each.name for each in findings(BOUGHT, without)
+    }
