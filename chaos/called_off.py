@@ -117,7 +117,8 @@ def judge_called_off(
     """Each ends once; what is not confirmed keeps neither cents nor pieces; who was too late is told, and
     nobody else; and of two ways one is gone.
     """
-    made = {each.order_id: each for one in purchases if (each := order_beside(one, share)) is not None}
+    beside = (order_beside(each, share) for each in purchases)
+    made = {each.order_id: each for each in beside if each is not None}
     ends = {each.order.order_id: each.outcome for each in found.settlements if is_apart(each.order.order_id)}
     times = Counter(each.order.order_id for each in found.settlements if is_apart(each.order.order_id))
     confirmed = {order_id for order_id, end in ends.items() if end == Outcome.CONFIRMED}

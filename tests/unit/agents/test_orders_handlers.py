@@ -1,6 +1,8 @@
 import pytest
 from shop import NOON, no_row, order
 
+from agents.cancellation import CancellationRefused, RequestCancellation, StopShipment
+from agents.commands import OrderSagaRepair, OrderSubmitted
 from agents.messages import (
     Attachment,
     OrderCancelled,
@@ -132,3 +134,64 @@ def test_a_cancelled_order_that_also_fails_by_itself_is_not_cancelled_again_but_
 def test_an_event_that_overtakes_the_order_begins_it() -> None:
     outcome = orders.note(StockReserved(order=ORDER), None, envelope=NOON)
     assert outcome.rows["tracked"].order == ORDER
+
+
+CALL_OFF = RequestCancellation(order_id=ORDER.order_id)
+
+
+def asks_saga(messages) -> bool:
+    return [type(each) for each in messages] == [OrderSagaRepair] and messages[0].operation == "cancel"
+
+
+def test_calling_off_is_passed_on_to_whoever_sees_to_the_order() -> None:
+    placed = orders.call_off(CALL_OFF, PENDING, OrderWay(way="placed"))
+    assert placed.send == [StopShipment(order=ORDER)]
+    assert placed.rows == {"way": OrderWay(way="placed", cancelled=True)}
+    submitted = orders.call_off(CALL_OFF, PENDING, OrderWay(way="submitted"))
+    assert asks_saga(submitted.send)
+    assert submitted.rows == {"way": OrderWay(way="submitted", cancelled=True)}
+
+
+def test_an_order_of_which_no_way_was_written_down_is_called_off_by_its_history() -> None:
+    begun = PENDING.noted(happened(OrderSubmitted(order=ORDER)))
+    assert asks_saga(orders.call_off(CALL_OFF, begun, None).send)
+    assert orders.call_off(CALL_OFF, PENDING, None).send == [StopShipment(order=ORDER)]
+
+
+def test_calling_off_a_settled_order_changes_nothing_and_is_told_where_it_was_too_late() -> None:
+    for settled, told in (
+        (PENDING.confirmed(), [CancellationRefused(order=ORDER)]),
+        (PENDING.cancelled("x"), []),
+    ):
+        outcome = orders.call_off(CALL_OFF, settled, OrderWay(way="placed"))
+        assert (outcome.rows, outcome.send) == ({}, told)
+
+
+@pytest.mark.parametrize("kind", [OrderPlaced, OrderSubmitted])
+def test_an_order_that_was_called_off_before_it_came_is_cancelled_when_it_comes(kind) -> None:
+    mark = orders.call_off(CALL_OFF, None, None)
+    assert (mark.rows, mark.send) == ({"way": OrderWay(cancelled=True)}, ())
+    again = orders.call_off(CALL_OFF, None, mark.rows["way"])
+    assert again.rows == mark.rows
+    opened = orders.open(kind(order=ORDER), None, {"": mark.rows["way"]}.get, envelope=NOON)
+    assert opened.send == [OrderCancelled(order=ORDER, reason="cancelled")]
+    assert (opened.rows["tracked"].status, opened.rows["tracked"].reason) == ("cancelled", "cancelled")
+    assert opened.rows["way"][""].way != "none"
+
+
+def test_an_order_whose_first_step_was_made_before_orders_knew_it_is_called_off_when_they_do() -> None:
+    """Its own message waits, the cancellation does not: nobody knows yet what was ordered."""
+    for kind, way in ((OrderPlaced, "placed"), (OrderSubmitted, "submitted")):
+        mark = orders.call_off(CALL_OFF, None, OrderWay(way=way)).rows["way"]
+        opened = orders.open(kind(order=ORDER), None, {"": mark}.get, envelope=NOON)
+        assert opened.rows["tracked"].status == "pending"
+        assert opened.send == [StopShipment(order=ORDER)] if way == "placed" else asks_saga(opened.send)
+        late = orders.open(kind(order=ORDER), PENDING.confirmed(), {"": mark}.get, envelope=NOON)
+        assert late.send == [CancellationRefused(order=ORDER)]
+
+
+def test_an_order_that_goes_another_way_is_not_opened() -> None:
+    way = {"": OrderWay(way="submitted")}.get
+    outcome = orders.open(OrderPlaced(order=ORDER), None, way, envelope=NOON)
+    assert (outcome.rows, outcome.send) == ({}, ())
+    assert "submitted" in outcome.note

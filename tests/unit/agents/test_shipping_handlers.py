@@ -1,6 +1,7 @@
 import pytest
 from shop import order
 
+from agents.cancellation import CancellationRefused, StopShipment
 from agents.messages import (
     Attachment,
     DocumentsPacked,
@@ -38,6 +39,21 @@ def test_an_order_is_decided_on_once(status) -> None:
     outcome = shipping.schedule(StockReserved(order=HOME), Shipment(status=status, country="US"))
     assert not outcome.rows
     assert not outcome.send
+
+
+def test_an_order_that_is_called_off_before_it_is_scheduled_does_not_leave() -> None:
+    outcome = shipping.stop(StopShipment(order=HOME), None)
+    assert outcome.rows == {"shipment": Shipment(status="refused", country="US", reason="cancelled")}
+    assert outcome.send == [ShipmentFailed(order=HOME, reason="cancelled")]
+    stopped = outcome.rows["shipment"]
+    assert shipping.schedule(StockReserved(order=HOME), stopped).send == ()
+    assert shipping.stop(StopShipment(order=HOME), stopped).send == ()
+
+
+def test_an_order_whose_shipment_is_scheduled_leaves_all_the_same_and_says_so() -> None:
+    outcome = shipping.stop(StopShipment(order=HOME), Shipment(status="scheduled", country="US"))
+    assert outcome.rows == {}
+    assert outcome.send == [CancellationRefused(order=HOME, status="confirmed")]
 
 
 def test_what_comes_with_an_order_goes_into_its_parcel() -> None:
