@@ -32,6 +32,7 @@ class Part(StrEnum):
     GROWTH = "growth"
     FAILURES = "failures"
     SAGAS = "sagas"
+    RELAY = "relay"
 
 
 def command(

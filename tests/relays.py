@@ -82,13 +82,13 @@ async def unpublished(database: Database) -> int:
         return int(await connection.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL"))
 
 
-async def drained(database: Database) -> None:
+async def drained(database: Database, bound: float = BOUND) -> None:
     """Wait until no row waits."""
 
     async def empty() -> bool:
         return await unpublished(database) == 0
 
-    await until(empty)
+    await until(empty, bound)
 
 
 @asynccontextmanager

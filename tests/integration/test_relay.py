@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Self
 
 import pytest
 
 from streams.postgres import Database, Outbox
 from streams.postgres.relay import After
 from streams.postgres.relay.options import SHARDS
+from streams.postgres.relay.session import _SQL, RelaySession
 from streams.testing import MemoryPublisher
 from tests.relays import (
     QUICK,
@@ -39,6 +41,23 @@ def outbox() -> Outbox:
 @pytest.fixture
 def publisher() -> MemoryPublisher:
     return MemoryPublisher()
+
+
+class RelaySessionUnderTest(RelaySession):
+    """Tells how it would read."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, QUICK, lambda: None)
+
+    async def plan(self) -> str:
+        rows = await self._live.fetch(f"EXPLAIN {_SQL['fetch']}", list(range(SHARDS)), 100, 2000, 1 << 20)
+        return "\n".join(row[0] for row in rows)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 async def test_rows_are_published_in_the_order_of_their_aggregate_and_marked(
@@ -220,3 +239,12 @@ async def test_a_relay_reads_no_more_than_its_bytes(
             await drained(database)
     assert sum(sizes) == 60 * 100_000
     assert max(sizes) <= 500_000
+
+
+async def test_a_relay_reads_by_the_index_of_the_unpublished_alone(database: Database) -> None:
+    """However many published rows there are: their number is in no cost of the plan."""
+    async with RelaySessionUnderTest(database.url) as session:
+        plan = await session.plan()
+    scans = [line for line in plan.splitlines() if "Scan" in line]
+    assert any("outbox_unpublished" in line for line in scans)
+    assert not [line for line in scans if "Seq Scan" in line]

@@ -25,8 +25,10 @@ from streams.system import NoFaults
 log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE = 0.1
-#: An idle relay spends at most this part of its time on looking, however long a look takes.
+#: An idle relay spends at most this part of its time on looking, as long as a look takes no longer than
+#: usual.
 _LOOKING = 0.1
+_LONGEST_REST = 1.0
 #: Characters of an error that a row keeps.
 _KEPT = 1000
 
@@ -128,7 +130,7 @@ class Relay:
                 await session.sleep()
                 if await self._begin(session):
                     continue
-            rest = max(self._options.poll, (loop.time() - looked) / _LOOKING)
+            rest = min(max(self._options.poll, (loop.time() - looked) / _LOOKING), _LONGEST_REST)
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest):
                     await self._wake.wait()

@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from asyncpg import InternalClientError
+from asyncpg.exceptions import OperatorInterventionError
+
 from streams.postgres.database import UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.outbox import OutboxRow
@@ -18,6 +21,8 @@ _SQL = statements("relay/relay.sql")
 #: The advisory locks: a member's number is its session's process id, a shard's its own.
 _MEMBER, _SHARD = 0x6F75_7401, 0x6F75_7402
 _CHANNEL = "outbox"
+#: How the end of a session shows: asyncpg trips over the farewell of a server if it comes while one asks.
+_ENDED = (*UNAVAILABLE, OperatorInterventionError, InternalClientError)
 
 
 class RelaySession:
@@ -86,7 +91,7 @@ class RelaySession:
             self.lost.set()
             try:
                 await connection.close(timeout=1.0)
-            except UNAVAILABLE:
+            except _ENDED:
                 connection.terminate()
 
     def holds(self) -> bool:
@@ -162,7 +167,7 @@ class RelaySession:
         async with self._turn:  # a connection does one thing at a time
             try:
                 answer = await call(*arguments)
-            except UNAVAILABLE as error:
+            except _ENDED as error:
                 self._end()
                 raise DatabaseUnavailable(
                     f"the relay's session with PostgreSQL has ended: {error!r}"
