@@ -216,9 +216,9 @@ async def test_a_job_has_the_envelope_of_a_message_on_kafka(world: World) -> Non
 
 
 async def test_commands_and_replies_are_kinds_of_their_own(world: World) -> None:
-    named = {"saga_id": "order:17", "step": "ship", "command_id": "c-1"}
     await world.put(
-        SendParcel(**named, attempt=1, expires=0.0, weight=3), Replied(**named, outcome="success")
+        SendParcel(saga_id="order:17", step="ship", command_id="c-1", attempt=1, expires=0.0, weight=3),
+        Replied(saga_id="order:17", step="ship", command_id="c-1", outcome="success"),
     )
     await world.work()
     assert [(job.kind, job.topic) for job in world.jobs] == [
