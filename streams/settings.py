@@ -120,6 +120,13 @@ class Settings(BaseSettings):
         description="postgresql://user@host:port/database; empty: that of the local stack",
         repr=False,
     )
+    outbox: Literal["poll", "cdc"] = Field(
+        default="poll",
+        description="who relays the outbox: polling relays, or change data capture by Kafka Connect",
+    )
+    connect_url: str = Field(
+        default="", description="http://... of Kafka Connect; empty: that of the local stack"
+    )
     outbox_after: Literal["mark", "delete", "archive"] = Field(
         default="mark", description="what becomes of a published row: it is marked, deleted, or archived"
     )
@@ -240,6 +247,19 @@ class Settings(BaseSettings):
             raise SettingsError(
                 f"the local stack under {self.var} runs no PostgreSQL: set STEADFAUST_POSTGRES_URL, or name"
                 " `databases` in [tool.steadfaust.local] and start it again"
+            )
+        return str(found["url"])
+
+    def connect(self) -> str:
+        """Where Kafka Connect is. Raises SettingsError when neither a setting nor a local stack says."""
+        if self.connect_url:
+            return self.connect_url
+        processes = self.local_stack().get("processes", {})
+        found = processes.get("connect") if isinstance(processes, dict) else None
+        if not found:
+            raise SettingsError(
+                f"the local stack under {self.var} runs no Kafka Connect: set STEADFAUST_CONNECT_URL, or"
+                " start it with `steadfaust up --cdc`"
             )
         return str(found["url"])
 

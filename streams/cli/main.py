@@ -7,6 +7,7 @@ import sys
 import typer
 
 from streams.cli import (
+    cdc,
     claims,
     compiling,
     db,
@@ -40,6 +41,7 @@ app.add_typer(claims.app, name="claims")
 app.add_typer(db.app, name="db")
 app.add_typer(inbox.app, name="inbox")
 app.add_typer(outbox.app, name="outbox")
+app.add_typer(cdc.app, name="cdc")
 app.add_typer(positions.app, name="positions")
 app.add_typer(queue.app, name="queue")
 app.add_typer(schemas.app, name="schemas")

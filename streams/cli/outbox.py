@@ -50,7 +50,10 @@ def relay(
         int, typer.Option(envvar="PORT", min=0, max=65535, help="Of /health and /metrics; 0: any free one.")
     ] = 6160,
 ) -> None:
-    """Publish the outbox to Kafka until Ctrl-C or SIGTERM; several may run."""
+    """Publish the outbox to Kafka until Ctrl-C or SIGTERM; several may run.
+
+    With STEADFAUST_OUTBOX=cdc it looks after the connector that does so.
+    """
     configure_logs()
     asyncio.run(_relay(Settings.read_or_exit(), port))
 

@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from streams.local import Stack, declared, declared_buckets, declared_databases, running, start, stop
-from streams.local.supervisor import StackSpec, supervise
+from streams.local.parts import StackSpec
+from streams.local.supervisor import supervise
 
 Var = Annotated[Path, typer.Option("--var", help="The stack's directory: data, logs and stack.json.")]
 
@@ -22,6 +23,9 @@ def up(
     brokers: Annotated[int, typer.Option(help="1, or 3 for topics with three replicas; 0: no Kafka.")] = 1,
     port: Annotated[int | None, typer.Option(help="The first broker's port; free ones unless given.")] = None,
     *,
+    cdc: Annotated[
+        bool, typer.Option("--cdc", help="Kafka Connect with Debezium too, for STEADFAUST_OUTBOX=cdc.")
+    ] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in front until Ctrl-C.")] = False,
     tiered: Annotated[bool, typer.Option("--tiered", help="Optimise Kafka's code, for benchmarks.")] = False,
 ) -> None:
@@ -38,6 +42,7 @@ def up(
         processes=declared(project),
         buckets=declared_buckets(project),
         databases=declared_databases(project),
+        cdc=cdc,
         tiered=tiered,
     )
     if foreground:

@@ -57,6 +57,29 @@ S3PROXY = JavaPart(
     classifier="jar-with-dependencies",  # jgo cannot resolve what the plain jar depends on
 )
 
+CONNECT = JavaPart(
+    name="connect-4.1.0-debezium-3.3.1",
+    title="Kafka Connect 4.1.0 with Debezium 3.3.1",
+    coordinates=(
+        "org.apache.kafka:connect-runtime:4.1.0",
+        "io.debezium:debezium-connector-postgres:3.3.1.Final",
+    ),
+    size="65 jars, about 38 MB",
+    digest="b465f35d0f46e1de13655260dc530df38cc8bf0566011c7e414701e25f626374",
+)
+
+LOG4J = JavaPart(
+    # By itself: resolved together with Connect it brings older versions of what Connect's web server needs.
+    name="log4j-2.24.3",
+    title="log4j 2.24.3, for Kafka Connect",
+    coordinates=(
+        "org.apache.logging.log4j:log4j-core:2.24.3",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
+    ),
+    size="4 jars, about 2 MB",
+    digest="b10eca75d5b35f900362b99d1751c5e2aac859a2525f87d582b35816ada9fdc0",
+)
+
 FETCH_BOUND = 600.0
 """Seconds after which a fetch is given up."""
 

@@ -169,6 +169,11 @@ class Cluster:
         """What the storage was formatted for."""
         return msgspec.json.decode((self.home / "cluster.json").read_bytes(), type=Shape)
 
+    @property
+    def bootstrap(self) -> str:
+        """`host:port[,host:port...]` for clients."""
+        return ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+
     def prepare(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Write the brokers' properties; format their storage if this is the first time.
 

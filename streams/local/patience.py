@@ -13,6 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+Say = Callable[[str], None]
+"""Takes a line of progress."""
+
 LONGEST = 10
 """How many times its seconds a bound lasts at most, however little of them counts."""
 

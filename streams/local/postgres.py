@@ -10,7 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ import psutil
 from streams.local import loopback
 from streams.local.companions import Part
 from streams.local.errors import BadDeclaration, PostgresMissing, StackError
+from streams.local.patience import Say
 
 NAME = "postgres"
 """The companion's name: `stack.url("postgres")`."""
@@ -34,24 +35,23 @@ _SERVER = "server.json"
 _NOBODY = 65534
 _ENDED_WITHIN = 10.0
 
-_SETTINGS = {
-    "listen_addresses": loopback.HOST,
-    "unix_socket_directories": "",
-    "max_connections": 200,
-    # Change data capture reads the log; a reader that stays away must not fill the disk with it.
-    "wal_level": "logical",
-    "max_slot_wal_keep_size": "512MB",
-    "log_checkpoints": "off",
-    "log_line_prefix": "%m [%p] %q%a@%d ",
-}
+_ADDRESS = {"listen_addresses": loopback.HOST, "unix_socket_directories": ""}
+
+_CONFIGURATION = """
+max_connections = 200
+# Change data capture reads the log; a reader that stays away must not fill the disk with it.
+wal_level = logical
+max_slot_wal_keep_size = 512MB
+log_checkpoints = off
+log_line_prefix = '%m [%p] %q%a@%d '
+"""
+"""In the file, so that ALTER SYSTEM can change it."""
 
 _AS_NOBODY = (
     *("setpriv", "--reuid", str(_NOBODY), "--regid", str(_NOBODY), "--clear-groups"),
     # The way to the data may lead through folders that are root's alone, as /root or pytest's are.
     *("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override"),
 )
-
-Say = Callable[[str], None]
 
 
 def part(home: Path, port: int, databases: Sequence[str], say: Say) -> Part:
@@ -76,7 +76,7 @@ def part(home: Path, port: int, databases: Sequence[str], say: Say) -> Part:
     # Of a server that was killed; nothing of it runs any more, but its pid may be another process's by now.
     clear = partial(_clear, home)
     clear()
-    settings = _SETTINGS | {"port": port, "cluster_name": _cluster(home)}
+    settings = _ADDRESS | {"port": port, "cluster_name": _cluster(home)}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     return Part(
         command=[*_program("postgres"), "-D", str(data), *options],
@@ -147,6 +147,8 @@ def _make(home: Path, databases: Sequence[str], say: Say) -> None:
     # Not of the environment: the same order of text on each machine.
     locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     _run([*_program("initdb"), "-D", str(aside / "data"), *options, *locale], "its files")
+    with (aside / "data" / "postgresql.conf").open("a") as file:
+        file.write(_CONFIGURATION)
     _create(aside / "data", databases, synced=False)
     (aside / _SERVER).write_text(json.dumps({"databases": list(databases)}))
     aside.rename(home)

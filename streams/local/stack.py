@@ -18,9 +18,10 @@ import psutil
 
 from streams.local import state
 from streams.local.errors import NotReady, StackError
+from streams.local.parts import StackSpec
 from streams.local.patience import Patience
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Companion
-from streams.local.supervisor import ERROR, READY, StackSpec, take_over
+from streams.local.supervisor import ERROR, READY, take_over
 
 _STOPPED_WITHIN = 2 * STOP_WITHIN + 10
 """Seconds for a supervisor to end: companions, then brokers, each killed at last; as `Patience` counts."""
@@ -109,6 +110,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         processes: companions to run beside Kafka.
         buckets: S3 buckets to have, at `url("s3")`; none: no S3 is started.
         databases: PostgreSQL databases to have, the first at `url("postgres")`; none: no server is started.
+        cdc: run Kafka Connect with Debezium, at `url("connect")`, for the first database.
         listeners: names of further listeners of each broker; where each listens, and at which other port it
             is advertised for a proxy to listen there, is in the state of the brokers.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
@@ -125,6 +127,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         processes: Mapping[str, Companion] | None = None,
         buckets: Sequence[str] = (),
         databases: Sequence[str] = (),
+        cdc: bool = False,
         listeners: Sequence[str] = (),
         tiered: bool = False,
         revive_after: float | None = None,
@@ -138,6 +141,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
             processes=dict(processes or {}),
             buckets=tuple(buckets),
             databases=tuple(databases),
+            cdc=cdc,
             listeners=tuple(listeners),
             tiered=tiered,
             revive_after=revive_after,

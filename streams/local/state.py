@@ -78,6 +78,7 @@ class VarDir:
         self.log = self.root / "log"
         self.kafka = self.root / "kafka"
         self.s3 = self.root / "s3"
+        self.connect = self.root / "connect"
         self.postgres = self.root / "postgres"
         self._held = self.root / "held"
         self.state_file = self.root / "stack.json"

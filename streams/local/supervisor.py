@@ -20,50 +20,19 @@ from pathlib import Path
 import msgspec
 
 from streams.errors import SteadfaustError
-from streams.local import artifacts, loopback, postgres, s3, state
-from streams.local.companions import Companions, Part, answering_http
+from streams.local import artifacts, loopback, postgres, state
+from streams.local.companions import Companions
 from streams.local.errors import DiskFull
 from streams.local.kafka import Cluster, Jvm, Node
-from streams.local.patience import Patience
-from streams.local.processes import READY_WITHIN, STOP_WITHIN, Child, Companion, together
+from streams.local.parts import StackSpec, parts
+from streams.local.patience import Patience, Say
+from streams.local.processes import READY_WITHIN, STOP_WITHIN, Child, together
 
 LEAST_FREE_SPACE = 1 << 30
 """Bytes that must be free: Kafka stops for good when a write fails."""
 
 READY, ERROR = "ready", "error: "
 """What the starter looks for in the supervisor's output."""
-
-Say = Callable[[str], None]
-
-
-class StackSpec(msgspec.Struct, frozen=True):
-    """What to run.
-
-    Attributes:
-        var: the stack's directory.
-        brokers: 1 or 3; 0: what else is named alone, without Kafka.
-        port: the first broker's port, the others follow it; None: free ports.
-        processes: the companions to run, by name.
-        buckets: S3 buckets to have; when there are some, S3Proxy runs as the companion `s3`.
-        databases: PostgreSQL databases to have; when there are some, the server runs as the companion
-            `postgres`, whose address leads to the first.
-        listeners: names of further listeners of each broker, each with a port of its own that is advertised
-            at another one, for a proxy.
-        tiered: leave the JVM's optimising compiler on, for benchmarks.
-        revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
-        lifeline: end when standard input closes, that is when whoever started the stack has gone.
-    """
-
-    var: str
-    brokers: int = 1
-    port: int | None = None
-    processes: dict[str, Companion] = {}
-    buckets: tuple[str, ...] = ()
-    databases: tuple[str, ...] = ()
-    listeners: tuple[str, ...] = ()
-    tiered: bool = False
-    revive_after: float | None = None
-    lifeline: bool = False
 
 
 def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: None) -> None:
@@ -95,24 +64,8 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         ]
         cluster = Cluster(var.kafka, jvm, nodes)
         cluster.prepare(say)
-        companions = Companions(var, _parts(spec, var, jvm, port, say), say)
+        companions = Companions(var, parts(spec, var, jvm, port, cluster.bootstrap, say), say)
         asyncio.run(_Supervisor(spec, var, cluster, companions, say).run(ready))
-
-
-def _parts(
-    spec: StackSpec, var: state.VarDir, jvm: Jvm, port: Callable[[], int], say: Say
-) -> dict[str, Part]:
-    """The companions in the order in which they start: the application's come last, since they use ours."""
-    parts: dict[str, Part] = {}
-    if spec.buckets:
-        jars, at = artifacts.class_path(artifacts.S3PROXY, say), port()
-        stored = s3.companion(jvm.java, jars, var.s3, at, spec.buckets)
-        parts[s3.NAME] = answering_http(stored, at, var)
-    if spec.databases:
-        parts[postgres.NAME] = postgres.part(var.postgres, port(), spec.databases, say)
-    return parts | {
-        name: answering_http(companion, port(), var) for name, companion in spec.processes.items()
-    }
 
 
 def take_over(var: state.VarDir, say: Say) -> None:
@@ -249,7 +202,7 @@ class _Supervisor:
                 ready=self.ready,
                 started_at=self.started_at,
                 cluster_id=self.cluster.shape.cluster_id if nodes else "",
-                bootstrap=",".join(f"{loopback.HOST}:{node.port}" for node in self.cluster.nodes),
+                bootstrap=self.cluster.bootstrap,
                 brokers=brokers,
                 processes=self.companions.running(),
             )

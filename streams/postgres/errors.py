@@ -23,3 +23,11 @@ class LeaseLost(TransientError):
 
 class NoSuchAction(PermanentError):
     """A job asks for an action that its worker has no handler for."""
+
+
+class OutboxOwned(SteadfaustError):
+    """The outbox belongs to the other kind of relay: both at once would publish each row twice."""
+
+
+class ConnectUnavailable(TransientError):
+    """Kafka Connect does not answer, or refuses; the same thing may work later."""

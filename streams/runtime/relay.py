@@ -15,9 +15,11 @@ from streams.http import Check, Health, HttpServer
 from streams.http.operations import operations_app
 from streams.ports import Faults
 from streams.postgres import Database
+from streams.postgres.cdc import Connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.outbox.desk import OutboxStatus, cleanup, status
 from streams.postgres.relay import After, Relay, RelayMetrics, RelayOptions
+from streams.runtime.cdc import CdcRelaying
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.settings import Settings
@@ -34,7 +36,7 @@ _STALE = 30.0
 
 
 class RelayService(Service):
-    """Relays the outbox of the settings' database to the settings' brokers.
+    """Relays the outbox of the settings' database to the settings' brokers, or has Connect do it.
 
     Arguments:
         settings: what to do; see docs/settings.md.
@@ -60,17 +62,24 @@ class RelayService(Service):
         self._retention = settings.outbox_retention_days * DAY
         self._cleanup_every = settings.outbox_cleanup_every
         self._database = Database(settings.postgres(), least=0, most=2, name="steadfaust relay desk")
-        self._relay = Relay(
-            settings.postgres(),
-            KafkaPublisher(
-                settings.brokers(),
-                settings.layout().announcements,
-                KafkaOptions(max_batch=settings.max_message_bytes),
-            ),
-            RelayOptions(after=After(settings.outbox_after), poll=settings.outbox_poll),
-            counts=self.metrics,
-            faults=faults,
+        publisher = KafkaPublisher(
+            settings.brokers(),
+            settings.layout().announcements,
+            KafkaOptions(max_batch=settings.max_message_bytes),
         )
+        self._relay: Relay | CdcRelaying
+        if settings.outbox == "cdc":
+            self._relay = CdcRelaying(
+                self._database, Connect(settings.connect()), publisher, counts=self.metrics
+            )
+        else:
+            self._relay = Relay(
+                settings.postgres(),
+                publisher,
+                RelayOptions(after=After(settings.outbox_after), poll=settings.outbox_poll),
+                counts=self.metrics,
+                faults=faults,
+            )
         self._opened = AsyncExitStack()
         self._relaying: asyncio.Task[None] | None = None
         #: Set when the relay has ended, whether it was told to or failed.

@@ -21,9 +21,9 @@ import pytest
 import streams
 from streams.local import Companion, Stack, StackError, local_stack, running, start, stop
 from streams.local.loopback import kafka_answers
+from streams.local.parts import StackSpec
 from streams.local.processes import GIVES_WAY_BY
 from streams.local.stack import launch
-from streams.local.supervisor import StackSpec
 
 BANK = Companion(
     [

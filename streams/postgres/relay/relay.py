@@ -66,7 +66,10 @@ class Relay:
         self._pause = 0.0
 
     async def run(self) -> None:
-        """Relay until `stop`. An outage of PostgreSQL or Kafka is waited out."""
+        """Relay until `stop`. An outage of PostgreSQL or Kafka is waited out.
+
+        Raises OutboxOwned when the outbox is change data capture's, or was handed over to it.
+        """
         try:
             while not self._stopping.is_set():
                 try:

@@ -14,6 +14,7 @@ from asyncpg.exceptions import OperatorInterventionError
 from streams.postgres.database import UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.outbox import OutboxRow
+from streams.postgres.outbox_owner import RelayKind, claim_outbox, outbox_owner
 from streams.postgres.relay.options import SHARDS, RelayOptions
 from streams.postgres.statements import statements
 
@@ -54,7 +55,10 @@ class RelaySession:
         self.relays = 1
 
     async def open(self) -> Self:
-        """Connect and join the relays. Raises DatabaseUnavailable."""
+        """Connect and join the relays.
+
+        Raises DatabaseUnavailable, or OutboxOwned when the outbox is change data capture's.
+        """
         lease = self._options.lease
         self._connection = await connect(
             self._url,
@@ -78,6 +82,7 @@ class RelaySession:
             },
         )
         self._connection.add_termination_listener(self._terminated)
+        await self._ask(claim_outbox, self._connection, RelayKind.POLL)
         await self._ask(self._connection.add_listener, _CHANNEL, self._notified)
         joined = await self._ask(self._connection.fetchrow, _SQL["join"], _MEMBER)
         self._pid = joined["pid"]
@@ -106,8 +111,10 @@ class RelaySession:
     async def balance(self, busy: set[int]) -> None:
         """Take or give back shards, so that each relay has a fair share; those that are busy stay for now.
 
-        Raises DatabaseUnavailable.
+        Raises DatabaseUnavailable, also when the outbox was handed over: whoever opens again is told of that.
         """
+        if await self._ask(outbox_owner, self._live) is not RelayKind.POLL:
+            self._end()
         rows = await self._ask(self._live.fetch, _SQL["held"], _MEMBER, _SHARD)
         self.relays = max(1, sum(1 for row in rows if row["class"] == _MEMBER))
         held = {row["number"] for row in rows if row["class"] == _SHARD}

@@ -8,7 +8,8 @@ import pytest
 
 from streams.local import local_stack, stop
 from streams.local.errors import DiskFull, StackError
-from streams.local.supervisor import StackSpec, supervise
+from streams.local.parts import StackSpec
+from streams.local.supervisor import supervise
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -1,0 +1,172 @@
+"""`steadfaust cdc`: the outbox by change data capture.
+
+Exit status: 0 done, and `status` found all well; 1 an error; 4 `status` found trouble, which it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import msgspec
+import typer
+
+from streams.cli.workers import Json, json_line
+from streams.postgres import Database
+from streams.postgres.cdc import (
+    CdcRelay,
+    CdcStatus,
+    Connect,
+    RelayKind,
+    cdc_status,
+    hand_over,
+    outbox_owner,
+)
+from streams.postgres.cdc.connector import connector_settings, worker_properties
+from streams.postgres.cdc.relay import STEP
+from streams.postgres.errors import ConnectUnavailable
+from streams.settings import Settings
+from streams.units import MIB
+
+app = typer.Typer(help="The outbox by change data capture: start, relay, status, stop.", no_args_is_help=True)
+
+TROUBLE = 4
+STARTED_WITHIN = 120.0
+"""Seconds for the connector's task to run."""
+
+T = TypeVar("T")
+
+Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
+ConnectUrl = Annotated[
+    str, typer.Option("--connect", help="http://... of Connect; that of the settings unless given.")
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Also from polling relays: they end at their next round.")
+]
+
+
+@app.command()
+def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = False) -> None:
+    """Have the connector relay the outbox; returns when it does. `relay` looks after it from then on."""
+
+    async def work(database: Database, at: Connect) -> CdcStatus:
+        if take_over:
+            async with database.acquire() as connection:
+                await hand_over(connection, RelayKind.CDC)
+        relay = CdcRelay(database, at)
+        try:
+            async with asyncio.timeout(STARTED_WITHIN):
+                while not _runs(status := await relay.step()):  # noqa: ASYNC110 - a step does something
+                    await asyncio.sleep(STEP)
+        except TimeoutError:
+            raise ConnectUnavailable(
+                f"the connector does not run after {STARTED_WITHIN:.0f} s: {status.problem}"
+            ) from None
+        return status
+
+    _print(_run(url, connect, work))
+
+
+@app.command()
+def relay(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = False) -> None:
+    """Look after the connector until Ctrl-C: restart what fails, warn of its slot, mark what it relayed."""
+
+    async def work(database: Database, at: Connect) -> None:
+        if take_over:
+            async with database.acquire() as connection:
+                await hand_over(connection, RelayKind.CDC)
+        await CdcRelay(database, at).run()
+
+    _run(url, connect, work)
+
+
+@app.command()
+def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) -> None:
+    """Whose the outbox is, how the connector's task stands, and how much log its slot keeps."""
+
+    async def work(database: Database, at: Connect) -> tuple[RelayKind | None, CdcStatus]:
+        async with database.acquire() as connection:
+            owner = await outbox_owner(connection)
+        return owner, await cdc_status(database, at)
+
+    owner, found = _run(url, connect, work)
+    if as_json:
+        typer.echo(json_line({"owner": owner, **_as_json(found)}))
+    else:
+        typer.echo(f"owner      {owner or 'nobody yet'}")
+        _print(found)
+    raise typer.Exit(TROUBLE if found.problem else 0)
+
+
+@app.command()
+def stop(
+    url: Url = "",
+    connect: ConnectUrl = "",
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Remove the connector and its slot, and hand the outbox over to polling relays."""
+    if dry_run:
+        typer.echo("would remove the connector and its slot, and hand the outbox over to polling relays")
+        return
+
+    async def work(database: Database, at: Connect) -> None:
+        await at.remove()
+        async with database.acquire() as connection:
+            await hand_over(connection, RelayKind.POLL)
+
+    _run(url, connect, work)
+    typer.echo("the outbox is the polling relays'")
+
+
+@app.command()
+def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> None:
+    """Print Connect's worker.properties, or the connector's JSON, for a cluster: both are in `ops/`, too."""
+    if kind == "worker":
+        typer.echo(worker_properties(), nl=False)
+    elif kind == "connector":
+        typer.echo(msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode())
+    else:
+        raise typer.BadParameter(f"{kind!r} is neither worker nor connector")
+
+
+def _as_json(found: CdcStatus) -> dict[str, object]:
+    connector = found.connector and {
+        "state": found.connector.state,
+        "tasks": [task._asdict() for task in found.connector.tasks],
+    }
+    return {
+        "problem": found.problem,
+        "connector": connector,
+        "slot": found.slot and found.slot._asdict(),
+    }
+
+
+def _runs(status: CdcStatus) -> bool:
+    return status.connector is not None and status.connector.is_running
+
+
+def _run(url: str, connect: str, work: Callable[[Database, Connect], Awaitable[T]]) -> T:
+    async def run() -> T:
+        settings = Settings()
+        async with (
+            Database(url or settings.postgres(), name="steadfaust cdc") as database,
+            Connect(connect or settings.connect()) as at,
+        ):
+            return await work(database, at)
+
+    return asyncio.run(run())
+
+
+def _print(found: CdcStatus) -> None:
+    tasks = () if found.connector is None else found.connector.tasks
+    states = ", ".join(f"task {task.id} {task.state}" for task in tasks) or "no task"
+    typer.echo(f"connector  {'none' if found.connector is None else found.connector.state}, {states}")
+    if found.slot is None:
+        typer.echo("slot       none")
+    else:
+        room = "no limit" if found.slot.room is None else f"{found.slot.room / MIB:.0f} MiB more at most"
+        kept, behind = found.slot.retained / MIB, found.slot.behind / MIB
+        typer.echo(f"slot       {found.slot.status}, {behind:.1f} MiB behind, keeps {kept:.1f} MiB, {room}")
+    typer.echo(f"problem    {found.problem or 'none'}")

@@ -1,0 +1,58 @@
+-- name: claim
+INSERT INTO outbox_owner (relay) VALUES ($1) ON CONFLICT DO NOTHING
+
+-- name: owner
+SELECT relay, since FROM outbox_owner
+
+-- name: hand_over
+INSERT INTO outbox_owner (relay) VALUES ($1)
+ON CONFLICT (the_only) DO UPDATE SET relay = excluded.relay, since = now()
+
+-- name: slot
+-- Slots belong to the server: the name says of which database this one is.
+SELECT active, wal_status,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint AS behind,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained,
+       safe_wal_size AS room
+FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
+
+-- name: begun
+UPDATE outbox_owner SET beginnings = beginnings + 1
+
+-- name: lock
+-- Of who begins again: one relay, while others wait for what comes of it.
+SELECT pg_try_advisory_lock(hashtext('steadfaust-cdc-begin-again'))
+
+-- name: unlock
+SELECT pg_advisory_unlock(hashtext('steadfaust-cdc-begin-again'))
+
+-- name: drop_slot
+SELECT pg_drop_replication_slot(slot_name)
+FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
+
+-- name: beginning
+-- Which beginning it is, once its slot has a place.
+SELECT beginnings FROM outbox_owner
+WHERE EXISTS (
+    SELECT FROM pg_replication_slots
+    WHERE slot_name = 'outbox_' || current_database() AND confirmed_flush_lsn IS NOT NULL
+)
+
+-- name: schemas
+SELECT fingerprint, schema FROM outbox_schemas WHERE fingerprint <> ALL ($1::text[])
+
+-- name: waiting
+SELECT position FROM outbox WHERE published_at IS NULL ORDER BY position LIMIT $1
+
+-- name: end_of_log
+-- Asked after rows were seen, it is beyond the commit of each.
+SELECT pg_current_wal_insert_lsn()
+
+-- name: mark
+-- Of rows that were seen in this beginning ($3) before this place in the log ($2): the connector confirms what Kafka
+-- has. A new slot has its first place confirmed, at which the connector has not read the table yet: not that one.
+UPDATE outbox SET published_at = now()
+WHERE position = ANY($1::bigint[]) AND published_at IS NULL
+  AND $3 = (SELECT beginnings FROM outbox_owner)
+  AND $2 < (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database())
+RETURNING position

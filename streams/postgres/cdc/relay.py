@@ -1,0 +1,128 @@
+"""The relay by change data capture: looks after the connector that does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Collection
+from typing import NamedTuple
+
+import structlog
+
+from streams.postgres.cdc.beginning import begin_again
+from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus
+from streams.postgres.cdc.connector import connector_settings
+from streams.postgres.cdc.marking import Marking
+from streams.postgres.database import Database
+from streams.postgres.errors import ConnectUnavailable, DatabaseUnavailable
+from streams.postgres.outbox_owner import RelayKind, claim_outbox
+from streams.postgres.replication_slot import SlotLag, slot_lag
+from streams.postgres.statements import statements
+
+_SQL = statements("cdc/cdc.sql")
+log = structlog.get_logger()
+
+STEP = 0.5
+"""Seconds between two looks."""
+
+RESTART_EVERY = 5.0
+"""Seconds between two restarts of a task that has failed: what made it fail may last."""
+
+SLOT_WITHIN = 60.0
+"""Seconds after a beginning in which the connector has made its slot."""
+
+
+class CdcStatus(NamedTuple):
+    """How the relay stands: `problem` is a sentence for operators, empty when all is well."""
+
+    connector: ConnectorStatus | None
+    slot: SlotLag | None
+
+    @property
+    def problem(self) -> str:
+        """The connector's, else the slot's."""
+        if self.connector is None:
+            return "there is no connector for the outbox: start it with `steadfaust cdc start`"
+        return self.connector.problem or ("" if self.slot is None else self.slot.warning)
+
+
+async def cdc_status(database: Database, connect: Connect) -> CdcStatus:
+    """How it stands now. Raises DatabaseUnavailable or ConnectUnavailable."""
+    async with database.acquire() as connection:
+        slot = await slot_lag(connection)
+    return CdcStatus(await connect.status(), slot)
+
+
+class CdcRelay:
+    """Keeps the connector configured and running, warns of its slot, and marks what it has relayed.
+
+    Several may run. It stops for nothing but a cancellation, and an outbox that is the polling relays': what
+    cannot be reached is tried again.
+    """
+
+    def __init__(self, database: Database, connect: Connect) -> None:
+        self._database = database
+        self._connect = connect
+        self._marking = Marking()
+        self._configured = False
+        self._restarted = 0.0
+        self._began = -math.inf
+        self._told = ""
+
+    async def run(self) -> None:
+        """Look again and again. Raises OutboxOwned when the outbox is the polling relays'."""
+        while True:
+            try:
+                problem = (await self.step()).problem
+            except (DatabaseUnavailable, ConnectUnavailable) as error:
+                problem = str(error)
+            self.tell(problem)
+            await asyncio.sleep(STEP)
+
+    async def step(self) -> CdcStatus:
+        """One look. Raises OutboxOwned, DatabaseUnavailable or ConnectUnavailable."""
+        async with self._database.acquire() as connection:
+            await claim_outbox(connection, RelayKind.CDC)
+            slot = await slot_lag(connection)
+            if slot.is_lost if slot is not None else self._misses_slot():
+                await begin_again(connection, self._connect)
+                self._began = time.monotonic()
+            await self._marking.step(connection)
+        if not self._configured:
+            await self._connect.configure(connector_settings())
+            self._configured = True
+        status = await cdc_status(self._database, self._connect)
+        if status.connector is None:
+            self._configured = False  # removed meanwhile
+        elif status.connector.state == STOPPED:
+            await self._connect.resume()  # a relay that began again has ended before
+        elif status.connector.failed and time.monotonic() - self._restarted > RESTART_EVERY:
+            log.warning("cdc_task_restarted", problem=status.problem)
+            self._restarted = time.monotonic()
+            await self._connect.restart_failed()
+        return status
+
+    async def schemas(self, known: Collection[str]) -> dict[str, str]:
+        """The schemas of messages in the outbox, by fingerprint, but for those that are known.
+
+        Raises DatabaseUnavailable.
+        """
+        async with self._database.acquire() as connection:
+            rows = await connection.fetch(_SQL["schemas"], list(known))
+        return {row["fingerprint"]: row["schema"] for row in rows}
+
+    def _misses_slot(self) -> bool:
+        """Whether a slot that is not there should be: the connector makes it some seconds after it begins."""
+        return time.monotonic() - self._began > SLOT_WITHIN
+
+    def tell(self, problem: str) -> None:
+        """Log what has changed, not what lasts."""
+        # The numbers in it change with each look.
+        kind = "".join(letter for letter in problem if not letter.isdigit())
+        if kind != self._told:
+            self._told = kind
+            if problem:
+                log.warning("cdc_in_trouble", problem=problem)
+            else:
+                log.info("cdc_well")

@@ -1,0 +1,62 @@
+"""Who relays the outbox: polling relays, or change data capture. Never both: the database says who."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from streams.postgres.database import Connection
+from streams.postgres.errors import OutboxOwned
+from streams.postgres.replication_slot import drop_slot, slot_lag
+from streams.postgres.statements import statements
+
+_SQL = statements("cdc/cdc.sql")
+
+
+class RelayKind(StrEnum):
+    """How rows of the outbox come to Kafka; the values of the setting `outbox`."""
+
+    POLL = "poll"
+    CDC = "cdc"
+
+
+_TITLES = {RelayKind.POLL: "polling relays", RelayKind.CDC: "change data capture"}
+
+
+async def claim_outbox(connection: Connection, relay: RelayKind) -> None:
+    """Take the outbox for this kind of relay, if it is nobody's. Relays ask before each round: it costs one
+    short query, and the outbox may have been handed over meanwhile.
+
+    Raises OutboxOwned when it is the other kind's.
+    """
+    owner = await outbox_owner(connection)
+    if owner is None:
+        await connection.execute(_SQL["claim"], relay)
+        owner = await outbox_owner(connection)
+    if owner is not relay:
+        command = "start --take-over" if relay is RelayKind.CDC else "stop"
+        raise OutboxOwned(
+            f"the outbox in this database belongs to {_TITLES[owner or relay]}: set STEADFAUST_OUTBOX={owner}"
+            f", or hand it over with `steadfaust cdc {command}`"
+        )
+
+
+async def outbox_owner(connection: Connection) -> RelayKind | None:
+    """Whose the outbox is; None: nobody has asked yet."""
+    row = await connection.fetchrow(_SQL["owner"])
+    return None if row is None else RelayKind(row["relay"])
+
+
+async def hand_over(connection: Connection, to: RelayKind) -> None:
+    """Give the outbox to this kind of relay, whoever has it.
+
+    Rows that the one has published and not marked yet are published by the other again, with the same id.
+    From change data capture it also takes the slot, so that no log is kept for nobody.
+
+    Raises OutboxOwned while a connector still reads the slot.
+    """
+    if to is RelayKind.POLL:
+        lag = await slot_lag(connection)
+        if lag is not None and lag.active:
+            raise OutboxOwned("a connector still reads the outbox: stop it first, with `steadfaust cdc stop`")
+        await drop_slot(connection)
+    await connection.execute(_SQL["hand_over"], to)

@@ -1,0 +1,247 @@
+"""The relay by change data capture, on a real PostgreSQL, Kafka Connect with Debezium, and Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+from streams.local import Stack, local_stack
+from streams.model.codecs import Schemas, avro
+from streams.model.message import Message
+from streams.model.schema_versions import nothing_frozen
+from streams.ports import Record
+from streams.postgres import Database, Outbox, migrate
+from streams.postgres.cdc import CdcRelay, Connect, slot_lag
+from streams.postgres.database import connect
+from streams.runtime.client import Producer, TopicReader
+from streams.runtime.declared import TopicSpec
+from streams.runtime.topics import KafkaTopics
+
+pytestmark = pytest.mark.stack
+
+WITHIN = 90.0
+CODECS = avro(nothing_frozen, Schemas())
+_orders = count(1)
+
+
+class Placed(Message, frozen=True, kw_only=True):
+    TOPIC = "shop.order.placed.v1"
+    order: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        return self.order
+
+
+class Ground(NamedTuple):
+    stack: Stack
+    outbox: Outbox
+
+    @property
+    def postgres(self) -> str:
+        return self.stack.url("postgres")
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with local_stack(tmp_path_factory.mktemp("cdc"), databases=["orders"], cdc=True) as stack:
+        asyncio.run(prepared(stack))
+        yield Ground(stack, Outbox(CODECS, source="shop"))
+
+
+async def prepared(stack: Stack) -> None:
+    connection = await connect(stack.url("postgres"))
+    await migrate(connection)
+    await connection.close()
+    async with KafkaTopics(stack.bootstrap) as topics:
+        await topics.create([TopicSpec(Placed.TOPIC, 4, 1)])
+
+
+@asynccontextmanager
+async def relaying(ground: Ground) -> AsyncIterator[CdcRelay]:
+    async with (
+        Database(ground.postgres) as database,
+        Connect(ground.stack.url("connect")) as connect,
+    ):
+        relay = CdcRelay(database, connect)
+        running = asyncio.create_task(relay.run())
+        try:
+            yield relay
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+def new_order() -> str:
+    return f"order-{next(_orders)}"
+
+
+async def place(ground: Ground, order: str, numbers: Collection[int], *, pause: float = 0.0) -> list[str]:
+    """One transaction for each; every third is tried before and rolled back. The ids of what committed."""
+    connection = await connect(ground.postgres)
+    ids = []
+    try:
+        for number in numbers:
+            if number % 3 == 0:
+                with suppress(KeyError):
+                    async with connection.transaction():
+                        async with ground.outbox.transaction(connection) as tx:
+                            tx.publish(Placed(order=order, number=-number))
+                        raise KeyError("rolled back")
+            async with ground.outbox.transaction(connection) as tx:
+                ids.append(tx.publish(Placed(order=order, number=number)))
+            await asyncio.sleep(pause)
+    finally:
+        await connection.close()
+    return ids
+
+
+async def arrivals(
+    ground: Ground, orders: Collection[str], until: Callable[[list[Record]], bool]
+) -> list[Record]:
+    """The records of these orders, in the order of each partition, once they are as they should be."""
+    keys = {order.encode() for order in orders}
+    found: list[Record] = []
+    async with TopicReader(ground.stack.bootstrap, [Placed.TOPIC]) as reader:
+        deadline = time.monotonic() + WITHIN
+        while not until(found):
+            assert time.monotonic() < deadline, f"only {len(found)} records came within {WITHIN:.0f} s"
+            found += [record for record in await reader.fetch() if record.key in keys]
+    return found
+
+
+async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    deadline = time.monotonic() + WITHIN
+    while not await condition():
+        assert time.monotonic() < deadline, f"not true within {WITHIN:.0f} s"
+        await asyncio.sleep(0.1)
+
+
+def ids_by_order(records: Collection[Record]) -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for record in records:
+        assert record.key is not None
+        found[record.key.decode()].append(dict(record.headers)["ce_id"].decode())
+    return found
+
+
+def said(record: Record) -> dict[str, bytes]:
+    """Its headers; a column without a value is a header without one."""
+    return {name: value for name, value in record.headers if value is not None}
+
+
+def number_in(record: Record) -> int:
+    assert record.value is not None
+    return int(CODECS(Placed, Placed.TOPIC).decode(record.value, None).number)
+
+
+async def test_what_commits_arrives_once_in_the_order_of_its_aggregate_as_a_producer_writes_it(
+    ground: Ground,
+) -> None:
+    orders = [new_order() for _ in range(4)]
+    before = {order: await place(ground, order, [0]) for order in orders}  # nobody relays yet
+    async with relaying(ground):
+        placed = await asyncio.gather(*(place(ground, order, range(1, 40)) for order in orders))
+        expected = {order: before[order] + ids for order, ids in zip(orders, placed, strict=True)}
+        records = await arrivals(ground, orders, lambda found: len(found) >= 160)
+        assert ids_by_order(records) == expected
+
+        async def all_marked() -> bool:
+            return not await unpublished(ground)
+
+        await eventually(all_marked)
+
+    ours, last = new_order(), records[-1]
+    async with Producer(ground.stack.bootstrap, CODECS, source="shop") as producer:
+        await producer.send(Placed(order=ours, number=39), message_id="by-a-producer")
+    (theirs,) = await arrivals(ground, [ours], bool)
+    codec = CODECS(Placed, Placed.TOPIC)
+    assert (
+        codec.decode(bytes(last.value or b""), None).number
+        == codec.decode(bytes(theirs.value or b""), None).number
+    )
+    assert list(said(last)) == list(said(theirs))
+    same = {"ce_specversion", "ce_type", "ce_source", "schema-fingerprint"}
+    assert {name: said(last)[name] for name in same} == {name: said(theirs)[name] for name in same}
+    assert said(last)["ce_subject"] == last.key
+
+
+@pytest.mark.verify("half a minute of kills: the next test starts Connect once")
+async def test_connect_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
+    ground: Ground,
+) -> None:
+    orders = [new_order() for _ in range(4)]
+    async with relaying(ground):
+        placing = [asyncio.create_task(place(ground, each, range(400), pause=0.02)) for each in orders]
+        for _ in range(2):
+            await arrivals(ground, orders, lambda found: len(found) > 20)
+            await asyncio.to_thread(ground.stack.stop_process, "connect")
+            await asyncio.to_thread(ground.stack.start_process, "connect")
+        expected = dict(zip(orders, await asyncio.gather(*placing), strict=True))
+        records = await arrivals(ground, orders, lambda found: len(found) >= 1600)
+    assert ids_by_order(records) == expected
+
+
+@pytest.mark.verify("a minute of recovery")
+async def test_a_database_that_is_killed_loses_nothing_that_it_had_committed(ground: Ground) -> None:
+    order = new_order()
+    async with relaying(ground):
+        first = await place(ground, order, range(50))
+        await asyncio.to_thread(ground.stack.stop_process, "postgres")
+        await asyncio.to_thread(ground.stack.start_process, "postgres")
+        expected = first + await place(ground, order, range(50, 100))
+        records = await arrivals(ground, [order], lambda found: len(found) >= 100)
+    assert ids_by_order(records)[order] == expected
+
+
+@pytest.mark.verify("a minute: the server drops a slot at its next checkpoint")
+async def test_rows_behind_a_slot_that_the_server_has_dropped_are_read_from_the_table(ground: Ground) -> None:
+    order = new_order()
+    connection = await connect(ground.postgres)
+    async with relaying(ground):
+        first = await place(ground, order, [1])
+        await arrivals(ground, [order], bool)
+
+    await asyncio.to_thread(ground.stack.stop_process, "connect")
+    await connection.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    await connection.execute("SELECT pg_reload_conf()")
+    second = await place(ground, order, [2, 3])
+    await connection.execute("CREATE TABLE filler AS SELECT repeat('x', 100) FROM generate_series(1, 400000)")
+
+    async def dropped() -> bool:
+        await connection.execute("SELECT pg_switch_wal()")
+        await connection.execute("CHECKPOINT")
+        lag = await slot_lag(connection)
+        assert lag is not None
+        return lag.is_lost
+
+    await eventually(dropped)
+    await connection.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+    await connection.execute("SELECT pg_reload_conf()")
+    await asyncio.to_thread(ground.stack.start_process, "connect")
+    async with relaying(ground):
+        third = await place(ground, order, [4])
+        records = await arrivals(
+            ground, [order], lambda found: {*second, *third} <= set(ids_by_order(found)[order])
+        )
+    await connection.close()
+    arrived = list(dict.fromkeys(ids_by_order(records)[order]))
+    assert arrived == [*first, *second, *third]
+
+
+async def unpublished(ground: Ground) -> int:
+    connection = await asyncpg.connect(ground.postgres)
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL"))
+    finally:
+        await connection.close()

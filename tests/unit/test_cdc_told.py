@@ -1,0 +1,85 @@
+"""Change data capture without its machines: what operators are told, and the files for a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streams.model import envelope
+from streams.postgres.cdc import CdcStatus, ConnectorStatus, SlotLag, TaskStatus
+from streams.postgres.cdc.connector import HEADERS, connector_settings, worker_properties
+from streams.units import MIB
+
+OPS = Path(__file__).parents[2] / "ops"
+WELL = SlotLag(active=True, status="reserved", behind=0, retained=MIB, room=511 * MIB)
+RUNNING = ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),))
+
+
+@pytest.mark.parametrize(
+    ("slot", "told"),
+    [
+        (WELL, ""),
+        (WELL._replace(retained=255 * MIB, room=257 * MIB), ""),
+        (WELL._replace(retained=256 * MIB, room=256 * MIB), "keeps 256 of at most 512 MiB of the log"),
+        (
+            WELL._replace(retained=600 * MIB, room=-88 * MIB, status="unreserved"),
+            "keeps 600 of at most 600 MiB",
+        ),
+        (WELL._replace(retained=511 * MIB, room=None), ""),
+        (WELL._replace(retained=512 * MIB, room=None), "keeps 512 MiB of the log, without a limit"),
+        (
+            WELL._replace(active=False, retained=3 * MIB),
+            "nobody reads the replication slot, which keeps 3 MiB",
+        ),
+        (WELL._replace(active=False, status="lost", retained=0, room=None), "the replication slot is lost"),
+    ],
+)
+def test_a_slot_warns_before_the_disk_fills_and_when_the_server_has_dropped_it(
+    slot: SlotLag, told: str
+) -> None:
+    assert told in slot.warning
+    assert bool(told) == bool(slot.warning)
+
+
+@pytest.mark.parametrize(
+    ("connector", "told"),
+    [
+        (RUNNING, ""),
+        (None, "no connector for the outbox"),
+        (ConnectorStatus("STOPPED", ()), "the connector is STOPPED"),
+        (ConnectorStatus("RUNNING", ()), "no task of it runs"),
+        (
+            ConnectorStatus(
+                "RUNNING", (TaskStatus(0, "FAILED", "Retry\n\tat Task.java\nCaused by: no slot"),)
+            ),
+            "task 0 of the connector has failed: Caused by: no slot",
+        ),
+    ],
+)
+def test_a_connector_is_as_its_task_is(connector: ConnectorStatus | None, told: str) -> None:
+    found = CdcStatus(connector, WELL).problem
+    assert told in found
+    assert bool(told) == bool(found)
+
+
+def test_the_files_for_a_cluster_are_what_the_local_stack_runs() -> None:
+    """Written by `steadfaust cdc files worker` and `steadfaust cdc files connector`."""
+    assert (OPS / "connect-worker.properties").read_text() == worker_properties()
+    assert json.loads((OPS / "outbox-connector.json").read_text()) == connector_settings()
+
+
+def test_each_header_of_the_envelope_has_a_column() -> None:
+    kept = {name for name in vars(envelope) if name.isupper() and isinstance(getattr(envelope, name), str)}
+    of_timers = {"TIMER_DUE"}  # a timer's message is sent by its lane
+    assert {getattr(envelope, name) for name in kept - of_timers} <= set(HEADERS.values())
+
+
+def test_no_secret_is_in_the_connector_s_settings() -> None:
+    settings = connector_settings()
+    assert {settings[f"database.{name}"] for name in ("hostname", "user", "password")} == {
+        "${env:CDC_DATABASE_HOST}",
+        "${env:CDC_DATABASE_USER}",
+        "${env:CDC_DATABASE_PASSWORD}",
+    }
