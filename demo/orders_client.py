@@ -20,6 +20,8 @@ from demo.errors import DemoFailed
 _MOST_OF_FILES = 600_000
 _ANSWERED_WITHIN = 60.0
 _AGAIN_AFTER = 0.2
+#: Seconds after which an answer is not waited for any more; the API answers sooner, if it runs.
+_ASKED_FOR = 15.0
 _ACCEPTED, _CONFLICT, _UNAVAILABLE = 202, 409, 503
 
 
@@ -31,7 +33,9 @@ class OrdersClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=_ASKED_FOR)
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -65,5 +69,5 @@ class OrdersClient:
         try:
             async with self._session.post(url, data=body, headers=headers) as answer:
                 return answer.status, await answer.text()
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             return 0, repr(error)

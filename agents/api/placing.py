@@ -199,6 +199,8 @@ class OrderPlacing:
             found: list[Answer | Exception] = []
             for asked, row in zip(batch, rows, strict=True):
                 if row["placed"]:
+                    # Two for one order id seem placed here. The outbox takes no second message of a name: all
+                    # is rolled back, and each is tried alone.
                     name = f"{asked.order_id}:begins"
                     tx.publish(asked.message, name, aggregate_type=AGGREGATE, traceparent=asked.trace)
                     found.append(Answer(202, asked.order_id, _encode(asked.view)))
