@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -10,7 +11,8 @@ from typing import Self
 import pytest
 
 from streams.postgres import Database, Outbox
-from streams.postgres.relay import After
+from streams.postgres.outbox import OutboxRow
+from streams.postgres.relay import After, Relay
 from streams.postgres.relay.options import SHARDS
 from streams.postgres.relay.session import _SQL, RelaySession
 from streams.testing import MemoryPublisher
@@ -23,6 +25,7 @@ from tests.relays import (
     new_outbox,
     publish,
     relaying,
+    unpublished,
     until,
 )
 
@@ -248,3 +251,17 @@ async def test_a_relay_reads_by_the_index_of_the_unpublished_alone(database: Dat
     scans = [line for line in plan.splitlines() if "Scan" in line]
     assert any("outbox_unpublished" in line for line in scans)
     assert not [line for line in scans if "Seq Scan" in line]
+
+
+async def test_an_error_that_nobody_expects_ends_the_relay(
+    database: Database, outbox: Outbox, publisher: MemoryPublisher
+) -> None:
+    def fail(_: OutboxRow) -> str:
+        raise ZeroDivisionError("a mistake")
+
+    publisher.refuses = fail
+    async with database.acquire() as connection:
+        await publish(outbox, connection, ("o-1", 1))
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(Relay(database.url, publisher, QUICK).run(), 30)
+    assert await unpublished(database) == 1

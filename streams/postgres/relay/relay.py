@@ -64,6 +64,7 @@ class Relay:
         self._turns: deque[int] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
         """Relay until `stop`. An outage of PostgreSQL or Kafka is waited out.
@@ -97,6 +98,7 @@ class Relay:
             self._pause = 0.0
             log.info("relay_joined", relays=session.relays, shards=len(session.owned))
             balancing = asyncio.create_task(self._balance(session))
+            balancing.add_done_callback(self._look_at)
             self._spawn(self._greet())
             await self._pump(session)
         finally:
@@ -124,6 +126,8 @@ class Relay:
         while not self._stopping.is_set():
             if session.lost.is_set():
                 raise DatabaseUnavailable("the relay's session with PostgreSQL has ended")
+            if self._failure is not None:
+                raise self._failure
             self._wake.clear()
             if await self._begin(session):
                 continue
@@ -174,7 +178,14 @@ class Relay:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._look_at(task)
         self._wake.set()
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """An error that nobody expects ends the relay, loudly: it would be met again and again."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self._wake.set()
 
     async def _relay(self, session: RelaySession, rows: list[OutboxRow], shards: set[int]) -> None:
         try:
