@@ -56,7 +56,7 @@ class Projection:
         self.skipped = 0
 
     async def run(self) -> None:
-        """Read and write; what does not answer is asked again, from what was committed last."""
+        """Read and write; after an error, whatever it is, again from what was committed last."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -71,8 +71,11 @@ class Projection:
             except _STANDS as error:
                 self.standing = str(error)
                 log.warning("projection_stands", error=str(error), again_in=pause)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+            except Exception as error:
+                self.standing = f"nobody expected this: {error!r}"
+                log.exception("projection_stands", again_in=pause)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def take(self, records: Sequence[Record]) -> None:
         """Write what these tell, in one transaction; what was written before does nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,29 @@ def confirmed(name: str) -> Plain:
 
 def cancelled(name: str, reason: str = "out_of_stock") -> Plain:
     return told(OrderCancelled(order=order(name), reason=reason), f"{name}:cancelled")
+
+
+async def test_an_error_that_nobody_expects_is_told_and_the_projection_tries_again(
+    projection: Projection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, again = 0, asyncio.Event()
+
+    def torn(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 3:
+            again.set()
+        raise RuntimeError("torn")
+
+    monkeypatch.setattr("agents.api.projection.GroupReader", torn)
+    monkeypatch.setattr("agents.api.projection._FIRST_PAUSE", 0.01)
+    running = asyncio.create_task(projection.run())
+    async with asyncio.timeout(10):
+        await again.wait()
+    assert "torn" in projection.standing
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def pending(database: Database, *names: str) -> None:
