@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from streams.errors import TransientError
+from streams.errors import ClusterUnavailable, TransientError
 from streams.postgres import Database
 from streams.postgres.cdc import CdcRelay, Connect
 from streams.postgres.cdc.relay import STEP
@@ -58,7 +58,7 @@ class CdcRelaying:
         except DatabaseUnavailable as error:
             self._counts.database_down(str(error))
             return
-        except TransientError as error:
+        except (TransientError, ClusterUnavailable) as error:
             problem = str(error)
         self._relay.tell(problem)
         if not problem:

@@ -145,6 +145,7 @@ def number_in(record: Record) -> int:
     return int(CODECS(Placed, Placed.TOPIC).decode(record.value, None).number)
 
 
+@pytest.mark.verify("half a minute: it starts Connect")
 async def test_what_commits_arrives_once_in_the_order_of_its_aggregate_as_a_producer_writes_it(
     ground: Ground,
 ) -> None:
@@ -176,7 +177,7 @@ async def test_what_commits_arrives_once_in_the_order_of_its_aggregate_as_a_prod
     assert said(last)["ce_subject"] == last.key
 
 
-@pytest.mark.verify("half a minute of kills: the next test starts Connect once")
+@pytest.mark.verify("half a minute of kills")
 async def test_connect_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
     ground: Ground,
 ) -> None:
