@@ -13,8 +13,8 @@ BROKERS = 3
 #: The application begins with `LANES`; another number of them shares no lane with that one.
 PARTITIONS, LANES, LANES_AFTER = 12, 6, 4
 #: How long changelogs keep deletions, in seconds. Copies that are older than half of it are rebuilt: no fault
-#: but one freezes a worker for so long.
-DELETE_RETENTION = 30.0
+#: but one freezes a worker for so long, and a rebuild of what half an hour has written must take less.
+DELETE_RETENTION = 60.0
 RECOVERING = "recovering"
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
 
@@ -151,7 +151,7 @@ TAKES = {
     Kind.S3_DOWN: 16,
     Kind.S3_CUT: 9,
     Kind.S3_SLOW: 9,
-    Kind.SLEEP_PAST_TOMBSTONES: 40,
+    Kind.SLEEP_PAST_TOMBSTONES: 70,
     Kind.CHANGE_LANES: 40,
     Kind.RECREATE_TOPIC: 25,
     Kind.OUTAGE: 80,

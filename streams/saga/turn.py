@@ -44,8 +44,6 @@ class Turn:
         self.row = self.row.with_entry(time=self._now, step=step, before=before, after=after, detail=detail)
         self._entries.append(self.row.log[-1])
 
-    # -- replies --------------------------------------------------------------------------------------
-
     def unawaited(self, step: Step | None, reply: Reply) -> None:
         """A late, repeated or unknown reply changes nothing."""
         status = "unknown" if step is None else self.state(step).status
