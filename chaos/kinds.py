@@ -14,7 +14,7 @@ BROKERS = 3
 PARTITIONS, LANES, LANES_AFTER = 12, 6, 4
 #: How long changelogs keep deletions, in seconds. Copies that are older than half of it are rebuilt: no fault
 #: but one freezes a worker for so long, and a rebuild of what half an hour has written must take less.
-DELETE_RETENTION = 60.0
+DELETE_RETENTION = 45.0
 RECOVERING = "recovering"
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
 
@@ -151,7 +151,7 @@ TAKES = {
     Kind.S3_DOWN: 16,
     Kind.S3_CUT: 9,
     Kind.S3_SLOW: 9,
-    Kind.SLEEP_PAST_TOMBSTONES: 70,
+    Kind.SLEEP_PAST_TOMBSTONES: 55,
     Kind.CHANGE_LANES: 40,
     Kind.RECREATE_TOPIC: 25,
     Kind.OUTAGE: 80,

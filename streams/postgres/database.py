@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg
+import structlog
 
 from streams.postgres.errors import DatabaseUnavailable
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 else:
     Pool = asyncpg.Pool
     Connection = asyncpg.Connection
+
+log = structlog.get_logger(__name__)
 
 #: What a server that cannot be reached, starts, stops or has no connection left makes of a call.
 UNAVAILABLE = (
@@ -99,7 +102,7 @@ class Database:
                 raise self._unavailable(error) from error
             raise
         finally:
-            await self.pool.release(connection)
+            await self._give_back(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -112,6 +115,13 @@ class Database:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def _give_back(self, connection: PoolConnectionProxy[asyncpg.Record]) -> None:
+        """Back to the pool. One that is found lost only now has done its work: the pool opens another one."""
+        try:
+            await self.pool.release(connection)
+        except UNAVAILABLE as error:
+            log.warning("connection_lost", database=without_password(self.url), error=repr(error))
 
     def _unavailable(self, error: BaseException) -> DatabaseUnavailable:
         cause = str(error) or type(error).__name__

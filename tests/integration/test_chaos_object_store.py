@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ class Worker:
     path: Path
     log: WorkerLog
     written: int = 0
+    pid: int = os.getpid()
 
     async def run(self) -> None:
         while True:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from streams.cli.main import app
@@ -16,6 +18,7 @@ from streams.postgres import Connection, Database, MigrationSet, migrate
 from streams.postgres.database import connect, without_password
 from streams.postgres.errors import DatabaseUnavailable, MigrationError
 from streams.postgres.migrations import standings
+from tests.postgres import in_a_loop
 
 
 @pytest.fixture
@@ -116,6 +119,24 @@ async def test_a_caller_waits_for_a_connection_no_longer_than_its_patience(postg
         with pytest.raises(DatabaseUnavailable, match="cannot be used now"):
             async with database.acquire():
                 pass
+
+
+async def test_a_connection_that_is_lost_when_its_work_is_done_spoils_nothing(postgres_url: str) -> None:
+    async def end(pid: int) -> None:
+        async with connected(postgres_url) as other:
+            assert await other.fetchval("SELECT pg_terminate_backend($1, 10000)", pid)
+
+    with capture_logs() as logs:
+        async with Database(postgres_url, most=1) as database:
+            async with database.acquire() as connection:
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                # Our loop stands meanwhile: it hears of it when the connection goes back.
+                killer = threading.Thread(target=lambda: in_a_loop(end(pid)))
+                killer.start()
+                killer.join(timeout=20)
+            async with database.acquire() as connection:
+                assert await connection.fetchval("SELECT pg_backend_pid()") != pid
+    assert [entry["event"] for entry in logs] == ["connection_lost"]
 
 
 async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
