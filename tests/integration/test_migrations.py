@@ -139,6 +139,31 @@ async def test_a_connection_that_is_lost_when_its_work_is_done_spoils_nothing(po
     assert [entry["event"] for entry in logs] == ["connection_lost"]
 
 
+def farewell(connection: Connection) -> None:
+    """The server's last words arrive, and the end of the connection has not arrived yet."""
+    words = b"SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+    connection._con._protocol.data_received(b"E" + (len(words) + 4).to_bytes(4, "big") + words)  # type: ignore[union-attr]
+
+
+async def test_a_call_between_a_servers_last_words_and_its_end_finds_it_away(postgres_url: str) -> None:
+    async with Database(postgres_url, most=1) as database:
+        with pytest.raises(DatabaseUnavailable):  # noqa: PT012 - the context manager is what raises
+            async with database.acquire() as connection:
+                farewell(connection)
+                await connection.execute("SELECT 1")
+        assert await database.pool.fetchval("SELECT 1") == 1
+
+
+async def test_last_words_that_come_when_the_work_is_done_spoil_nothing(postgres_url: str) -> None:
+    with capture_logs() as logs:
+        async with Database(postgres_url, most=1) as database:
+            async with database.acquire() as connection:
+                await connection.execute("SELECT 1")
+                farewell(connection)
+            assert await database.pool.fetchval("SELECT 1") == 1
+    assert [entry["event"] for entry in logs] == ["connection_lost"]
+
+
 async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(DatabaseUnavailable) as caught:
         await Database("postgresql://shop:secret@127.0.0.1:1/orders", patience=1).open()

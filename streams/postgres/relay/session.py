@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from asyncpg import InternalClientError
 from asyncpg.exceptions import OperatorInterventionError
 
 from streams.postgres.database import UNAVAILABLE, Connection, connect
@@ -22,8 +21,8 @@ _SQL = statements("relay/relay.sql")
 #: The advisory locks: a member's number is its session's process id, a shard's its own.
 _MEMBER, _SHARD = 0x6F75_7401, 0x6F75_7402
 _CHANNEL = "outbox"
-#: How the end of a session shows: asyncpg trips over the farewell of a server if it comes while one asks.
-_ENDED = (*UNAVAILABLE, OperatorInterventionError, InternalClientError)
+#: How the end of a session shows.
+_ENDED = (*UNAVAILABLE, OperatorInterventionError)
 
 
 class RelaySession:
