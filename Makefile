@@ -1,6 +1,6 @@
 # Needs Linux, make and Python 3.11+ with venv; everything else is fetched, pinned by hash.
 #
-#   make demo [ORDERS=n]   real orders through four services over real Kafka, then the independent check
+#   make demo [ORDERS=n] [RELAY=cdc]   real orders through four services over real Kafka, then the check
 #   make check             in a minute, after each change: lint, types, contracts, unit tests, lanes on the fake
 #   make test              in a quarter of an hour, as CI runs it: all but what `make verify` alone runs
 #   make verify            in half an hour, before an issue is called resolved: everything, with new random examples

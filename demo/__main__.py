@@ -15,6 +15,7 @@ from demo.drive import Plan
 from demo.purchases import ROWS
 from demo.run import run
 from streams.errors import SteadfaustError
+from streams.postgres.outbox_owner import RelayKind
 
 _INTERRUPTED = 130
 
@@ -35,10 +36,13 @@ def command(
     attached: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the orders that come with files, 10 B to 5 MB.")
     ] = 0.01,
+    relay: Annotated[
+        RelayKind, typer.Option(envvar="RELAY", help="Who brings the outbox to Kafka: poll, or cdc.")
+    ] = RelayKind.POLL,
     restart: Annotated[bool, typer.Option("--restart", help="Start the killed worker again.")] = False,
 ) -> None:
     """Send real orders through the application and check every order, cent and unit."""
-    plan = Plan(orders, var.absolute(), workers, choreography, kill_worker_after, restart, attached)
+    plan = Plan(orders, var.absolute(), workers, choreography, kill_worker_after, restart, attached, relay)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:

@@ -22,6 +22,7 @@ from demo.purchases import Purchase, orchestrated, purchases
 from demo.workers import Workers
 from streams.local import Stack
 from streams.local.patience import Patience
+from streams.postgres.outbox_owner import RelayKind
 from streams.s3 import claim_checks
 
 _LANES_OPEN_WITHIN = 90.0  # as `Patience` counts
@@ -37,7 +38,7 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Plan:
     """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again.
-    `attached` is the share of orders that come with files.
+    `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka.
     """
 
     orders: int
@@ -47,6 +48,7 @@ class Plan:
     kill_after: int | None = None
     restart: bool = False
     attached: float = 0.0
+    relay: RelayKind = RelayKind.POLL
 
 
 class Drive:

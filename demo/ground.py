@@ -10,35 +10,42 @@ from pathlib import Path
 from demo.errors import DemoFailed
 from demo.workers import PROJECT, held_slots
 from streams.local import Stack, declared, declared_buckets, declared_databases, local_stack, running
+from streams.postgres.outbox_owner import RelayKind
 
 REPORT = "report.json"
 _MARK = "made-by-the-demo"
-_LEFT = ("kafka", "s3", "postgres", "gateway", "workers", "faust", "log", REPORT)  # what a run leaves here
+#: What a run leaves here.
+_LEFT = ("kafka", "s3", "postgres", "connect", "gateway", "workers", "faust", "log", REPORT)
 _NEEDED = {"gateway": "gateway", "s3": "S3", "postgres": "PostgreSQL"}
+_NEEDED_BY_CDC = {"connect": "Kafka Connect (`steadfaust up --cdc`)"}
 
 Say = Callable[[str], None]
 
 
 @contextmanager
-def stack_in(var: Path, say: Say) -> Iterator[Stack]:
+def stack_in(var: Path, relay: RelayKind, say: Say) -> Iterator[Stack]:
     """The stack that is up in this directory; otherwise one of our own, on an empty directory, for as long
     as the demo runs. Raises DemoFailed or StackError.
     """
+    is_cdc = relay is RelayKind.CDC
     if (found := running(var)) is not None:
         say(f"using the stack that is up in {var}, with what it holds")
-        for name, title in _NEEDED.items():
+        needed = _NEEDED | (_NEEDED_BY_CDC if is_cdc else {})
+        for name, title in needed.items():
             if name not in found.state.processes:
                 raise DemoFailed(f"the stack in {var} runs no {title}: start it in the project's directory")
         yield found
         return
     clear(var, say)
-    say(f"starting Kafka, S3, PostgreSQL and the payment gateway in {var}")
+    connect = ", Kafka Connect" if is_cdc else ""
+    say(f"starting Kafka, S3, PostgreSQL{connect} and the payment gateway in {var}")
     project = PROJECT / "pyproject.toml"
     with local_stack(
         var,
         processes=declared(project),
         buckets=declared_buckets(project),
         databases=declared_databases(project),
+        cdc=is_cdc,
         say=say,
     ) as stack:
         yield stack

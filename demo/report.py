@@ -21,6 +21,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
         under_way: how long an order was under way, from when it was placed to when it was seen to be settled:
             half of them at most, and 99 of a hundred, in seconds.
         killed: pids of workers that the demo killed on request.
+        relay: who brought the outbox to Kafka, poll or cdc.
         died: how many workers ended without being told to.
         error: why the run was given up; there is no verdict then.
     """
@@ -33,6 +34,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     choreography: str
     seconds: float
     orders_per_second: float
+    relay: str = "poll"
     warm_up: int = 0
     under_way: tuple[float, float] = (0.0, 0.0)
     killed: list[int] = []
@@ -69,6 +71,7 @@ def _rows(report: Report, verdict: Verdict) -> list[tuple[str, str]]:
     found = verdict.figures
     return [
         ("placed", f"{report.placed:,}"),
+        ("relayed by", report.relay),
         ("confirmed", f"{found.confirmed:,}"),
         *((f"sagas {status}", f"{count:,}") for status, count in sorted(found.sagas.items())),
         *((f"cancelled, {reason}", f"{count:,}") for reason, count in sorted(found.cancelled.items())),

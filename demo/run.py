@@ -30,10 +30,13 @@ def run(plan: Plan, console: Console) -> bool:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    with stack_in(plan.var, say) as stack:
+    with stack_in(plan.var, plan.relay, say) as stack:
         port = free_ports(plan.workers + len(held_slots(plan.var)))
         settings = environment(
-            plan.var, STEADFAUST_CHOREOGRAPHY=plan.choreography.value, STEADFAUST_WEB_PORT=str(port)
+            plan.var,
+            STEADFAUST_CHOREOGRAPHY=plan.choreography.value,
+            STEADFAUST_WEB_PORT=str(port),
+            STEADFAUST_OUTBOX=plan.relay.value,
         )
         with Workers(plan.var, settings, say) as workers, Edge(plan.var, settings, say) as edge:
             drive = Drive(plan, stack, workers, edge, say)
@@ -85,6 +88,7 @@ def _report(drive: Drive, *, verdict: Verdict | None = None, error: str = "") ->
         settled=tally.settled,
         workers=plan.workers,
         choreography=plan.choreography.value,
+        relay=plan.relay.value,
         seconds=round(tally.seconds, 2),
         orders_per_second=round(tally.rate, 1),
         warm_up=tally.warm_up,

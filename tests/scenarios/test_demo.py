@@ -57,6 +57,7 @@ def processes_of(var: Path) -> list[psutil.Process]:
             marks=ALONE,
         ),
         pytest.param(["--kill-worker-after", "50"], id="killed", marks=ALONE),
+        pytest.param(["--relay", "cdc"], id="relayed-by-change-data-capture", marks=ALONE),
         pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
     ],
 )
@@ -69,6 +70,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert report.passed
     assert (report.placed, report.settled, report.died) == (ORDERS, ORDERS, 0)
     assert len(report.killed) == ("--kill-worker-after" in how)
+    assert report.relay == ("cdc" if "cdc" in how else "poll")
     assert report.verdict is not None
     assert len(report.verdict.findings) == 12
     assert all(finding.passed for finding in report.verdict.findings)
