@@ -21,7 +21,7 @@ from streams.errors import ClusterUnavailable, PermanentError, TopicMismatch, Tr
 from streams.model.codecs import Schemas, avro
 from streams.model.envelope import MAX_ID_BYTES
 from streams.ports import Damaged, Record
-from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent
+from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.runtime.announcements import learn_schemas
 from streams.runtime.groups import GroupReader
 
@@ -46,9 +46,11 @@ class Projection:
         skipped: records that nobody can read, which it has passed.
     """
 
-    def __init__(self, settings: OrderSettings, database: Database) -> None:
+    def __init__(
+        self, settings: OrderSettings, database: Database, metrics: InboxMetrics | None = None
+    ) -> None:
         self._settings = settings
-        self._inbox = ConsumerInbox(database, CONSUMER, keep_payloads=False)
+        self._inbox = ConsumerInbox(database, CONSUMER, metrics=metrics, keep_payloads=False)
         self._schemas = Schemas()
         make = avro(latest, self._schemas)
         self._kinds = {kind.TOPIC: make(kind, kind.TOPIC) for kind in TOLD}

@@ -14,6 +14,7 @@ from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency, Provide
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+from prometheus_client import CollectorRegistry
 
 from agents.api.beginning import begin
 from agents.api.orders import Orders
@@ -27,6 +28,7 @@ from streams.http import (
     RateLimit,
     Report,
     StrictJson,
+    metrics_handler,
     problem,
     problem_body,
     problem_handlers,
@@ -187,6 +189,7 @@ def create_api(
     placing: OrderPlacing,
     orders: Orders,
     health: Health,
+    registry: CollectorRegistry,
     *,
     orders_way: OrdersWay,
     max_body: int,
@@ -203,7 +206,7 @@ def create_api(
             await limit(request)
 
     return Litestar(
-        [place_order, get_order, list_orders, cancel_order, get_health],
+        [place_order, get_order, list_orders, cancel_order, get_health, metrics_handler(registry)],
         dependencies={
             "placing": given(placing),
             "orders": given(orders),

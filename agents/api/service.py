@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from agents.api.orders import Orders
 from agents.api.placing import OrderPlacing
@@ -20,7 +21,8 @@ from schemas import latest
 from streams.errors import TransientError
 from streams.http import Check, Health, HttpServer, RateLimit, Requests
 from streams.model.codecs import Schemas, avro
-from streams.postgres import Database, Outbox
+from streams.postgres import Database, InboxMetrics, Outbox
+from streams.postgres.watch import DatabaseWatch
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +39,7 @@ class OrdersApi:
 
     Attributes:
         url: where, once it is entered.
+        registry: what `/metrics` tells.
     """
 
     def __init__(self, settings: OrderSettings, port: Callable[[], int]) -> None:
@@ -44,6 +47,7 @@ class OrdersApi:
         self._port = port
         self._opened = AsyncExitStack()
         self.url = ""
+        self.registry = CollectorRegistry()
 
     async def __aenter__(self) -> Self:
         try:
@@ -79,19 +83,24 @@ class OrdersApi:
             )
         )
         orders = Orders(database, outbox, patience=patience)
+        watch = DatabaseWatch(database, self.registry)
         checks = [
             Check("PostgreSQL", partial(_answers, database)),
             Check("orders", partial(_keeps_up, placing), "DEGRADED"),
+            Check("outbox", watch.outbox, "DEGRADED"),
+            Check("queues", watch.queues, "DEGRADED"),
         ]
+        await enter(_beside(watch.run()))
         await enter(_beside(_forget_keys(orders)))
         if settings.api_projection:
-            projection = Projection(settings, database)
+            projection = Projection(settings, database, InboxMetrics(self.registry))
             checks.append(Check("projection", partial(_goes_on, projection), "DEGRADED"))
             await enter(_beside(projection.run()))
         app = create_api(
             placing,
             orders,
             Health(checks),
+            self.registry,
             orders_way=settings.orders_way,
             max_body=settings.api_max_body,
             limit=RateLimit(settings.api_rate),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from streams.http.bodies import StrictJson
 from streams.http.health import Check, Health, Report
 from streams.http.limits import RateLimit
+from streams.http.operations import metrics_handler, operations_app
 from streams.http.page import PlainPage
 from streams.http.problems import problem, problem_body, problem_handlers
 from streams.http.requests import Requests, request_id, traceparent
@@ -22,6 +23,8 @@ __all__ = [
     "Report",
     "Requests",
     "StrictJson",
+    "metrics_handler",
+    "operations_app",
     "problem",
     "problem_body",
     "problem_handlers",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -11,14 +10,14 @@ import structlog
 from mode import Service
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from streams.http import Check, Health, HttpServer
-from streams.http.operations import operations_app
+from streams.http import Check, Health, HttpServer, operations_app
 from streams.ports import Faults
 from streams.postgres import Database
 from streams.postgres.cdc import Connect
 from streams.postgres.errors import DatabaseUnavailable
-from streams.postgres.outbox.desk import OutboxStatus, cleanup, status
+from streams.postgres.outbox.desk import cleanup
 from streams.postgres.relay import After, Relay, RelayMetrics, RelayOptions
+from streams.postgres.watch import DatabaseWatch
 from streams.runtime.cdc import CdcRelaying
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.outbox_publisher import KafkaPublisher
@@ -26,13 +25,6 @@ from streams.settings import Settings
 from streams.units import DAY
 
 log = structlog.get_logger(__name__)
-
-#: Between two looks at the table, in seconds.
-_SAMPLE = 5.0
-#: A row that waits longer makes the relay DEGRADED, in seconds.
-OLDEST = 300.0
-#: A look that is older tells nothing, in seconds.
-_STALE = 30.0
 
 
 class RelayService(Service):
@@ -49,11 +41,14 @@ class RelayService(Service):
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.metrics = RelayMetrics(self.registry)
+        self._database = Database(settings.postgres(), least=0, most=2, name="steadfaust relay desk")
+        self._watch = DatabaseWatch(self._database, self.registry)
         self.health = Health(
             [
                 Check("postgres", self._postgres),
                 Check("kafka", self._kafka),
-                Check("outbox", self._outbox, "DEGRADED"),
+                Check("outbox", self._watch.outbox, "DEGRADED"),
+                Check("queues", self._watch.queues, "DEGRADED"),
             ]
         )
         self.server = (
@@ -61,7 +56,6 @@ class RelayService(Service):
         )
         self._retention = settings.outbox_retention_days * DAY
         self._cleanup_every = settings.outbox_cleanup_every
-        self._database = Database(settings.postgres(), least=0, most=2, name="steadfaust relay desk")
         publisher = KafkaPublisher(
             settings.brokers(),
             settings.layout().announcements,
@@ -85,7 +79,6 @@ class RelayService(Service):
         #: Set when the relay has ended, whether it was told to or failed.
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
-        self._sample: tuple[float, OutboxStatus] | None = None
 
     async def on_start(self) -> None:
         """Begin. PostgreSQL and Kafka may come later."""
@@ -94,7 +87,7 @@ class RelayService(Service):
             await self._opened.enter_async_context(self.server)
         self._relaying = asyncio.create_task(self._relay.run())
         self._relaying.add_done_callback(self._relay_ended)
-        self.add_future(self._now_and_then(_SAMPLE, self._look))
+        self.add_future(self._watch.run())
         if self._cleanup_every:
             self.add_future(self._now_and_then(self._cleanup_every, self._clean_up))
 
@@ -117,12 +110,6 @@ class RelayService(Service):
                 log.warning("outbox_not_looked_at", error=str(error), action="tries again")
             await self.sleep(every)
 
-    async def _look(self) -> None:
-        async with self._database.acquire() as connection:
-            found = await status(connection)
-        self._sample = time.monotonic(), found
-        self.metrics.sampled(found)
-
     async def _clean_up(self) -> None:
         async with self._database.acquire() as connection:
             removed = await cleanup(connection, self._retention)
@@ -134,14 +121,3 @@ class RelayService(Service):
 
     async def _kafka(self) -> str:
         return self.metrics.no_kafka
-
-    async def _outbox(self) -> str:
-        if self._sample is None or time.monotonic() - self._sample[0] > _STALE:
-            return "it is not known how many rows wait"
-        found = self._sample[1]
-        if found.oldest_seconds <= OLDEST:
-            return ""
-        return (
-            f"the oldest of {found.unpublished} rows has waited for {found.oldest_seconds:.0f} s;"
-            f" brokers have refused {found.failed}: see `steadfaust outbox list --state failed`"
-        )

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from agents.api.orders import Orders
@@ -91,6 +92,7 @@ async def shop_on(
             placing,
             Orders(database, messages, patience=patience),
             Health([]),
+            CollectorRegistry(),
             orders_way=way,
             max_body=100_000,
             limit=RateLimit(0),

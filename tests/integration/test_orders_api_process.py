@@ -16,6 +16,7 @@ import pytest
 from agents.api.testing import ApiDidNotStart, ApiProcess
 from streams.postgres import MigrationSet
 from tests.postgres import in_a_loop, migrated
+from tests.relays import until
 
 MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
 CUP = b'{"customer":"a","lines":[{"sku":"c","units":1}],"total_cents":1,"card":"c","country":"SE"}'
@@ -40,6 +41,11 @@ def health(url: str) -> tuple[int, dict[str, object]]:
             return error.status or 0, json.load(error)
 
 
+def metrics(url: str) -> str:
+    with urlopen(f"{url}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
 def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same(
     postgres_url: str, tmp_path: Path
 ) -> None:
@@ -55,6 +61,7 @@ def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same
     with ApiProcess(tmp_path / "api.log", settings) as second:
         assert place(second.url, "k-1") == (202, order)
         assert health(second.url) == (200, {"status": "OK", "reasons": []})
+        in_a_loop(until(lambda: "\noutbox_unpublished_rows 1.0\n" in metrics(second.url)))
         assert second.end() == 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -26,6 +26,38 @@ class QueueState(NamedTuple):
 async def queue_states(connection: Connection, queue: str = "") -> list[QueueState]:
     """Each queue's jobs by their state; `under way` are those that a worker has."""
     return [QueueState(*row.values()) for row in await connection.fetch(SQL["queues"], queue or None)]
+
+
+class QueueStanding(NamedTuple):
+    """How a queue stands.
+
+    Attributes:
+        jobs: by state, each counted up to 100,000; `under_way` are those that a worker has.
+        oldest_ready: seconds that the oldest job which may be taken has waited for a worker.
+    """
+
+    queue: str
+    jobs: Mapping[str, int]
+    oldest_ready: float
+
+
+async def queue_standings(connection: Connection) -> list[QueueStanding]:
+    """Each queue that has jobs or workers; what this costs does not grow with the jobs."""
+    rows = await connection.fetch(SQL["standings"])
+    return [
+        QueueStanding(
+            row["queue"],
+            {
+                "ready": max(0, row["ready"] - row["under_way"]),
+                "under_way": row["under_way"],
+                "waiting": row["waiting"],
+                "held": row["held"],
+                "failed": row["failed"],
+            },
+            row["oldest_ready"],
+        )
+        for row in rows
+    ]
 
 
 async def list_jobs(

@@ -1,8 +1,12 @@
-"""What workers of queues tell Prometheus."""
+"""What workers of queues tell Prometheus, and how the queues stand."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from streams.postgres.queue.desk import QueueStanding
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 
@@ -28,3 +32,28 @@ class QueueMetrics:
             registry=registry,
             buckets=_BUCKETS,
         )
+
+
+class QueueGauges:
+    """Gauges of the queues' table, which a registry takes once; every process that looks tells them alike.
+
+    `queue_jobs`, by queue and state, and `queue_oldest_ready_seconds`, by queue.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._jobs = Gauge("queue_jobs", "Jobs by their state.", ["queue", "state"], registry=registry)
+        self._oldest = Gauge(
+            "queue_oldest_ready_seconds",
+            "For how long the oldest job that may be taken has waited for a worker.",
+            ["queue"],
+            registry=registry,
+        )
+
+    def sampled(self, standings: Sequence[QueueStanding]) -> None:
+        """How the queues stand; one that is gone is told no more."""
+        self._jobs.clear()
+        self._oldest.clear()
+        for each in standings:
+            for state, jobs in each.jobs.items():
+                self._jobs.labels(each.queue, state).set(jobs)
+            self._oldest.labels(each.queue).set(each.oldest_ready)

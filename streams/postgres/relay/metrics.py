@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streams.postgres.outbox import OutboxRow
-from streams.postgres.outbox.desk import OutboxStatus
 from streams.postgres.relay.counts import RelayCounts
 
 #: Seconds; below a tenth is what one expects, above a minute an outage.
@@ -17,10 +16,9 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 class RelayMetrics(RelayCounts):
     """Counts for a registry, which takes them once.
 
-    `outbox_published_total` and `outbox_publish_failures_total` are this relay's; `outbox_unpublished_rows`,
-    `outbox_oldest_unpublished_seconds`, `outbox_failed_rows` and `outbox_table_bytes` are the table's, which
-    every relay tells alike. `outbox_publish_latency_seconds` is the time from a row's insert, at the end of
-    its transaction, until it is marked.
+    `outbox_published_total`, `outbox_publish_failures_total` and `outbox_relay_shards` are this relay's.
+    `outbox_publish_latency_seconds` is the time from a row's insert, at the end of its transaction, until it
+    is marked. How the table stands is in `OutboxGauges`.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -37,12 +35,6 @@ class RelayMetrics(RelayCounts):
             registry=registry,
             buckets=_BUCKETS,
         )
-        self._unpublished = Gauge("outbox_unpublished_rows", "Rows that wait: the lag.", registry=registry)
-        self._oldest = Gauge(
-            "outbox_oldest_unpublished_seconds", "Age of the oldest row that waits.", registry=registry
-        )
-        self._failed = Gauge("outbox_failed_rows", "Rows that a broker has refused.", registry=registry)
-        self._bytes = Gauge("outbox_table_bytes", "The table and its indexes on the disk.", registry=registry)
         self._shards = Gauge("outbox_relay_shards", "Shards that this relay owns.", registry=registry)
 
     def published(self, rows: Sequence[OutboxRow], seconds: float) -> None:
@@ -65,10 +57,3 @@ class RelayMetrics(RelayCounts):
         """As the base says."""
         super().shares(shards, relays)
         self._shards.set(shards)
-
-    def sampled(self, status: OutboxStatus) -> None:
-        """How the table stands."""
-        self._unpublished.set(status.unpublished)
-        self._oldest.set(status.oldest_seconds)
-        self._failed.set(status.failed)
-        self._bytes.set(status.table_bytes)

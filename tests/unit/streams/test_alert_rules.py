@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,44 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from streams.postgres.outbox.desk import OutboxStatus
+from streams.postgres.outbox.metrics import OutboxGauges
+from streams.postgres.queue.desk import QueueStanding
+from streams.postgres.queue.metrics import QueueGauges, QueueMetrics
 from streams.postgres.relay import RelayMetrics
 from streams.postgres.relay.options import SHARDS
+from streams.postgres.watch import OLDEST
 
-RULES = Path(__file__).parents[3] / "ops" / "outbox-alerts.yml"
-_METRIC = re.compile(r"\boutbox_[a-z_]+\b")
+OPS = Path(__file__).parents[3] / "ops"
+_METRIC = re.compile(r"\b(?:outbox|queue)_[a-z0-9_]+\b")
 
 
-def rules() -> dict[str, dict[str, Any]]:
-    groups = yaml.safe_load(RULES.read_text())["groups"]
+def rules(file: str = "outbox-alerts.yml") -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load((OPS / file).read_text())["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
 def told() -> str:
-    """A scrape of a relay's metrics."""
+    """A scrape of a relay that works on a queue, too."""
     registry = CollectorRegistry()
     metrics = RelayMetrics(registry)
-    metrics.sampled(OutboxStatus(unpublished=7, failed=1, oldest_seconds=2.5, table_bytes=8192))
+    OutboxGauges(registry).sampled(
+        OutboxStatus(unpublished=7, failed=1, oldest_seconds=2.5, table_bytes=8192)
+    )
     metrics.shares(SHARDS, 1)
+    QueueGauges(registry).sampled([QueueStanding("emails", {"ready": 3, "failed": 2}, 1.5)])
+    work = QueueMetrics(registry)
+    for each in (work.done, work.retried, work.failed):
+        each.labels("emails").inc()
+    work.latency.labels("emails").observe(1)
     return generate_latest(registry).decode()
+
+
+def untold(expression: str) -> list[str]:
+    """Metrics that are asked for, and that nobody tells."""
+    names = set(_METRIC.findall(expression))
+    assert names
+    scrape = told()
+    return [name for name in names if f"\n{name} " not in scrape and f"\n{name}{{" not in scrape]
 
 
 def test_the_bounds_are_those_that_operators_were_told() -> None:
@@ -41,14 +61,24 @@ def test_the_bounds_are_those_that_operators_were_told() -> None:
     assert f"< {SHARDS}" in found["OutboxNotRelayed"]["expr"]
 
 
-@pytest.mark.parametrize("alert", ["OutboxLag", "OutboxLatency", "OutboxPublishErrors", "OutboxNotRelayed"])
-def test_an_alert_asks_for_metrics_that_a_relay_tells(alert: str) -> None:
-    rule = rules()[alert]
-    names = set(_METRIC.findall(rule["expr"]))
-    assert names
-    scrape = told()
-    assert not [name for name in names if f"\n{name} " not in scrape]
-    assert {"summary", "description"} <= rule["annotations"].keys()
+@pytest.mark.parametrize("file", ["outbox-alerts.yml", "queue-alerts.yml"])
+def test_an_alert_asks_for_metrics_that_are_told(file: str) -> None:
+    for rule in rules(file).values():
+        assert not untold(rule["expr"])
+        assert {"summary", "description"} <= rule["annotations"].keys()
+
+
+def test_failed_jobs_and_jobs_that_nobody_takes_are_alerts() -> None:
+    found = rules("queue-alerts.yml")
+    assert found["QueueJobsFailed"]["expr"].endswith("> 0")
+    assert found["QueueNotWorkedOff"]["expr"].endswith(f"> {OLDEST:.0f}")
+
+
+def test_the_dashboard_asks_for_metrics_that_are_told() -> None:
+    board = json.loads((OPS / "grafana-outbox-and-queues.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            assert not untold(target["expr"])
 
 
 def test_a_scrape_has_how_the_table_stands() -> None:
@@ -56,3 +86,13 @@ def test_a_scrape_has_how_the_table_stands() -> None:
     assert "\noutbox_oldest_unpublished_seconds 2.5\n" in told()
     assert "\noutbox_failed_rows 1.0\n" in told()
     assert "\noutbox_table_bytes 8192.0\n" in told()
+    assert '\nqueue_jobs{queue="emails",state="failed"} 2.0\n' in told()
+    assert '\nqueue_oldest_ready_seconds{queue="emails"} 1.5\n' in told()
+
+
+def test_a_queue_that_is_gone_is_told_no_more() -> None:
+    registry = CollectorRegistry()
+    gauges = QueueGauges(registry)
+    gauges.sampled([QueueStanding("emails", {"failed": 2}, 1.5)])
+    gauges.sampled([])
+    assert "emails" not in generate_latest(registry).decode()

@@ -1,0 +1,95 @@
+"""Looks at the outbox and the queues of a database now and then: for Prometheus, and for `/health`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import asyncpg
+import structlog
+from prometheus_client import CollectorRegistry
+
+from streams.errors import text_of
+from streams.postgres.database import Database
+from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.outbox.desk import OutboxStatus, status
+from streams.postgres.outbox.metrics import OutboxGauges
+from streams.postgres.queue.desk import QueueStanding, queue_standings
+from streams.postgres.queue.metrics import QueueGauges
+
+log = structlog.get_logger(__name__)
+
+#: What waits longer is worth a reason, in seconds: a row of the outbox, and a job that may be taken.
+OLDEST = 300.0
+#: Between two looks, in seconds.
+EVERY = 5.0
+#: A look that is older tells nothing, in seconds.
+_STALE = 30.0
+
+
+class DatabaseWatch:
+    """How the outbox and the queues of a database stand.
+
+    Arguments:
+        database: open, or opened before the first look.
+        registry: gets the gauges; it takes them once.
+    """
+
+    def __init__(self, database: Database, registry: CollectorRegistry) -> None:
+        self._database = database
+        self._outbox_gauges = OutboxGauges(registry)
+        self._queue_gauges = QueueGauges(registry)
+        self._outbox: OutboxStatus | None = None
+        self._queues: Sequence[QueueStanding] = ()
+        self._looked = time.monotonic()
+        self._failure = ""
+
+    async def run(self) -> None:
+        """Look every few seconds, until it is cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(EVERY)
+
+    async def look(self) -> None:
+        """Look once. What keeps it from that is logged, and `outbox` tells it after a while."""
+        try:
+            async with self._database.acquire() as connection:
+                found, queues = await status(connection), await queue_standings(connection)
+        except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables that are not there yet
+            self._failure = text_of(error)
+            log.warning("database_not_looked_at", error=self._failure, action="tries again")
+            return
+        self._outbox, self._queues, self._failure = found, queues, ""
+        self._looked = time.monotonic()
+        self._outbox_gauges.sampled(found)
+        self._queue_gauges.sampled(queues)
+
+    async def outbox(self) -> str:
+        """Why the outbox is not well; empty: it is."""
+        if time.monotonic() - self._looked > _STALE:
+            why = f": {self._failure}" if self._failure else ""
+            return f"it is not known how many rows wait{why}"
+        found = self._outbox
+        if found is None or found.oldest_seconds <= OLDEST:
+            return ""
+        return (
+            f"the oldest of {found.unpublished} rows has waited for {found.oldest_seconds:.0f} s;"
+            f" brokers have refused {found.failed}: see `steadfaust outbox list --state failed`"
+        )
+
+    async def queues(self) -> str:
+        """Why queues are not well; empty: they are. That nobody could look is told of the outbox."""
+        return "; ".join(why for each in self._queues if (why := trouble_of(each)))
+
+
+def trouble_of(queue: QueueStanding) -> str:
+    """What somebody should see to in a queue; empty: nothing."""
+    reasons = []
+    if failed := queue.jobs["failed"]:
+        reasons.append(
+            f"{failed} jobs of {queue.queue} have failed: see `steadfaust queue list {queue.queue}`"
+        )
+    if queue.oldest_ready > OLDEST:
+        reasons.append(f"a job of {queue.queue} has waited for a worker for {queue.oldest_ready:.0f} s")
+    return "; ".join(reasons)
