@@ -23,6 +23,8 @@ from streams.model.envelope import MAX_ID_BYTES
 from streams.ports import Damaged, Record
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.runtime.announcements import learn_schemas
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.dead_letter_writer import DeadLetterWriter, Unreadable
 from streams.runtime.groups import GroupReader
 
 log = structlog.get_logger(__name__)
@@ -43,13 +45,20 @@ class Projection:
 
     Attributes:
         standing: why it does not go on now; empty while it does.
-        skipped: records that nobody can read, which it has passed.
+        skipped: records that nobody can read, which are dead letters now.
     """
 
     def __init__(
-        self, settings: OrderSettings, database: Database, metrics: InboxMetrics | None = None
+        self,
+        settings: OrderSettings,
+        database: Database,
+        metrics: InboxMetrics | None = None,
+        options: KafkaOptions | None = None,
     ) -> None:
         self._settings = settings
+        self._options = options or KafkaOptions()
+        self._group = f"{settings.app_id}-{CONSUMER}"
+        self._letters: DeadLetterWriter | None = None
         self._inbox = ConsumerInbox(database, CONSUMER, metrics=metrics, keep_payloads=False)
         self._schemas = Schemas()
         make = avro(latest, self._schemas)
@@ -62,8 +71,8 @@ class Projection:
         pause = _FIRST_PAUSE
         while True:
             try:
-                group = f"{self._settings.app_id}-{CONSUMER}"
-                async with GroupReader(self._settings.brokers(), group, self._kinds) as reader:
+                brokers = self._settings.brokers()
+                async with GroupReader(brokers, self._group, self._kinds, self._options) as reader:
                     while True:
                         records = await reader.fetch()
                         if records:
@@ -80,30 +89,45 @@ class Projection:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def take(self, records: Sequence[Record]) -> None:
-        """Write what these tell, in one transaction; what was written before does nothing.
+        """Write what these tell, in one transaction; what was written before does nothing. What nobody can
+        read is a dead letter by then.
 
-        Raises DatabaseUnavailable, and UnknownSchema when nobody has announced a writer's schema.
+        Raises DatabaseUnavailable, ClusterUnavailable when dead letters cannot be written, and UnknownSchema
+        when nobody has announced a writer's schema.
         """
-        events, messages = [], {}
+        events, messages, unreadable = [], {}, []
         for record in records:
             try:
                 message, event = await self._read(record)
             except PermanentError as error:
-                self._skip(record, error)
+                unreadable.append((record, error))
             else:
                 events.append(event)
                 messages[event.event_id] = message
+
+        await self._give_up(unreadable)
 
         async def write(connection: Connection, new: Sequence[InboxEvent]) -> None:
             await _write(connection, [messages[event.event_id] for event in new])
 
         await self._inbox.process_batch(events, write)
 
-    def _skip(self, record: Record, error: PermanentError) -> None:
-        """Lanes alone write these topics: no replay will make it readable, and the others are not to wait."""
-        self.skipped += 1
-        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.error("projection_skips", **place, error=str(error))
+    async def _give_up(self, unreadable: Sequence[Unreadable]) -> None:
+        """The others are not to wait for these. Should this process end before the group's positions are
+        committed, they are written again.
+        """
+        if not unreadable:
+            return
+        settings = self._settings
+        if self._letters is None:
+            self._letters = DeadLetterWriter(
+                settings.brokers(), self._group, settings.lane_options(), self._options
+            )
+        await self._letters.write(unreadable)
+        for record, error in unreadable:
+            self.skipped += 1
+            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            log.error("projection_gave_up", **place, error=str(error), action="it is a dead letter")
 
     async def _read(self, record: Record) -> tuple[OrderEvent, InboxEvent]:
         envelope = Envelope(record)

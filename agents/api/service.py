@@ -122,7 +122,7 @@ async def _keeps_up(placing: OrderPlacing) -> str:
 async def _goes_on(projection: Projection) -> str:
     if projection.standing or not projection.skipped:
         return projection.standing
-    return f"{projection.skipped} records could not be read; the log names them"
+    return f"{projection.skipped} records could not be read, and are dead letters: the log names them"
 
 
 async def _forget_keys(orders: Orders) -> None:

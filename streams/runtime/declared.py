@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streams.dead_letters.record import ROOM
-from streams.model.application import Application
+from streams.model.application import Application, LaneOptions
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.model.layout import DEAD_LETTERS, INBOX, dead_letter_topic
 from streams.staging.inbox import BUCKETS
@@ -40,28 +40,16 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     Longer than other functions: it is one list.
     """
     layout, lane_options = app.layout, app.lane_options
-    safe = {
-        "min.insync.replicas": str(max(1, replication - 1)),
-        "max.message.bytes": str(lane_options.max_message_bytes),
-    }
-    messages = {
-        **safe,
-        "cleanup.policy": "delete",
-        "retention.ms": _ms(lane_options.message_retention),
-    }
-    # What is kept for a time is kept for it: a cluster's bound in bytes must not cut it short.
-    kept = {**messages, "retention.bytes": "-1"}
+    safe = _safe(lane_options, replication)
+    messages = _messages(lane_options, replication)
+    kept = _kept(lane_options, replication)
     compacted = {
         **safe,
         "cleanup.policy": "compact",
         "delete.retention.ms": _ms(lane_options.delete_retention),
     }
     inbox = {**kept, "retention.ms": _ms(lane_options.inbox_retention * (1 + 1 / BUCKETS))}
-    dead = {
-        **kept,
-        "retention.ms": _ms(lane_options.dead_letter_retention),
-        "max.message.bytes": str(lane_options.max_message_bytes + DEAD_LETTER_ROOM),
-    }
+    dead = _dead_letters(lane_options, replication)
     # A payload by reference is swept when no message can refer to it any more.
     bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
     specs = [
@@ -79,6 +67,39 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     specs += [TopicSpec(name, 1, replication, dead) for name in _beside_sources(app)]
     specs.append(TopicSpec(layout.announcements, 1, replication, compacted))
     return specs
+
+
+def dead_letter_spec(name: str, lane_options: LaneOptions, *, replication: int) -> TopicSpec:
+    """A topic of dead letters, as `declare` has it."""
+    return TopicSpec(name, 1, replication, _dead_letters(lane_options, replication))
+
+
+def _safe(lane_options: LaneOptions, replication: int) -> dict[str, str]:
+    return {
+        "min.insync.replicas": str(max(1, replication - 1)),
+        "max.message.bytes": str(lane_options.max_message_bytes),
+    }
+
+
+def _messages(lane_options: LaneOptions, replication: int) -> dict[str, str]:
+    return {
+        **_safe(lane_options, replication),
+        "cleanup.policy": "delete",
+        "retention.ms": _ms(lane_options.message_retention),
+    }
+
+
+def _kept(lane_options: LaneOptions, replication: int) -> dict[str, str]:
+    """What is kept for a time is kept for it: a cluster's bound in bytes must not cut it short."""
+    return {**_messages(lane_options, replication), "retention.bytes": "-1"}
+
+
+def _dead_letters(lane_options: LaneOptions, replication: int) -> dict[str, str]:
+    return {
+        **_kept(lane_options, replication),
+        "retention.ms": _ms(lane_options.dead_letter_retention),
+        "max.message.bytes": str(lane_options.max_message_bytes + DEAD_LETTER_ROOM),
+    }
 
 
 def _beside_sources(app: Application) -> Iterator[str]:

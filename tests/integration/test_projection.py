@@ -141,12 +141,3 @@ async def test_a_cancellation_that_came_too_late_is_shown(database: Database, pr
     await projection.take(refused)
     rows = await database.pool.fetch("SELECT id, cancellation FROM orders ORDER BY id")
     assert [tuple(row) for row in rows] == [("o-1", "refused"), ("o-2", "none")]
-
-
-async def test_a_record_that_nobody_can_read_is_passed_by_and_counted(
-    database: Database, projection: Projection
-) -> None:
-    good = confirmed("o-1")
-    await projection.take([good._replace(headers=()), good._replace(value=b"\xff"), good])
-    assert projection.skipped == 2
-    assert await statuses(database) == {"o-1": ("confirmed", "")}

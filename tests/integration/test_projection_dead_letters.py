@@ -1,0 +1,152 @@
+"""What the projection of orders cannot read becomes a dead letter; a real PostgreSQL and a real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from agents.api.projection import TOLD, Projection
+from agents.messages import OrderConfirmed
+from agents.settings import OrderSettings
+from schemas import latest
+from streams.errors import ClusterUnavailable
+from streams.local import Stack
+from streams.model.codecs import Schemas, avro
+from streams.model.envelope import new_headers
+from streams.model.layout import dead_letter_topic
+from streams.ports import Outgoing, Record
+from streams.postgres import Database, MigrationSet
+from streams.records.batches import Plain
+from streams.runtime.client import TopicReader
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.declared import TopicSpec
+from streams.runtime.topics import KafkaTopics
+from streams.units import DAY
+from tables.values import Order, OrderLine
+from tests.postgres import in_a_loop, migrated
+from tests.relays import until
+
+MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
+MAKE = avro(latest, Schemas())
+TOPIC = OrderConfirmed.TOPIC
+LETTERS = dead_letter_topic(TOPIC)
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[Database]:
+    async with Database(postgres_url) as database:
+        yield database
+
+
+@pytest.fixture
+def postgres_url(postgres_url: str) -> str:
+    in_a_loop(migrated(postgres_url, MIGRATIONS))
+    return postgres_url
+
+
+@pytest.fixture
+async def bootstrap(kafka: Stack) -> str:
+    async with KafkaTopics(kafka.bootstrap) as topics:
+        await topics.create(TopicSpec(kind.TOPIC, 1, 1) for kind in TOLD)
+    return kafka.bootstrap
+
+
+def confirmed(name: str) -> Outgoing:
+    order = Order(
+        order_id=name,
+        lines=(OrderLine(sku="cup", units=2),),
+        customer="ada",
+        total_cents=1990,
+        card="c",
+        country="SE",
+    )
+    value = MAKE(OrderConfirmed, TOPIC).encode(OrderConfirmed(order=order))
+    headers = new_headers(TOPIC, name, source="orders", time=0.0, message_id=f"{name}:confirmed")
+    return Outgoing(name.encode(), value, headers)
+
+
+async def send(bootstrap: str, *records: Outgoing) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for record in records:
+            await producer.send_and_wait(
+                TOPIC, record.value, key=record.key, headers=list(record.headers), partition=0
+            )
+
+
+@asynccontextmanager
+async def projecting(projection: Projection) -> AsyncIterator[None]:
+    running = asyncio.create_task(projection.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def letters_of(bootstrap: str, group: str) -> list[Record]:
+    async with TopicReader(bootstrap, [LETTERS]) as reader:
+        found = [record async for record in reader.to_end()]
+    return [each for each in found if dict(each.headers)["dlq-consumer-group"] == group.encode()]
+
+
+async def test_a_record_that_nobody_can_read_is_a_dead_letter_and_those_behind_it_are_told(
+    database: Database, bootstrap: str
+) -> None:
+    app_id = f"shop-{uuid4().hex[:8]}"
+    name = f"o-{uuid4()}"
+    good = confirmed(name)
+    nameless, garbled = good._replace(headers=()), good._replace(key=b"g", value=b"\xff\x00")
+    await send(bootstrap, nameless, garbled, good)
+    projection = Projection(OrderSettings(bootstrap=bootstrap, app_id=app_id), database)
+
+    async def is_told() -> bool:
+        return await database.pool.fetchval("SELECT status FROM orders WHERE id = $1", name) == "confirmed"
+
+    async with projecting(projection):
+        await until(is_told)
+        await until(lambda: not projection.standing)
+    assert projection.skipped == 2
+    letters = await letters_of(bootstrap, f"{app_id}-orders-projection")
+    assert [(each.key, each.value) for each in letters] == [(name.encode(), good.value), (b"g", b"\xff\x00")]
+    said = [dict(each.headers) for each in letters]
+    assert [each["dlq-source-topic"].decode() for each in said] == [TOPIC, TOPIC]
+    assert int(said[1]["dlq-source-offset"]) == int(said[0]["dlq-source-offset"]) + 1
+    assert said[0]["dlq-error-type"] == b"MissingHeader"
+    assert said[1]["ce_id"] == f"{name}:confirmed".encode()  # with the headers that it came with
+    async with KafkaTopics(bootstrap) as topics:
+        described = (await topics.describe([LETTERS]))[LETTERS]
+    assert described.config["retention.ms"] == str(int(14 * DAY) * 1000)
+    # The next one of the group begins behind them.
+    next_one = Projection(OrderSettings(bootstrap=bootstrap, app_id=app_id), database)
+    async with projecting(next_one):
+        await until(lambda: not next_one.standing)
+    assert next_one.skipped == 0
+
+
+async def test_nothing_is_passed_while_its_dead_letter_cannot_be_written(database: Database) -> None:
+    settings = OrderSettings(bootstrap="127.0.0.1:1")
+    projection = Projection(settings, database, options=KafkaOptions(metadata_timeout=0.5))
+    good = confirmed("o-1")
+    records = [
+        Plain(TOPIC, 0, offset, 0, each.key, each.value, each.headers)
+        for offset, each in enumerate([good._replace(headers=()), good])
+    ]
+    with pytest.raises(ClusterUnavailable):
+        await projection.take(records)
+    assert projection.skipped == 0
+    assert await database.pool.fetchval("SELECT count(*) FROM orders") == 0
+
+
+async def test_the_largest_record_fits_among_dead_letters(database: Database, bootstrap: str) -> None:
+    app_id = f"shop-{uuid4().hex[:8]}"
+    settings = OrderSettings(bootstrap=bootstrap, app_id=app_id)
+    largest = Plain(TOPIC, 0, 0, 0, b"k", b"\xff" * (settings.max_message_bytes - 200), ())
+    await Projection(settings, database).take([largest])
+    (letter,) = await letters_of(bootstrap, f"{app_id}-orders-projection")
+    assert letter.value == largest.value
