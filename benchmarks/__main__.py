@@ -33,6 +33,7 @@ class Part(StrEnum):
     FAILURES = "failures"
     SAGAS = "sagas"
     RELAY = "relay"
+    ORDERS_API = "orders_api"
 
 
 def command(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,7 +24,7 @@ from demo.evidence import make_codec
 from demo.load import SOURCE, receive_stock
 from demo.purchases import Purchase, order
 from demo.workers import PROJECT
-from streams.local import declared, local_stack
+from streams.local import declared, declared_databases, local_stack
 from streams.ports import Record
 from streams.runtime.client import Producer
 
@@ -93,7 +94,10 @@ def milliseconds(latency: Latency) -> dict[str, float]:
 class OrderGround:
     """Two workers that own all lanes, and stock on the shelves; from `order_ground`, used `async with`."""
 
-    def __init__(self, bootstrap: str, settings: OrderSettings, workers: Sequence[WorkerProcess]) -> None:
+    def __init__(
+        self, bootstrap: str, settings: OrderSettings, workers: Sequence[WorkerProcess], postgres: str = ""
+    ) -> None:
+        self.postgres = postgres
         self._bootstrap = bootstrap
         self._settings = settings
         self._settlements = Settlements(bootstrap)
@@ -108,6 +112,20 @@ class OrderGround:
 
     async def __aexit__(self, *error: Any) -> None:
         await self._settlements.__aexit__(*error)
+
+    @property
+    def var(self) -> Path:
+        """The directory of the stack and the workers."""
+        return self._settings.var
+
+    @property
+    def confirmed(self) -> dict[str, float]:
+        """When each order's confirmation was read."""
+        return self._settlements.confirmed
+
+    async def settled(self, orders: Collection[str]) -> float:
+        """Wait until all of these have come to an end; returns when the last one had. Raises NotMeasured."""
+        return await self._settlements.of(orders, self.workers)
 
     @property
     def peak(self) -> int:
@@ -146,8 +164,8 @@ class OrderGround:
 
 
 @contextmanager
-def order_ground(context: Context, cut: Cut) -> Iterator[OrderGround]:
-    """A local stack with this cut, and two workers that have been started."""
+def order_ground(context: Context, cut: Cut, *, databases: bool = False) -> Iterator[OrderGround]:
+    """A local stack with this cut, with PostgreSQL if asked for, and two workers that have been started."""
     var = context.var / f"{cut.partitions}-{cut.lanes}"
     environment = {
         "STEADFAUST_VAR": str(var),
@@ -155,14 +173,19 @@ def order_ground(context: Context, cut: Cut) -> Iterator[OrderGround]:
         "STEADFAUST_PARTITIONS": str(cut.partitions),
         "STEADFAUST_LANES": str(cut.lanes),
     }
-    processes = declared(PROJECT / "pyproject.toml")
-    with local_stack(var, tiered=True, processes=processes, say=context.say) as stack, ExitStack() as started:
+    project = PROJECT / "pyproject.toml"
+    own = declared_databases(project) if databases else ()
+    with (
+        local_stack(var, tiered=True, processes=declared(project), databases=own, say=context.say) as stack,
+        ExitStack() as started,
+    ):
         workers = [
             started.enter_context(WorkerProcess(_MODULE, environment, var / "log" / f"worker-{number}.log"))
             for number in range(_WORKERS)
         ]
         settings = OrderSettings(var=var, partitions=cut.partitions, lanes=cut.lanes)
-        yield OrderGround(stack.bootstrap, settings, workers)
+        postgres = stack.url("postgres") if databases else ""
+        yield OrderGround(stack.bootstrap, settings, workers, postgres)
 
 
 class Settlements(Follower):
