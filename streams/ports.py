@@ -98,6 +98,11 @@ class Reader(Protocol):
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
 
+    def behind(self) -> int:
+        """Offsets between the positions and the ends of the logs, as the last answers of brokers had them;
+        asks nobody.
+        """
+
     async def close(self) -> None:
         """Let go of the connections."""
 
@@ -199,6 +204,9 @@ class Store(Protocol):
         """When the store is known to have had all that its changelogs had, in seconds since the epoch, kept
         across restarts; None when never.
         """
+
+    def size(self) -> int:
+        """Bytes that it takes on the disk, or in memory, about."""
 
     def close(self) -> None:
         """Release files and locks. A closed store can be opened again by the next owner."""

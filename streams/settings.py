@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     web_port: int = Field(
         default=6066, ge=0, description="port of the worker in slot 0, slot n the n-th after it; 0: any"
     )
+    metrics: bool = Field(
+        default=True, description="whether workers measure themselves, and answer /metrics for Prometheus"
+    )
     session_timeout: float = Field(
         default=10.0, gt=0, description="silence after which a worker's lanes move on"
     )

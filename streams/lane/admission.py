@@ -70,6 +70,7 @@ class Admission:
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
+        entry.timestamp = record.timestamp
         try:
             envelope = checked(record)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition

@@ -16,6 +16,7 @@ from streams.retry.gate import UNASKED, HandlerGate
 from streams.retry.retries import Retries
 from streams.retry.schema_waits import SchemaWaits
 from streams.staging.arrival import Arrival, Attempt
+from streams.staging.measures import Distribution
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import NeedsUpload, Payloads, Unfinished, Uploads
 from streams.staging.sequences import Sequences
@@ -54,16 +55,19 @@ class AttemptRunner:
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
             attempt: Attempt | None = None
+            measured: Distribution | None = None
             try:
                 if gate.clear and arrival.error is None:
                     try:
                         outcome = self._call(arrival, handler)
                         self._writer.stage(arrival, handler, outcome, inbox_key, now)
                         gate.succeeded += 1
+                        if gate.measures is not None:
+                            measured = gate.measures.succeeded
                     except (HandlerFailed, UnknownSchema, NeedsUpload):  # see `_try`
                         raise
                     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
-                        attempt = self._after_failure(arrival, handler, inbox_key, error)
+                        attempt = self._after_failure(arrival, handler, inbox_key, error, began)
                 else:
                     attempt = self._admitted(arrival, handler, inbox_key)
                 if attempt is not None:
@@ -73,7 +77,10 @@ class AttemptRunner:
                 arrival.handlers = arrival.handlers[names.index(handler.name) :]
                 attempt = attempt or Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
                 return Unfinished(attempt, upload.size)
-            began = self._turns.ended(handler.name, arrival, began)
+            ended = self._turns.ended(handler.name, arrival, began)
+            if measured is not None:
+                measured.add(ended - began)
+            began = ended
         self._done(arrival)
         return None
 
@@ -110,6 +117,7 @@ class AttemptRunner:
         """
         arrival = attempt.arrival
         while True:
+            began = perf_counter()
             try:
                 if arrival.message is None and not await self._fetch(attempt):
                     return
@@ -120,10 +128,10 @@ class AttemptRunner:
                 task = asyncio.current_task() if uploads is not None else None
                 if task is not None and task.cancelling():
                     raise
-                if not self._is_tried_again(attempt, error):
+                if not self._is_tried_again(attempt, error, began):
                     return
             else:
-                self._succeeded(attempt)
+                self._succeeded(attempt, began)
                 return
 
     async def _call_and_stage(self, attempt: Attempt, uploads: Uploads) -> None:
@@ -149,26 +157,37 @@ class AttemptRunner:
         return handler.call(arrival.message, *rows)
 
     def _after_failure(
-        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, error: BaseException
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        inbox_key: bytes | None,
+        error: BaseException,
+        began: float,
     ) -> Attempt | None:
         """What a message that ran straight through goes on as, if it is tried again at once."""
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
-        return attempt if self._is_tried_again(attempt, error) else None
+        return attempt if self._is_tried_again(attempt, error, began) else None
 
     async def _fetch(self, attempt: Attempt) -> bool:
         """Give a message its payload. False: now that it has it, it waits behind others of its order."""
         await self._payloads.fetch(attempt.arrival)
         return not self._retries.requeue_by_order_key(attempt, self._clock.now())
 
-    def _is_tried_again(self, attempt: Attempt, error: BaseException) -> bool:
+    def _is_tried_again(self, attempt: Attempt, error: BaseException, began: float) -> bool:
         attempt.attempts += 1
+        measures = self._gates[attempt.handler.name].measures
+        if measures is not None:
+            measures.failed.add(perf_counter() - began)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
         return self._retries.failed(attempt, error, self._clock.now())
 
-    def _succeeded(self, attempt: Attempt) -> None:
+    def _succeeded(self, attempt: Attempt, began: float) -> None:
+        gate = self._gates[attempt.handler.name]
+        if gate.measures is not None:
+            gate.measures.succeeded.add(perf_counter() - began)
         if attempt.permit is UNASKED:
-            self._gates[attempt.handler.name].succeeded += 1
+            gate.succeeded += 1
         else:
             self._retries.succeeded(attempt, self._clock.now())
 

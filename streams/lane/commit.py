@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from time import perf_counter
 
+from streams.lane.measures import LaneMeasures
 from streams.lane.parts import Parts
 from streams.lane.signals import Signals
 from streams.model.application import Application
@@ -66,6 +68,7 @@ class Commits:
         faults: Faults,
         reopening: Reopening,
         signals: Signals,
+        measures: LaneMeasures,
     ) -> None:
         self._app = app
         self._parts = parts
@@ -76,6 +79,7 @@ class Commits:
         self._faults = faults
         self._reopening = reopening
         self._signals = signals
+        self._measures = measures
         self._idle_until: float | None = None
 
     async def step(self) -> bool:
@@ -92,8 +96,9 @@ class Commits:
         if options.linger and sequences.backlog < self._reopening.limit:
             await self._clock.sleep(options.linger)
         staged = sequences.take(self._reopening.limit, options.max_batch_bytes)
-        began = self._clock.now()
+        began, timer = self._clock.now(), perf_counter()
         ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
+        self._measures.committed(staged.messages, perf_counter() - timer)
         # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
         # Not of now: the process may have been frozen since, for days.
         self._store.apply(

@@ -16,6 +16,7 @@ from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.ports import Clock, Cluster, Faults, Stores
 from streams.positions.cuts import Cuts
+from streams.staging.measures import HandlerMeasures, Measures
 
 log = structlog.get_logger(__name__)
 
@@ -59,8 +60,12 @@ class LaneHost:
         faults: Faults,
         on_fatal: Callable[[BaseException], None],
         cuts: Cuts | None = None,
+        measured: bool = False,
     ) -> None:
-        """`on_fatal` is called when a lane ends with an error for which the worker must stop."""
+        """`on_fatal` is called when a lane ends with an error for which the worker must stop. Attempts of
+        handlers are `measured` where somebody is to see that.
+        """
+        self.measures: Measures = {name: HandlerMeasures() for name in app.handlers} if measured else {}
         self.lanes: dict[int, Lane] = {}
         self.standbys: dict[int, Standby] = {}
         self._app = app
@@ -148,6 +153,7 @@ class LaneHost:
                 may_open=self._member,
                 backlog_limit=self._backlog_limit,
                 cuts=self._cuts,
+                handlers=self.measures,
             )
         elif number in self._wanted.standby:
             runner = self.standbys[number] = Standby(

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from streams.lane.admission import Admission
-from streams.lane.dispatch import Dispatch
+from streams.lane.parts import Parts
 from streams.model.application import LaneOptions
-from streams.operator.admission import OperationAdmission, is_about_a_handler
+from streams.operator.admission import is_about_a_handler
 from streams.ports import TP, Batch, Clock, Reader
 from streams.staging.sequences import Sequences
 
@@ -30,10 +29,7 @@ class Intake:
         self,
         reader: Reader,
         limit: BacklogLimit,
-        sequences: Sequences,
-        admission: Admission,
-        operations: OperationAdmission,
-        dispatch: Dispatch,
+        parts: Parts,
         clock: Clock,
         operations_topic: str,
         taken: Callable[[], None],
@@ -41,10 +37,10 @@ class Intake:
         """`limit` counts this lane already; `taken` is called when there may be something to commit."""
         self._reader = reader
         self._limit = limit
-        self._sequences = sequences
-        self._admission = admission
-        self._operations = operations
-        self._dispatch = dispatch
+        self._sequences = parts.sequences
+        self._admission = parts.admission
+        self._operations = parts.operations
+        self._dispatch = parts.dispatch
         self._clock = clock
         self._operations_topic = operations_topic
         self._taken = taken
@@ -65,11 +61,26 @@ class Intake:
         self._offer()
         return True
 
+    @property
+    def lag(self) -> int:
+        """Messages between what is committed and the ends of the topics, as brokers told those last."""
+        return self._reader.behind() + self._read_ahead + self._sequences.held
+
+    @property
+    def oldest(self) -> int | None:
+        """When the oldest message that was read and is not committed was written, epoch milliseconds."""
+        heads = [batches[0].records for batches in self._held.values()]
+        times = [self._sequences.oldest, *(records[0].timestamp for records in heads if records)]
+        return min((time for time in times if time), default=None)
+
+    @property
+    def _read_ahead(self) -> int:
+        return sum(len(batch.records) for batches in self._held.values() for batch in batches)
+
     def _room(self) -> int:
         if self._dispatch.room <= 0:
             return 0
-        held = sum(len(batch.records) for batches in self._held.values() for batch in batches)
-        return self._limit.room(self._sequences, held)
+        return self._limit.room(self._sequences, self._read_ahead)
 
     def _offer(self) -> bool:
         """Take of the batches what can be taken; the rest stays. False when others should have their turn

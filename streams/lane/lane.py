@@ -22,6 +22,7 @@ from streams.errors import (
 )
 from streams.lane.commit import Commits
 from streams.lane.intake import BacklogLimit, Intake
+from streams.lane.measures import LaneMeasures
 from streams.lane.opening import find_start
 from streams.lane.parts import Parts, parts_of
 from streams.lane.recovery import open_store
@@ -37,6 +38,7 @@ from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Counters
 from streams.staging.changes import POSITIONS, Writes
 from streams.staging.inbox import bucket_length
+from streams.staging.measures import Measures
 
 log = structlog.get_logger(__name__)
 
@@ -62,15 +64,16 @@ class Lane:
         may_open: asyncio.Event | None = None,
         backlog_limit: BacklogLimit | None = None,
         cuts: Cuts | None = None,
+        handlers: Measures | None = None,
     ) -> None:
         """`topics` are those to consume, all of the application's unless given. While `may_open` is not set,
         membership is unsure and the lane does not open: it would fence an owner that may be the right one.
-        `backlog_limit` and `cuts` are shared by the lanes of a worker.
+        `backlog_limit`, `cuts` and the measures of `handlers` are shared by the lanes of a worker.
         """
         self.number = number
         self.topics = tuple(app.sources if topics is None else topics)
         self.state = LaneState.OPENING
-        self.counters = Counters()
+        self.counters, self.measures = Counters(), LaneMeasures()
         self.fenced = self.reopened = self.commits = self.recovered = 0
         self.last_progress = clock.now()
         self.error: Exception | None = None
@@ -86,6 +89,7 @@ class Lane:
         self._signals = Signals()
         self._disagreed = ""
         self._parts: Parts | None = None
+        self._handlers = handlers or {}
         self._backlog_limit = backlog_limit or BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
@@ -140,7 +144,7 @@ class Lane:
     async def _session(self) -> None:
         """From opening to the first error, or until stopped."""
         self.state = LaneState.OPENING
-        self._parts = None
+        self._parts = self.measures.intake = None
         async with AsyncExitStack() as opened:
             reader = await unless(self._stopping, self._cluster.reader())
             if reader is None:
@@ -177,6 +181,7 @@ class Lane:
             writes=self._writes,
             clock=self._clock,
             faults=self._faults,
+            remaining=self.measures.recovering,
         )
         self.recovered = start.recovered
         self._disagreed = ""
@@ -189,11 +194,12 @@ class Lane:
             writes=self._writes,
             clock=self._clock,
             counters=self.counters,
+            measures=self._handlers,
             progress=self._signals.progress,
         )
         parts.sequences.begin(start.missing, start.changes)
-        seconds = round(self._clock.now() - began, 3)
-        log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=seconds)
+        took = round(self._clock.now() - began, 3)
+        log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return parts
 
     async def _back_off(self, error: Exception) -> None:
@@ -242,13 +248,10 @@ class Lane:
 
     async def _read(self, parts: Parts, reader: Reader) -> None:
         signals = self._signals
-        intake = Intake(
+        intake = self.measures.intake = Intake(
             reader,
             self._backlog_limit,
-            parts.sequences,
-            parts.admission,
-            parts.operations,
-            parts.dispatch,
+            parts,
             self._clock,
             self._app.layout.operations,
             signals.work.set,
@@ -275,6 +278,7 @@ class Lane:
             faults=self._faults,
             reopening=self._reopening,
             signals=self._signals,
+            measures=self.measures,
         )
         while not self._stopping.is_set():
             if await commits.step():

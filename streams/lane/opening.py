@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from streams.lane.recovery import recover, source_partitions, source_positions
@@ -39,13 +39,23 @@ async def find_start(
     writes: Writes,
     clock: Clock,
     faults: Faults,
+    remaining: Callable[[int], None],
 ) -> Start:
-    """Recover a lane's store, and learn its positions, after all old owners are fenced.
+    """Recover a lane's store, and learn its positions, after all old owners are fenced. `remaining` is called
+    with how many offsets of changelogs are left to read.
 
     Raises PositionLost, PositionsDisagree, and what the cluster's answers raise.
     """
     recovered = await recover(
-        app, lane, store=store, cluster=cluster, reader=reader, writes=writes, clock=clock, faults=faults
+        app,
+        lane,
+        store=store,
+        cluster=cluster,
+        reader=reader,
+        writes=writes,
+        clock=clock,
+        faults=faults,
+        remaining=remaining,
     )
     sources = source_partitions(app, lane, topics)
     positions, forgotten = await source_positions(app, sources, store, cluster)

@@ -31,6 +31,7 @@ from streams.retry.waiting_line import WaitingLine
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import IDS_BYTES, Writes
 from streams.staging.inbox import Inbox
+from streams.staging.measures import Measures
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Payloads
 from streams.staging.sequences import Overlay, Sequences
@@ -58,15 +59,18 @@ def parts_of(
     writes: Writes,
     clock: Clock,
     counters: Counters,
+    measures: Measures,
     progress: Callable[[BaseException | None], None],
 ) -> Parts:
     """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
-    its error if it failed.
+    its error if it failed. `measures` are those of the worker.
 
     Longer than other functions: it only says who is given whom.
     """
     options = app.lane_options
-    gates = {name: HandlerGate(name, handler.breaker) for name, handler in app.handlers.items()}
+    gates = {
+        name: HandlerGate(name, handler.breaker, measures.get(name)) for name, handler in app.handlers.items()
+    }
     busy: dict[bytes, deque[Arrival]] = {}
     sequences, overlay = Sequences(app.layout, min(IDS_BYTES, options.max_message_bytes // 2)), Overlay()
     inbox = Inbox(store, writes, options.inbox_retention)

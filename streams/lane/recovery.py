@@ -6,7 +6,7 @@ read_committed reader: the last stable offset may lie before records that are al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -127,8 +127,10 @@ async def recover(
     writes: Writes,
     clock: Clock,
     faults: Faults,
+    remaining: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Bring the store to the end of the lane's changelogs; returns the number of records read.
+    `remaining` is called with how many offsets are left.
 
     Raises TimeoutError when nothing comes for STALLED seconds, and StoreTooOld when it has taken so long that
     deletions may be missed.
@@ -141,6 +143,7 @@ async def recover(
     await reader.assign({tp: positions[tp] for tp in todo})
     records, moved = 0, clock.now()
     while todo:
+        remaining(sum(ends[tp] - reader.position(tp) for tp in todo))
         batches = await _fetch(reader, lane)
         freshness.check(clock.now())
         records += restore(store, writes, tables, batches)
@@ -152,6 +155,7 @@ async def recover(
             moved = clock.now()
         elif clock.now() - moved > STALLED:
             raise TimeoutError(f"lane {lane}: no record for {STALLED:g} s, still to recover: {sorted(todo)}")
+    remaining(0)
     at_end = {tp: max(ends[tp], store.position(tp)) for tp in tables}
     freshness.has_reached(at_end.__getitem__)
     store.apply((), at_end, current_at=freshness.current_at)

@@ -1,4 +1,4 @@
-"""How a failed attempt shows: a line in the log, and a record in the topic of its retry."""
+"""How a failed attempt shows: a line in the log, a count, and a record in the topic of its retry."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from streams.errors import text_of
 from streams.model.envelope import rfc3339
 from streams.policy.retry import FailureKind, Later
 from streams.ports import TP, Outgoing
+from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Attempt
 
 log = structlog.get_logger(__name__)
 
 
-def log_failure(
-    attempt: Attempt, error: Exception, kind: FailureKind, decision: str, delay: float = 0.0
+def note_failure(
+    gate: HandlerGate,
+    attempt: Attempt,
+    error: Exception,
+    kind: FailureKind,
+    decision: str,
+    delay: float = 0.0,
 ) -> None:
-    """Write that a handler has failed, and what follows, after `delay` seconds."""
+    """Log and count that a handler has failed, and what follows, after `delay` seconds."""
+    gate.failed(str(kind), decision)
     arrival = attempt.arrival
     log.warning(
         "handler_failed",

@@ -9,6 +9,7 @@ import structlog
 from streams.model.operations import Pause
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
 from streams.retry.unread import Unread
+from streams.staging.measures import HandlerMeasures
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,7 @@ class HandlerGate:
         held: those of them in which nothing of it is tried.
         under_way: attempts that take their time.
         unread: queues of which the head waits for its schema.
+        measures: where its attempts are counted; None where nothing is measured.
     """
 
     __slots__ = (
@@ -41,6 +43,7 @@ class HandlerGate:
         "handler",
         "held",
         "last_success",
+        "measures",
         "pauses",
         "queues",
         "running",
@@ -50,8 +53,9 @@ class HandlerGate:
         "unroutable",
     )
 
-    def __init__(self, handler: str, policy: BreakerPolicy) -> None:
+    def __init__(self, handler: str, policy: BreakerPolicy, measures: HandlerMeasures | None = None) -> None:
         self.handler = handler
+        self.measures = measures
         self.breaker = Breaker(policy, self._changed)
         self.clear = True
         self.succeeded = 0
@@ -87,6 +91,16 @@ class HandlerGate:
         if count:
             self.last_success = now
         self.breaker.succeeded(count, now=now)
+
+    def failed(self, kind: str, decision: str) -> None:
+        """Count a failed attempt, for the metrics alone."""
+        if self.measures is not None:
+            self.measures.failures[kind, decision] += 1
+
+    def retried(self, tier: int) -> None:
+        """Count a retry, for the metrics alone; tier 0 is at once, in the lane."""
+        if self.measures is not None:
+            self.measures.retries[tier] += 1
 
     def add(self, queue: bytes) -> None:
         """A queue has begun."""

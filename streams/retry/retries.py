@@ -26,7 +26,7 @@ from streams.policy.retry import (
     classify,
     decide,
 )
-from streams.retry.failures import log_failure, mirror_to_retry_topic
+from streams.retry.failures import mirror_to_retry_topic, note_failure
 from streams.retry.gate import HandlerGate
 from streams.retry.giving_up import GivingUp
 from streams.retry.queue import Queue, Reason, WaitingMessage, handler_of, is_replay
@@ -194,7 +194,7 @@ class Retries:
         gate, kind = self._gates[handler.name], classify(error, handler.retry)
         if isinstance(error, NotYet):  # no fault of the outside, and in time it will be known
             gate.record(attempt.permit, ok=True, now=now)
-            log_failure(attempt, error, kind, "NotYet", NOT_YET_PAUSE)
+            note_failure(gate, attempt, error, kind, "NotYet", NOT_YET_PAUSE)
             attempt.attempts -= 1
             self._line.wait(attempt, Reason.RETRY, now + NOT_YET_PAUSE, now, error)
             return False
@@ -205,14 +205,14 @@ class Retries:
         if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
             # A probe that failed while nothing says that the outside is back: it is not the message's fault.
             attempt.attempts -= 1
-            log_failure(attempt, error, kind, "probe failed")
+            note_failure(gate, attempt, error, kind, "probe failed")
             self._line.put_off(attempt, Reason.BREAKER, now, tried=now)
             return False
         deadline = None if is_replay(arrival.record) else arrival.deadline
         away = self._away(arrival, gate, now)
         decision = decide(kind, attempt.attempts, policy=handler.retry, now=now, deadline=deadline, away=away)
         delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
-        log_failure(attempt, error, kind, type(decision).__name__, delay)
+        note_failure(gate, attempt, error, kind, type(decision).__name__, delay)
         return self._apply(decision, attempt, error, now)
 
     def _apply(self, decision: Decision, attempt: Attempt, error: Exception, now: float) -> bool:
@@ -222,6 +222,7 @@ class Retries:
             case Later():
                 if self._line.wait(attempt, Reason.RETRY, decision.due, now, error):
                     self._writer.counters.retries += 1
+                    self._gates[attempt.handler.name].retried(decision.tier)
                     mirror_to_retry_topic(attempt, error, decision)
             case PutOff():
                 attempt.attempts -= 1
@@ -238,6 +239,7 @@ class Retries:
             self._line.wait(attempt, Reason.PAUSED if held else Reason.BREAKER, now, now, error)
             return False
         attempt.permit = permit
+        gate.retried(0)
         return True
 
     def _away(self, arrival: Arrival, gate: HandlerGate, now: float) -> float | None:

@@ -211,6 +211,7 @@ class LaneApp(faust.App):
             faults=self._faults,
             on_fatal=self.on_fatal,
             cuts=cuts,
+            measured=settings.metrics,
         )
 
     def _store_directory(self, slot: Slot) -> Path:

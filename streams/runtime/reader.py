@@ -158,6 +158,12 @@ class KafkaReader:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
         return self._positions[tp]
 
+    def behind(self) -> int:
+        """Offsets between the positions and the ends of the logs, as the last answers of brokers had them."""
+        positions = self._positions
+        ends = ((tp, state.highwater) for tp, state in self._states)
+        return sum(max(0, end - positions[tp]) for tp, end in ends if end is not None)
+
     async def close(self) -> None:
         """Let go of the connections."""
         if self._fetcher is not None:

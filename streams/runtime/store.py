@@ -202,6 +202,11 @@ class RocksStore:
         """When the store is known to have had all that its changelogs had, in seconds since the epoch."""
         return self._current_at
 
+    def size(self) -> int:
+        """Bytes of its files."""
+        self._check_open()
+        return sum(_bytes_of(path) for path in self._path.iterdir())
+
     def close(self) -> None:
         """Release files and locks. Closing twice does nothing."""
         # RocksDB's lock goes only with the last reference into the database, so every one is let go of.
@@ -230,6 +235,13 @@ def _chunk(
         rows.next()
     rows.status()  # raises what made it invalid before the end
     return pairs
+
+
+def _bytes_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # compacted away since it was listed
+        return 0
 
 
 def _tp_of(key: bytes) -> TP:

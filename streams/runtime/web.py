@@ -21,6 +21,7 @@ from streams.runtime.operations import OperationsProducer
 from streams.runtime.slots import Slot
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
+from streams.staging.measures import Measures
 from streams.web.routes import application
 
 #: Seconds that a page under way may take when the worker stops.
@@ -107,6 +108,14 @@ class _View:
     @property
     def unreadable_announcements(self) -> int:
         return self._app.announcements.unreadable if self._app.announcements is not None else 0
+
+    @property
+    def measured(self) -> bool:
+        return self._app.steadfaust.metrics
+
+    @property
+    def handlers(self) -> Measures:
+        return self._app.host.measures if self._app.host is not None else {}
 
     def now(self) -> float:
         return time.time()

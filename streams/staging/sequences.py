@@ -45,6 +45,7 @@ class Entry:
         "sends",
         "size",
         "taken",
+        "timestamp",
         "tp",
     )
 
@@ -55,6 +56,8 @@ class Entry:
         self.tp = tp
         self.next_offset = next_offset
         self.size = size
+        #: When its message was written, epoch milliseconds; 0 of what is none.
+        self.timestamp = 0
         #: Bytes that its sequence counts for it.
         self.counted = 0
         #: Each with its local key, which several steps need.
@@ -141,6 +144,7 @@ class Sequences:
         #: Staged, and not known to be committed.
         self.in_commit = 0
         self.in_commit_bytes = 0
+        self._oldest_in_commit = 0
 
     def add(self, entry: Entry) -> None:
         """Take an entry's place in the order; it may finish later: see `finished`."""
@@ -208,6 +212,7 @@ class Sequences:
         self._passed = {}
         if self._first:
             staged.changes[LANE], self._first = self._first, {}
+        self._oldest_in_commit = self._oldest_head()
         before = self.backlog_bytes
         for entry in self._finished(limit, max_bytes):
             self._stage(staged, entry)
@@ -223,12 +228,23 @@ class Sequences:
 
     def committed(self) -> None:
         """What was staged last is committed."""
-        self.in_commit = self.in_commit_bytes = 0
+        self.in_commit = self.in_commit_bytes = self._oldest_in_commit = 0
 
     @property
     def held(self) -> int:
         """Messages taken and not yet committed."""
         return self.backlog + self.in_commit
+
+    @property
+    def oldest(self) -> int:
+        """When the oldest of them was written, about, epoch milliseconds: of each partition the first counts;
+        0 when there is none.
+        """
+        return self._oldest_in_commit or self._oldest_head()
+
+    def _oldest_head(self) -> int:
+        heads = (queue[0].timestamp for queue in self._queues.values() if queue)
+        return min((timestamp for timestamp in heads if timestamp), default=0)
 
     @property
     def held_bytes(self) -> int:

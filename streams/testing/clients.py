@@ -203,6 +203,10 @@ class FakeReader:
         """The offset that the next fetch continues from."""
         return self._positions[tp]
 
+    def behind(self) -> int:
+        """Offsets between the positions and the ends of the logs."""
+        return sum(self._broker.log(tp).end - position for tp, position in self._positions.items())
+
     async def close(self) -> None:
         """No fetch afterwards."""
         self._closed = True

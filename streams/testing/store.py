@@ -163,6 +163,11 @@ class MemoryStore:
         """When the store is known to have had all that its changelogs had, in seconds since the epoch."""
         return self._live().current_at
 
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        tables = self._live().tables.values()
+        return sum(len(key) + len(value) for rows in tables for key, value in rows.items())
+
     def close(self) -> None:
         """Let the next owner open it. Closing twice does nothing."""
         if not self.closed:

@@ -24,10 +24,19 @@ AskOwner = Callable[[str, str, Query], Awaitable[Any]]
 AT_ONCE = 100
 
 
+async def let_others() -> None:
+    """Give the loop's other tasks their turn."""
+    await asyncio.sleep(0)
+
+
 async def rows_of(
-    view: WorkerView, table: str, lane: int, begin: bytes = b""
+    view: WorkerView,
+    table: str,
+    lane: int,
+    begin: bytes = b"",
+    pause: Callable[[], Awaitable[None]] = let_others,
 ) -> AsyncIterator[tuple[bytes, bytes]]:
-    """A lane's rows from a local key on. Others have their turn meanwhile, so the lane may go."""
+    """A lane's rows from a local key on. Others have their turn in each `pause`, so the lane may go."""
     store = readable_store(view, lane)
     looked = 0
     for partition in view.application.layout.partitions_of(lane):
@@ -39,7 +48,7 @@ async def rows_of(
             yield row
             looked += 1
             if looked % AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await pause()
                 check_still_here(view, lane, store)
 
 

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 from aiohttp import ClientSession, web
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from streams.errors import SteadfaustError
 from streams.units import MIB
@@ -18,6 +19,7 @@ from streams.web.handler_routes import handler_routes
 from streams.web.letter_routes import jobs_of, letter_routes
 from streams.web.lookup import browse, look_up, tables
 from streams.web.loopback import names_loopback
+from streams.web.metrics import WorkerMetrics
 from streams.web.overview import overview, readiness
 from streams.web.owner import ASKED_BY, Refusal, ask_owner
 from streams.web.patience import patience_of, patiently
@@ -30,6 +32,7 @@ log = structlog.get_logger(__name__)
 MOST_ASKED = 4 * MIB
 
 _VIEW: web.AppKey[WorkerView] = web.AppKey("view")
+_METRICS = web.AppKey("metrics", WorkerMetrics)
 _SESSION = web.AppKey("session", ClientSession)
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -99,7 +102,11 @@ def routes() -> list[web.RouteDef]:
     """Every address that is served. All are only read, except for operations on dead letters,
     handlers and sagas.
     """
-    defined = [web.get("/health/live", _live), web.get("/health/ready", _ready)]
+    defined = [
+        web.get("/health/live", _live),
+        web.get("/health/ready", _ready),
+        web.get("/metrics", _metrics),
+    ]
     for page in PAGES:
         defined.append(web.get(page.path, partial(_as_page, page)))
         defined.append(web.get(page.json, partial(_as_json, page.answer)))
@@ -115,7 +122,9 @@ def application(view: WorkerView) -> web.Application:
     """The pages of one worker, to be served on a loopback address."""
     app = web.Application(middlewares=[_guarded], client_max_size=MOST_ASKED)
     app[_VIEW] = view
+    app[_METRICS] = WorkerMetrics(view)
     app.cleanup_ctx.append(_session)
+    app.cleanup_ctx.append(_sampling)
     app.cleanup_ctx.append(partial(jobs_of, _VIEW, _SESSION))
     app.add_routes(routes())
     return app
@@ -126,6 +135,16 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     async with ClientSession(trust_env=False) as session:
         app[_SESSION] = session
         yield
+
+
+async def _sampling(app: web.Application) -> AsyncIterator[None]:
+    async with app[_METRICS].sampling():
+        yield
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    metrics = request.app[_METRICS]
+    return web.Response(body=metrics.scrape(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def _live(request: web.Request) -> web.Response:
@@ -179,7 +198,7 @@ def _check_host(request: web.Request) -> None:
 
 
 def _refuse(request: web.Request, problem: Problem) -> web.Response:
-    if request.path.startswith(("/api/", "/health/")):
+    if request.path.startswith(("/api/", "/health/", "/metrics")):
         return _json(Refusal(problem.error, problem.detail), status=problem.status)
     return _page("problem.html", request, status=problem.status, problem=problem)
 

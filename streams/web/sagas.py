@@ -5,7 +5,7 @@ A lane's sagas lie in several tables, one after the other; a place in it begins 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ from streams.saga.repairs import reason_text
 from streams.saga.state import SagaStatus
 from streams.saga.views import SagaView, orchestrated
 from streams.staging.keys import split_store_key, store_key
-from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
+from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, let_others, place_of, rows_of
 from streams.web.paging import decode_limit
 from streams.web.saga_answers import (
     UNREADABLE,
@@ -223,7 +223,7 @@ async def _part(view: WorkerView, query: Query, asked_by: str | None, ask: AskOw
     wanted, limit = wanted_of(query, view.now()), decode_limit(query.get("limit", ""))
     sagas: list[SagaAnswer] = []
     looked = 0
-    async for place, answer in _of_lane(view, lane, begin, wanted):
+    async for place, answer in sagas_of_lane(view, lane, begin, wanted):
         if looked == MOST_LOOKED_AT or len(sagas) == limit:
             following = cursor_of(app, lane, place)
             return SagasAnswer(sagas=sagas, looked=looked, left_out={}, next=following)
@@ -233,15 +233,20 @@ async def _part(view: WorkerView, query: Query, asked_by: str | None, ask: AskOw
     return SagasAnswer(sagas=sagas, looked=looked, left_out={}, next=cursor_of(app, lane, b""))
 
 
-async def _of_lane(
-    view: WorkerView, lane: int, begin: bytes, wanted: Wanted
+async def sagas_of_lane(
+    view: WorkerView,
+    lane: int,
+    begin: bytes,
+    wanted: Wanted,
+    pause: Callable[[], Awaitable[None]] = let_others,
 ) -> AsyncIterator[tuple[bytes, SagaAnswer | None]]:
     """Every row that may be a saga, by its place in the lane; with the saga where it is one that is meant."""
     store, all_kinds = readable_store(view, lane), kinds(view)
     first = begin[0] if begin else 0
     for number, kind in enumerate(all_kinds[first:], start=first):
         before = [each.table for each in all_kinds[:number] if each.name == kind.name]
-        async for local, data in rows_of(view, kind.table, lane, begin[1:] if number == first else b""):
+        place = begin[1:] if number == first else b""
+        async for local, data in rows_of(view, kind.table, lane, place, pause):
             key, subkey = split_row_key(split_store_key(local)[1])
             answer, saga = None, None
             if not subkey and all(store.get(table, local) is None for table in before):

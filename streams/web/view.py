@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from streams.lane.measures import LaneMeasures
 from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
@@ -12,6 +13,7 @@ from streams.ports import TP, Outgoing, Store
 from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
+from streams.staging.measures import Measures
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -33,6 +35,10 @@ class LaneView(Protocol):
     @property
     def number(self) -> int:
         """Its number."""
+
+    @property
+    def measures(self) -> LaneMeasures:
+        """What it has measured of itself."""
 
     @property
     def state(self) -> LaneState:
@@ -129,6 +135,14 @@ class WorkerView(Protocol):
     @property
     def unreadable_announcements(self) -> int:
         """Of how many keys of the announcements topic the newest record is no announcement."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it measures itself, and tells it to whoever asks for its metrics."""
+
+    @property
+    def handlers(self) -> Measures:
+        """What it has measured of its handlers; nothing where it does not."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

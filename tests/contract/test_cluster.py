@@ -875,3 +875,16 @@ async def test_damage_in_a_transaction_is_seen_if_it_was_committed_and_else_not(
     found = await read(reader, {tp: 0}, ends)
     assert forms(found) == [(kept, "record batch"), (4, b"sound")]
     assert await read_all(world, reader, tp) == [found[0].value, b"sound"]
+
+
+async def test_a_reader_knows_how_far_it_is_behind_what_brokers_told_it(world: World, reader: Reader) -> None:
+    tp = TP(await world.topic(), 0)
+    await world.produce(tp, [b"1", b"2", b"3"])
+    await reader.assign({tp: 0})
+    async with asyncio.timeout(BOUND):
+        while not (batches := await reader.fetch(max_records=1, timeout=0.5)):
+            pass
+    assert sum(len(batch.records) for batch in batches) == 1
+    assert reader.behind() == 2
+    await read(reader, {tp: 0}, {tp: 3})
+    assert reader.behind() == 0

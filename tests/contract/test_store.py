@@ -51,6 +51,12 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.current_at() is None
 
 
+def test_its_size_grows_with_what_is_written(store: Store) -> None:
+    before = store.size()
+    store.apply([Write("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(100)], {})
+    assert store.size() >= before + 10_000
+
+
 def test_rows_are_written_replaced_and_deleted(store: Store) -> None:
     store.apply([Write("orders", b"1", b"new"), Write("orders", b"2", b""), Write("orders", b"3", b"x")], {})
     store.apply(

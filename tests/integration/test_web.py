@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from streams.model.envelope import new_headers
 from tests.scenarios.world import eventually
@@ -150,6 +153,37 @@ def test_the_lanes_own_tables_can_be_read(urls):
     ids, positions = found[0] + found[2], found[1] + found[3]
     assert sorted(row["key"] for row in ids) == sorted(KEYS)
     assert sum(row["value"]["offset"] for row in positions) == len(KEYS)
+
+
+def told(url: str) -> list[Metric]:
+    status, _, scrape = ask(f"{url}/metrics")
+    assert status == 200, scrape
+    return list(text_string_to_metric_families(scrape))
+
+
+def sampled(families: list[Metric], name: str) -> list[float]:
+    return [sample.value for family in families for sample in family.samples if sample.name == name]
+
+
+def test_a_worker_tells_prometheus_the_metrics_that_the_page_of_them_has(urls):
+    page = (ROOT / "docs" / "telemetry.md").read_text()
+    explained = set(re.findall(r"^\| `(steadfaust_\w+)`", page, re.MULTILINE))
+    without_store = {name for name in explained if not name.startswith("steadfaust_claim_")}
+    for url in urls:
+        families = told(url)
+        names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+        assert {name for name in names if name.startswith("steadfaust_")} == without_store
+        assert sampled(families, "process_resident_memory_bytes")[0] > 1_000_000
+
+
+def test_the_metrics_of_both_workers_say_what_they_have_done(urls):
+    families = [family for url in urls for family in told(url)]
+    assert sum(sampled(families, "steadfaust_lane_messages_total")) == len(KEYS)
+    assert sum(sampled(families, "steadfaust_handler_duration_seconds_count")) == len(KEYS)
+    assert sum(sampled(families, "steadfaust_lane_batch_messages_sum")) == len(KEYS)
+    assert sampled(families, "steadfaust_lane_lag_messages") == [0] * 4
+    assert all(size > 0 for size in sampled(families, "steadfaust_lane_store_bytes"))
+    assert sampled(families, "steadfaust_worker_ready") == [1, 1]
 
 
 @pytest.mark.parametrize("path", ["/table", "/table/", "/graph/", "/router/", "/stats/", "/performance/"])

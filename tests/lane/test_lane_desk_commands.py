@@ -36,6 +36,7 @@ class Pages:
     url = ""
     patience = 0.0
     unreadable_announcements = 0
+    measured = False
     choreographed = ()
 
     def __init__(self, world: FakeWorld, lane: Any) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp.test_utils import TestClient, TestServer
 
 from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter
+from streams.lane.measures import LaneMeasures
 from streams.lane.state import LaneState
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
@@ -25,6 +26,7 @@ from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.keys import store_key
+from streams.staging.measures import HandlerMeasures
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.routes import application
@@ -76,6 +78,7 @@ class FakeLane:
     last_progress: float = NOW - 2
     error: Exception | None = None
     gates: dict[str, HandlerGate] = field(default_factory=dict)
+    measures: LaneMeasures = field(default_factory=LaneMeasures)
 
 
 @dataclass
@@ -99,6 +102,8 @@ class FakeWorker:
     patience: float = 0.0
     unreadable_announcements: int = 0
     choreographed: Sequence[ChoreographedSaga] = ()
+    measured: bool = True
+    handlers: dict[str, HandlerMeasures] = field(default_factory=dict)
 
     @classmethod
     def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:

@@ -1,0 +1,53 @@
+"""What a lane measures of itself, for its metrics: at each commit, and when it is asked."""
+
+from __future__ import annotations
+
+from streams.lane.intake import Intake
+from streams.staging.measures import Distribution
+
+#: Messages of one transaction.
+BATCHES = (1.0, 5.0, 20.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0, 4000.0)
+#: Seconds of one transaction, from its beginning until Kafka has committed it.
+COMMITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class LaneMeasures:
+    """Of one lane, for as long as this worker has it.
+
+    Attributes:
+        batches: messages of each transaction.
+        commits: seconds that each took.
+        to_recover: changelog records, markers counted, that an opening lane has still to read.
+        intake: what the lane reads by; None while it is not open.
+    """
+
+    def __init__(self) -> None:
+        self.batches = Distribution(BATCHES)
+        self.commits = Distribution(COMMITS)
+        self.to_recover = 0
+        self.intake: Intake | None = None
+
+    def committed(self, messages: int, seconds: float) -> None:
+        """A transaction is committed."""
+        self.batches.add(messages)
+        self.commits.add(seconds)
+
+    def recovering(self, records: int) -> None:
+        """So many changelog records are still to be read."""
+        self.to_recover = records
+
+    @property
+    def lag(self) -> int | None:
+        """Messages between what is committed and the ends of the topics, markers counted where they are not
+        passed yet; None while the lane is not open.
+        """
+        return None if self.intake is None else self.intake.lag
+
+    def oldest_age(self, now: float) -> float | None:
+        """Seconds since the oldest message was written that the lane has read and not committed; 0 when there
+        is none; None while the lane is not open.
+        """
+        if self.intake is None:
+            return None
+        oldest = self.intake.oldest
+        return 0.0 if oldest is None else max(0.0, now - oldest / 1000)

@@ -1,0 +1,155 @@
+"""What lanes and handlers tell Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from streams.lane.state import LaneState
+from streams.policy.breaker import BreakerState
+from streams.web.families import counter, distribute, gauge, histogram
+from streams.web.view import READABLE, LaneView, WorkerView
+
+
+class _Of(NamedTuple):
+    """A number of a lane; None: it has none now."""
+
+    family: Callable[..., CounterMetricFamily | GaugeMetricFamily]
+    name: str
+    says: str
+    value: Callable[[LaneView, float], float | None]
+
+
+def _counted(name: str, field: str, says: str) -> _Of:
+    """One of the lane's counters."""
+    return _Of(counter, f"lane_{name}", says, lambda lane, _: getattr(lane.counters, field))
+
+
+_LANE = (
+    _counted(
+        "messages", "handled", "Messages that handlers have seen to their end: done, waiting, given up."
+    ),
+    _counted(
+        "inbox_duplicates", "duplicates", "Messages that a handler had seen before, and did not see again."
+    ),
+    _counted("dead_letters", "dead_letters", "Messages given up."),
+    _counted("misrouted", "misrouted", "Messages sent on to the partition of their key."),
+    _counted("timers_fired", "timers", "Timers that have sent their message."),
+    _counted("replayed", "replayed", "Replays of dead letters that have succeeded."),
+    _counted("loop_held", "held_loop", "Turns of handlers that held the worker for over half a second."),
+    _Of(
+        counter, "lane_reopened", "Times that it opened again after an error.", lambda lane, _: lane.reopened
+    ),
+    _Of(counter, "lane_fenced", "Times among them that another owner had it.", lambda lane, _: lane.fenced),
+    _Of(gauge, "lane_backlog_messages", "Messages taken and not committed.", lambda lane, _: lane.backlog),
+    _Of(
+        gauge,
+        "lane_lag_messages",
+        "Messages between what is committed and the ends of the topics.",
+        lambda lane, _: lane.measures.lag if lane.state is LaneState.OPEN else None,
+    ),
+    _Of(
+        gauge,
+        "lane_oldest_message_age_seconds",
+        "Age of the oldest message that was read and is not committed.",
+        lambda lane, now: lane.measures.oldest_age(now) if lane.state is LaneState.OPEN else None,
+    ),
+    _Of(
+        gauge,
+        "lane_progress_age_seconds",
+        "Since it has committed, or had nothing to do.",
+        lambda lane, now: max(0.0, now - lane.last_progress),
+    ),
+    _Of(
+        gauge,
+        "lane_recovery_remaining_records",
+        "Changelog records that it has still to read before it opens, transaction markers counted.",
+        lambda lane, _: lane.measures.to_recover,
+    ),
+    _Of(
+        gauge,
+        "lane_recovered_records",
+        "Changelog records that it read when it opened last.",
+        lambda lane, _: lane.recovered,
+    ),
+    _Of(
+        gauge,
+        "lane_store_bytes",
+        "Its files of RocksDB.",
+        lambda lane, _: lane.store.size() if lane.store is not None and lane.state in READABLE else None,
+    ),
+)
+
+
+def lane_metrics(view: WorkerView) -> Iterator[Metric]:
+    """Of each lane that the worker has."""
+    lanes, now = [lane for _, lane in sorted(view.lanes.items())], view.now()
+    for of in _LANE:
+        family = of.family(of.name, of.says, "lane")
+        for lane in lanes:
+            value = of.value(lane, now)
+            if value is not None:
+                family.add_metric([str(lane.number)], value)
+        yield family
+    batches = histogram("lane_batch_messages", "Messages of a transaction.", "lane")
+    commits = histogram("lane_commit_duration_seconds", "Time of a transaction, to its commit.", "lane")
+    states = gauge("lane_state", "1 for the state that it is in, 0 for the others.", "lane", "state")
+    for lane in lanes:
+        distribute(batches, [str(lane.number)], lane.measures.batches)
+        distribute(commits, [str(lane.number)], lane.measures.commits)
+        for state in LaneState:
+            states.add_metric([str(lane.number), state.value], lane.state is state)
+    yield from (batches, commits, states)
+
+
+# -- handlers ---------------------------------------------------------------------------------------------
+
+
+def handler_metrics(view: WorkerView) -> Iterator[Metric]:
+    """Of each handler, over all lanes of the worker."""
+    yield from _attempts(view)
+    gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
+    yield _by_handler(
+        gauge("handler_waiting_keys", "Keys with messages that wait for the handler.", "handler"),
+        ((gate.handler, len(gate.queues)) for gate in gates),
+    )
+    yield _by_handler(
+        gauge("handler_paused_partitions", "Partitions in which an operator has it paused.", "handler"),
+        ((gate.handler, len(gate.pauses)) for gate in gates),
+    )
+    yield _by_handler(
+        gauge("handler_breaker_open_lanes", "Lanes in which its circuit breaker is not closed.", "handler"),
+        ((gate.handler, gate.breaker.state is not BreakerState.CLOSED) for gate in gates),
+    )
+
+
+def _attempts(view: WorkerView) -> Iterator[Metric]:
+    durations = histogram("handler_duration_seconds", "Time of an attempt.", "handler", "outcome")
+    failures = counter(
+        "handler_failures",
+        "Attempts that failed, by the kind of error and what follows.",
+        "handler",
+        "kind",
+        "decision",
+    )
+    retries = counter("handler_retries", "Retries: tier 0 is at once, in the lane.", "handler", "tier")
+    for handler, measured in sorted(view.handlers.items()):
+        distribute(durations, [handler, "succeeded"], measured.succeeded)
+        distribute(durations, [handler, "failed"], measured.failed)
+        for (kind, decision), count in measured.failures.items():
+            failures.add_metric([handler, kind, decision], count)
+        for tier, count in measured.retries.items():
+            retries.add_metric([handler, str(tier)], count)
+    yield from (durations, failures, retries)
+
+
+def _by_handler(family: GaugeMetricFamily, numbers: Iterable[tuple[str, int]]) -> GaugeMetricFamily:
+    total: Counter[str] = Counter()
+    for handler, number in numbers:
+        total[handler] += number
+    for handler, number in sorted(total.items()):
+        family.add_metric([handler], number)
+    return family

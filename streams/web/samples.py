@@ -1,0 +1,147 @@
+"""What is in the lanes of a worker, counted for its metrics: dead letters, messages that wait, timers, sagas.
+
+Counting reads rows, and lanes share the loop: it goes on all the time, a little at a time, and what a scrape
+gets is how it stood when a lane was counted last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import structlog
+
+from streams.dead_letters.row import decode_summary
+from streams.model.layout import DEAD_LETTERS
+from streams.retry.queue import handler_of, read_message, read_queue
+from streams.staging.changes import MESSAGES, QUEUES, TIMERS
+from streams.staging.keys import name_in, time_in
+from streams.units import DAY
+from streams.web.lane_rows import rows_of
+from streams.web.sagas import Wanted, sagas_of_lane
+from streams.web.view import Problem, WorkerView, readable_store
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two rounds over the lanes.
+INTERVAL = 5.0
+#: The share of a core that counting takes at most.
+SHARE = 0.02
+#: Dead letters are counted by how long they have been there: up to so many seconds, or longer.
+AGES = ((3600.0, "1h"), (DAY, "1d"), (7 * DAY, "7d"))
+OLDER = "older"
+_ALL_SAGAS = Wanted("", stalled=False, until=float("inf"))
+
+
+@dataclass(slots=True)
+class LaneSample:
+    """A lane as it was `at` a time. Times in epoch seconds; the oldest of none is absent.
+
+    Attributes:
+        letters: by handler, state and age; see AGES.
+        waiting: messages that wait for a handler, by handler and why the first of their queue does.
+        sagas: by saga, who conducts them, and status.
+    """
+
+    at: float
+    letters: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    oldest_letter: dict[str, float] = field(default_factory=dict)
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+    oldest_waiting: dict[str, float] = field(default_factory=dict)
+    timers: int = 0
+    overdue: int = 0
+    sagas: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    stalled: Counter[str] = field(default_factory=Counter)
+
+
+def age_group(age: float) -> str:
+    """The name of an age in seconds."""
+    return next((name for bound, name in AGES if age <= bound), OLDER)
+
+
+class Sampler:
+    """Counts again and again what is in the worker's lanes."""
+
+    def __init__(self, view: WorkerView) -> None:
+        self.lanes: dict[int, LaneSample] = {}
+        self._view = view
+        self._busy_since = 0.0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Count for as long as this is open."""
+        task = asyncio.create_task(self._run(), name="sampler")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.round()
+            except Exception:
+                log.exception("sampling_failed", action="tried again; metrics have what was counted before")
+            await asyncio.sleep(INTERVAL)
+
+    async def round(self) -> None:
+        """Count each lane that is open here once; those that have gone are forgotten."""
+        self._busy_since = perf_counter()
+        for lane in sorted(self._view.lanes):
+            try:
+                self.lanes[lane] = await self._sample(lane)
+            except Problem:  # it is not open, or has moved meanwhile: its owner counts it
+                self.lanes.pop(lane, None)
+            await self._pause()
+        self.lanes = {lane: found for lane, found in self.lanes.items() if lane in self._view.lanes}
+
+    async def _pause(self) -> None:
+        """Leave the loop to others for so long that counting keeps to its share."""
+        await asyncio.sleep((perf_counter() - self._busy_since) * (1 / SHARE - 1))
+        self._busy_since = perf_counter()
+
+    async def _sample(self, lane: int) -> LaneSample:
+        sample = LaneSample(self._view.now())
+        await self._count_letters(sample, lane)
+        await self._count_waiting(sample, lane)
+        await self._count_timers(sample, lane)
+        await self._count_sagas(sample, lane)
+        return sample
+
+    async def _count_letters(self, sample: LaneSample, lane: int) -> None:
+        async for _, data in rows_of(self._view, DEAD_LETTERS, lane, pause=self._pause):
+            letter = decode_summary(data)
+            since = letter.failed_at_ms / 1000
+            sample.letters[letter.handler, str(letter.state), age_group(sample.at - since)] += 1
+            _earlier(sample.oldest_letter, letter.handler, since)
+
+    async def _count_waiting(self, sample: LaneSample, lane: int) -> None:
+        store = readable_store(self._view, lane)
+        async for local, data in rows_of(self._view, QUEUES, lane, pause=self._pause):
+            queue, handler = read_queue(data), handler_of(name_in(local)).decode("utf-8", "replace")
+            sample.waiting[handler, str(queue.reason)] += queue.length
+            head = store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
+            if head is not None:  # else its queue has changed since the row was read
+                _earlier(sample.oldest_waiting, handler, read_message(head).waits_since)
+
+    async def _count_timers(self, sample: LaneSample, lane: int) -> None:
+        async for _, data in rows_of(self._view, TIMERS, lane, pause=self._pause):
+            sample.timers += 1
+            sample.overdue += time_in(data) < sample.at * 1000
+
+    async def _count_sagas(self, sample: LaneSample, lane: int) -> None:
+        async for _, saga in sagas_of_lane(self._view, lane, b"", _ALL_SAGAS, self._pause):
+            if saga is not None:
+                name = saga.id.partition(":")[0]
+                sample.sagas[name, saga.way, saga.status] += 1
+                sample.stalled[name] += saga.stalled
+
+
+def _earlier(times: dict[str, float], name: str, time: float) -> None:
+    times[name] = min(times.get(name, time), time)

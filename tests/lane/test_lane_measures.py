@@ -1,0 +1,120 @@
+"""What a lane measures of itself and of its handlers, for the metrics of its worker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lane_failing import Failing, all_counted, finish, started
+from lane_workloads import asking, counting
+from lane_worlds import FakeWorld, World
+
+from streams.errors import TransientError
+from streams.staging.measures import Distribution, HandlerMeasures
+
+
+def test_a_distribution_counts_a_value_at_its_bound_and_one_beyond_all() -> None:
+    found = Distribution((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 7.0):
+        found.add(value)
+    assert (found.counts, found.total) == ([2, 2, 1], 12.0)
+
+
+async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(world: World) -> None:
+    work = counting(world.name)
+    await started(world, work)
+    events = [world.event(work, key, i) for i in range(5) for key in "abc"]
+    await world.post(*events)
+    lane = await world.open()
+    await all_counted(world, lane, len(events))
+    await world.until(lambda: lane.lane.measures.lag == 0)
+    measures = lane.lane.measures
+    assert measures.batches.total == len(events)
+    assert sum(measures.batches.counts) == sum(measures.commits.counts) > 0
+    assert measures.commits.total > 0
+    assert measures.oldest_age(world.clock.now()) == 0
+    await finish(world, work, lane, events)
+
+
+async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message_waits(
+    fake: FakeWorld,
+) -> None:
+    answered, asked = asyncio.Event(), []
+
+    async def ask(key: str, i: int) -> None:
+        asked.append((key, i))
+        await answered.wait()
+
+    work = asking(fake.name, ask)
+    await started(fake, work, max_in_flight=2)
+    events = [fake.event(work, f"k{n}", 0) for n in range(10)]
+    await fake.post(*events)
+    lane = await fake.open()
+    measures = lane.lane.measures
+    await fake.until(lambda: len(asked) == 2)
+    await fake.passes(5, real=0)
+    assert measures.lag == 10
+    assert 5 <= measures.oldest_age(fake.clock.now()) < 60
+    answered.set()
+    await finish(fake, work, lane, events)
+    assert measures.batches.total == 10
+
+
+async def test_attempts_are_measured_by_outcome_and_retries_by_tier(world: World) -> None:
+    work = counting(world.name)
+    await started(world, work)
+    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    events = [world.event(work, "a", 0), world.event(work, "b", 0)]
+    await world.post(*events)
+    measured = HandlerMeasures()
+    lane = await world.open(handlers={"bench.count": measured})
+    await world.until(lambda: sum(measured.succeeded.counts) == 2)
+    await finish(world, work, lane, events)
+    assert sum(measured.succeeded.counts) == 2
+    assert sum(measured.failed.counts) == 4
+    assert measured.succeeded.total > 0 < measured.failed.total
+    assert dict(measured.retries) == {0: 2, 1: 1, 2: 1}
+    assert dict(measured.failures) == {("transient", "TryAgain"): 2, ("transient", "Later"): 2}
+
+
+async def test_an_async_handler_is_measured_with_what_it_waits_for(world: World) -> None:
+    async def ask(key: str, i: int) -> None:
+        await asyncio.sleep(0.01)
+
+    work = asking(world.name, ask)
+    await started(world, work)
+    events = [world.event(work, key, 0) for key in "abc"]
+    await world.post(*events)
+    name = next(iter(world.app.handlers))
+    measured = HandlerMeasures()
+    lane = await world.open(handlers={name: measured})
+    await all_counted(world, lane, 3)
+    await finish(world, work, lane, events)
+    assert sum(measured.succeeded.counts) == 3
+    assert measured.succeeded.total >= 3 * 0.01
+
+
+async def test_without_measures_no_handler_is_measured(fake: FakeWorld) -> None:
+    await started(fake, counting(fake.name))
+    lane = await fake.open()
+    assert [gate.measures for gate in lane.lane.gates.values()] == [None]
+
+
+async def test_a_lane_that_opens_knows_how_much_it_has_still_to_recover(world: World) -> None:
+    work = counting(world.name)
+    await started(world, work)
+    events = [world.event(work, "a", i) for i in range(7)]
+    await world.post(*events)
+    first = await world.open()
+    await all_counted(world, first, len(events))
+    await first.stop()
+    seen: list[int] = []
+
+    class Watching:
+        async def reach(self, point: str) -> None:
+            if point == "recovering":
+                seen.append(second.lane.measures.to_recover)
+
+    second = world.lane(stores=world.stores(), faults=Watching())
+    await world.until(lambda: second.lane.state == "open")
+    assert seen[0] > 0
+    assert second.lane.measures.to_recover == 0

@@ -1,0 +1,230 @@
+"""The alert rules and the dashboard of workers: what they ask for is told, and each rule fires from a scrape
+of a worker that has what it warns of, and of none that is well.
+
+Of PromQL this knows what the rules are made of: a sum, maximum or minimum of one metric beside a number.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from scrapes import PAGE, on_the_page, set_timers, wait
+from web_workers import NOW, PARCELS, FakeWorker
+
+from streams.lane.state import LaneState
+from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
+from streams.retry.gate import HandlerGate
+from streams.retry.queue import Reason
+from streams.saga.views import ChoreographedSaga, SagaView
+from streams.units import DAY
+from streams.web.metrics import WorkerMetrics
+
+OPS = Path(__file__).parents[3] / "ops"
+EXPRESSION = re.compile(
+    r"(?P<total>sum|max|min)(?: by \((?P<by>\w+)\))? ?\("
+    r"(?P<increase>increase\()?(?P<name>\w+)(?:\{(?P<where>[^}]*)\})?(?:\[\w+\]\))?\)"
+    r" (?P<compare>[<>]) (?P<bound>\d+)"
+)
+TOTALS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
+COMPARES = {">": operator.gt, "<": operator.lt}
+BEFORE, AFTER = "before", "after"
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load((OPS / "worker-alerts.yml").read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def samples(scrape: str, name: str) -> list[tuple[dict[str, str], float]]:
+    return [
+        ({"instance": "here", **sample.labels}, sample.value)
+        for family in text_string_to_metric_families(scrape)
+        for sample in family.samples
+        if sample.name == name
+    ]
+
+
+def meets(labels: dict[str, str], where: str | None) -> bool:
+    conditions = re.findall(r'(\w+)(=~|=)"([^"]*)"', where or "")
+    return all(
+        re.fullmatch(value, labels[name]) if how == "=~" else labels[name] == value
+        for name, how, value in conditions
+    )
+
+
+def fires(expression: str, now: str, before: str = "") -> set[str]:
+    """For which values of its label a rule's expression holds; an increase is that since `before`."""
+    if absent := re.fullmatch(r"absent\((\w+)\)", expression):
+        return set() if samples(now, absent[1]) else {""}
+    found = EXPRESSION.fullmatch(expression)
+    assert found is not None, f"more PromQL than this test knows: {expression}"
+    groups: dict[str, list[float]] = defaultdict(list)
+    for labels, value in samples(now, found["name"]):
+        if meets(labels, found["where"]):
+            earlier = [then for other, then in samples(before, found["name"]) if other == labels]
+            since = sum(earlier) if found["increase"] else 0.0
+            groups[labels[found["by"]] if found["by"] else ""].append(value - since)
+    total, holds, bound = TOTALS[found["total"]], COMPARES[found["compare"]], float(found["bound"])
+    return {label for label, values in groups.items() if holds(total(values), bound)}
+
+
+def saga_of(status: str, created_at: float) -> ChoreographedSaga:
+    """Each parcel is a saga of this status."""
+
+    def view(saga_id: str, row: Any) -> SagaView:
+        del row
+        return SagaView(
+            saga_id=saga_id,
+            way="choreographed",
+            version=0,
+            status=status,
+            reason="",
+            created_at=created_at,
+            changed_at=created_at,
+            pending=(),
+            waits_for=(),
+            steps=(),
+            log=(),
+            entries=0,
+        )
+
+    return ChoreographedSaga("trip", PARCELS, view)
+
+
+def put_saga(worker: FakeWorker, status: str, age: float) -> None:
+    worker.choreographed = (saga_of(status, NOW - age),)
+    worker.put("a", note="one")
+
+
+def not_ready(worker: FakeWorker) -> None:
+    worker.lanes[2].last_progress = NOW - 31
+    worker.stuck_lanes = [2]
+
+
+def quarantined(worker: FakeWorker) -> None:
+    worker.lanes[2].state = LaneState.QUARANTINED
+
+
+def stalled(worker: FakeWorker) -> None:
+    worker.lanes[2].last_progress = NOW - 61
+
+
+class Reading:
+    """What a lane is behind."""
+
+    lag = 5
+    oldest = int((NOW - 61) * 1000)
+
+
+def behind(worker: FakeWorker) -> None:
+    worker.lanes[2].measures.intake = Reading()  # type: ignore[assignment]
+
+
+def reopens(worker: FakeWorker) -> None:
+    worker.lanes[2].reopened += 6
+
+
+def breaker_open(worker: FakeWorker) -> None:
+    gate = worker.lanes[2].gates["post.note"]
+    gate.breaker = Breaker(BreakerPolicy(), lambda _: None)
+    gate.breaker.start_half_open(NOW)
+    assert gate.breaker.state is not BreakerState.CLOSED
+
+
+CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
+    "WorkerNotReady": (not_ready, "here"),
+    "LaneQuarantined": (quarantined, "2"),
+    "LaneStalled": (stalled, "2"),
+    "LaneBehind": (behind, "2"),
+    "LaneReopens": (reopens, "2"),
+    "DeadLetters": (lambda worker: worker.put_letter("a"), "post.note"),
+    "DeadLettersExpire": (
+        lambda worker: worker.put_letter("a", failed_at_ms=int((NOW - 11 * DAY) * 1000), state="discarded"),
+        "post.note",
+    ),
+    "MessagesWait": (lambda worker: wait(worker, "a", since=NOW - 901, reason=Reason.BREAKER), "post.note"),
+    "BreakerOpen": (breaker_open, "post.note"),
+    "SagasFailed": (lambda worker: put_saga(worker, "failed", 1), "trip"),
+    "SagasStalled": (lambda worker: put_saga(worker, "started", 3600), "trip"),
+    "TimersOverdue": (lambda worker: set_timers(worker, NOW - 5), ""),
+}
+
+
+@pytest.fixture
+def worker(monkeypatch) -> FakeWorker:
+    """One that is well, and busy: sagas are done, messages wait for a retry, a timer is set."""
+    monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
+    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+    for lane in worker.lanes.values():
+        lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
+    put_saga(worker, "completed", 10 * DAY)
+    wait(worker, "b", since=NOW - 10, reason=Reason.RETRY)
+    set_timers(worker, NOW + 5)
+    worker.put_letter("c", state="discarded")
+    return worker
+
+
+async def scrape(worker: FakeWorker) -> str:
+    metrics = WorkerMetrics(worker)
+    await metrics.sampler.round()
+    return metrics.scrape().decode()
+
+
+async def test_no_alert_fires_for_a_worker_that_is_well(worker):
+    told = await scrape(worker)
+    assert {name for name, rule in rules().items() if fires(rule["expr"], told, told)} == set()
+
+
+@pytest.mark.parametrize("alert", CASES)
+async def test_an_alert_fires_for_what_it_warns_of(worker, alert):
+    cause, label = CASES[alert]
+    before = await scrape(worker)
+    cause(worker)
+    assert fires(rules()[alert]["expr"], await scrape(worker), before) == {label}
+
+
+def test_an_alert_fires_when_there_is_no_worker():
+    assert fires(rules()["NoWorker"]["expr"], "") == {""}
+
+
+def test_each_rule_is_fired_by_a_test_and_says_what_to_do():
+    found = rules()
+    assert found.keys() == {"NoWorker", *CASES}
+    page = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| (warning|critical) \|", PAGE.read_text(), re.MULTILINE))
+    assert page == {name: rule["labels"]["severity"] for name, rule in found.items()}
+    for rule in found.values():
+        assert {"summary", "description"} <= rule["annotations"].keys()
+        assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_any_dead_letter_is_an_alert_at_once():
+    rule = rules()["DeadLetters"]
+    assert rule["expr"].endswith("> 0")
+    assert "for" not in rule
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are_each_by_its_own_labels():
+    explained = on_the_page()
+    board = json.loads((OPS / "grafana-workers.json").read_text())
+    shown = set()
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            for name in re.findall(r"steadfaust_\w+", target["expr"]):
+                metric = re.sub(r"_(bucket|sum|count)$", "", name)
+                assert metric in explained, panel["title"]
+                shown.add(metric)
+                wanted = set(re.findall(r"(\w+)", " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))))
+                assert wanted <= {*explained[metric][1], "le"}, panel["title"]
+    assert {name for name in explained if "dead_letters" in name} & shown
+    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]}) == len(
+        board["panels"]
+    )
