@@ -43,7 +43,7 @@ def command(
             envvar="CALLED_OFF",
             help="Beside this share of orders comes one that is called off.",
         ),
-    ] = 0.0,
+    ] = 0.03,
     only: Annotated[list[Part] | None, typer.Option(help="A part of it; all unless given.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report of the faults as Markdown to this file.")

@@ -7,7 +7,7 @@ own: they are left out where everything is held against what the file calls for,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from agents.messages import Order
     from chaos.consequences import Sent
     from chaos.evidence import Evidence
+    from chaos.records import Way
     from demo import evidence as books
     from demo.purchases import Purchase
-    from streams.model.message import Message
 
 V = TypeVar("V")
 
@@ -36,7 +36,7 @@ PREFIX = "off-"
 SKU, UNITS = f"{PREFIX}cd", 10**9
 SUPPLY = StockReceived(sku=SKU, units=UNITS)
 #: How they come.
-_WAYS: tuple[tuple[type[Message], ...], ...] = (
+_WAYS: tuple[tuple[type[OrderPlaced] | type[OrderSubmitted], ...], ...] = (
     (OrderPlaced,),
     (OrderSubmitted,),
     (OrderPlaced, OrderSubmitted),
@@ -50,11 +50,17 @@ _ORCHESTRATED = ReserveStock.TOPIC
 
 
 class Coming(NamedTuple):
-    """A message of such an order, its id, and after how many other orders it comes."""
+    """A message of such an order, its id, and after how many other orders it comes.
+
+    Attributes:
+        way: it goes over HTTP, to the orders API whose orders go this way, if there is one; None: to Kafka.
+            The API lets an order begin one way only.
+    """
 
     after: int
-    message: Message
+    message: OrderPlaced | OrderSubmitted | RequestCancellation
     message_id: str
+    way: Way | None = None
 
 
 def is_apart(key: str) -> bool:
@@ -77,10 +83,14 @@ def comings(purchase: Purchase, share: float) -> Iterator[Coming]:
         return
     row = purchase.row
     after = _COMES[draw(row, "comes after", len(_COMES))]
-    for kind in _WAYS[draw(row, "ways", len(_WAYS))]:
-        yield Coming(after, kind(order=made), f"placed-{made.order_id}")
+    kinds = _WAYS[draw(row, "ways", len(_WAYS))]
+    way: Way | None = None
+    if len(kinds) == 1:
+        way = "placed" if kinds[0] is OrderPlaced else "submitted"
+    for kind in kinds:
+        yield Coming(after, kind(order=made), f"placed-{made.order_id}", way)
     after = _CALLED_OFF[draw(row, "called off after", len(_CALLED_OFF))]
-    yield Coming(after, RequestCancellation(order_id=made.order_id), f"cancel-{made.order_id}")
+    yield Coming(after, RequestCancellation(order_id=made.order_id), f"cancel-{made.order_id}", way)
 
 
 def without_called_off(found: Evidence) -> Evidence:
@@ -112,13 +122,19 @@ def _others(by_key: Mapping[str, V]) -> dict[str, V]:
 
 
 def judge_called_off(
-    purchases: Sequence[Purchase], share: float, found: books.Evidence, messages: Iterable[Sent]
+    purchases: Sequence[Purchase],
+    share: float,
+    found: books.Evidence,
+    messages: Iterable[Sent],
+    nowhere: Set[str] = frozenset(),
+    over_http: Set[str] = frozenset(),
 ) -> Finding:
-    """Each ends once; what is not confirmed keeps neither cents nor pieces; who was too late is told, and
-    nobody else; and of two ways one is gone.
+    """Each ends once, but for those that got `nowhere`: they were asked for once, without an answer. What is
+    not confirmed keeps neither cents nor pieces; who was too late is told, and nobody else; and of two ways
+    one is gone. Of those that were called off `over_http` some never got to Kafka: the API told that itself.
     """
     beside = (order_beside(each, share) for each in purchases)
-    made = {each.order_id: each for each in beside if each is not None}
+    made = {e.order_id: e for e in beside if e is not None and e.order_id not in nowhere}
     ends = {each.order.order_id: each.outcome for each in found.settlements if is_apart(each.order.order_id)}
     times = Counter(each.order.order_id for each in found.settlements if is_apart(each.order.order_id))
     confirmed = {order_id for order_id, end in ends.items() if end == Outcome.CONFIRMED}
@@ -129,7 +145,10 @@ def judge_called_off(
     wrong = {
         "not settled once": sorted(order_id for order_id in made if times[order_id] != 1),
         "settled and never made": sorted(times.keys() - made.keys()),
-        "too late and not told": _those(topics, lambda o, has: o in confirmed and _TOLD not in has),
+        "too late and not told": _those(
+            topics,
+            lambda o, has: o in confirmed and _TOLD not in has and (_ASKED in has or o not in over_http),
+        ),
         "told and not confirmed": _those(topics, lambda o, has: o not in confirmed and _TOLD in has),
         "gone both ways": _those(topics, lambda _, has: _ORCHESTRATED in has and bool(has & _CHOREOGRAPHED)),
         **_money(made, confirmed, found.ledger),
@@ -142,7 +161,7 @@ def judge_called_off(
     return finding("every order that was called off ended once, undone or too late", wrong, says)
 
 
-_TOLD = CancellationRefused.TOPIC
+_ASKED, _TOLD = RequestCancellation.TOPIC, CancellationRefused.TOPIC
 
 
 def _those(topics: Mapping[str, set[str]], wrong: Callable[[str, set[str]], bool]) -> list[str]:

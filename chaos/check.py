@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 import aiohttp
+import asyncpg
 import msgspec
 import typer
 from aiokafka.errors import KafkaError
@@ -32,6 +33,8 @@ _UNSEEN = (
     KafkaError,
     KafkaException,
     aiohttp.ClientError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
     BotoCoreError,
     ClientError,
     msgspec.MsgspecError,

@@ -15,6 +15,7 @@ from chaos.arming import ARMED, script_of
 from chaos.brokers import Brokers
 from chaos.commits import CommitWatch
 from chaos.compaction import hasten_compaction
+from chaos.edge import Edge
 from chaos.ending import unended
 from chaos.errors import ChaosFailed
 from chaos.failing import FAILING, failing_file
@@ -26,8 +27,9 @@ from chaos.load import Load
 from chaos.network import Network
 from chaos.notes import NoteMade
 from chaos.payloads import ATTACHED, payload_environment, payload_settings
-from chaos.records import COMMITS, RUN, Happened, Run
+from chaos.records import COMMITS, REQUESTS, RUN, Ended, Happened, Request, Run
 from chaos.schedule import LONGEST_DELAY
+from chaos.shop import Shop
 from chaos.waiting import until
 from demo.evidence import SOURCES, quiet
 from demo.load import receive_stock
@@ -103,6 +105,7 @@ class Driver:
         self._happened: list[Happened] = []
         self._problems: list[str] = []
         self._left_out = 0
+        self._requests: list[Request] = []
         rate = min(RATE, ROWS / (plan.seconds * _SPARE))
         self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS, called_off=plan.called_off)
 
@@ -115,25 +118,28 @@ class Driver:
         with (
             Network(self._stack, names=_NAMES) as network,
             Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=self._by_slot(network)) as fleet,
+            Edge(self._plan.var, self._stack.url("postgres"), self._settings_of_edge()) as edge,
         ):
             brokers = Brokers(self._stack, LAYOUT)
-            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, self._load)
-            self._say(f"starting {WORKERS} workers")
+            ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, self._load, edge)
+            self._say(f"starting {WORKERS} workers, then relays and orders APIs")
             await asyncio.gather(*(fleet.start(slot) for slot in range(WORKERS)))
             await until(lambda: fleet.shared(LAYOUT.lanes), "all lanes are open", within=_OPEN_WITHIN)
+            await edge.start()
             await hasten_compaction(bootstrap, LAYOUT.app_id)
             await receive_stock(bootstrap, LAYOUT.app_id)
             watch = CommitWatch(bootstrap, LAYOUT.app_id, LAYOUT.partitions, LAYOUT.lanes)
             watching = asyncio.create_task(watch.run())
             try:
                 await self._under_load(ground)
-                await self._until_quiet()
+                await self._until_quiet(edge)
             finally:
                 watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await watching
-            await self._end_workers(fleet)
-            told = self._told(fleet, ground.layout)
+            await self._end_workers(fleet, edge)
+            told = self._told(fleet, ground.layout, await edge.stop("the end of the run"))
+        (self._plan.var / REQUESTS).write_bytes(msgspec.json.encode(self._requests))
         (self._plan.var / RUN).write_bytes(msgspec.json.encode(told.run))
         (self._plan.var / COMMITS).write_bytes(msgspec.json.encode(watch.commits()))
         return told
@@ -155,6 +161,9 @@ class Driver:
             FAILING: str(failing_file(self._plan.var)),
         }
 
+    def _settings_of_edge(self) -> dict[str, str]:
+        return {**self._settings(), "STEADFAUST_BOOTSTRAP": self._stack.bootstrap}
+
     def _by_slot(self, network: Network) -> dict[int, dict[str, str]]:
         """Each worker reaches brokers, gateway and S3 through the proxy, and is armed, by ways of its own."""
         return {
@@ -173,9 +182,9 @@ class Driver:
         injection = Injection(
             self._plan.faults, ground, self._say, lasts=lambda: self._load.lasts(_LONGEST_SCENE)
         )
-        load = asyncio.create_task(self._run_load())
+        load = asyncio.create_task(self._run_load(ground.edge))
         faults = asyncio.create_task(self._inject(injection))
-        deaths = asyncio.create_task(self._watch_over(ground.fleet))
+        deaths = asyncio.create_task(self._watch_over(ground))
         try:
             await asyncio.wait((load, faults, deaths), return_when=asyncio.FIRST_COMPLETED)
             if load.done():
@@ -195,9 +204,11 @@ class Driver:
         await load
         self._say(f"{self._load.placed:,} orders placed; waiting until all is handled")
 
-    async def _run_load(self) -> None:
-        async with claim_checks(payload_settings(self._stack.url("s3"))) as claims:
+    async def _run_load(self, edge: Edge) -> None:
+        async with claim_checks(payload_settings(self._stack.url("s3"))) as claims, Shop(edge.urls) as shop:
+            self._load.shop = shop
             await self._load.run(claims)
+            self._requests = list(shop.requests.values())
 
     async def _inject(self, injection: Injection) -> None:
         """Every fault in its turn, then what is left of the time."""
@@ -205,19 +216,19 @@ class Driver:
         if not injection.problems:
             await asyncio.sleep(max(_HEALED_BEFORE_END, self._plan.seconds - injection.elapsed))
 
-    async def _watch_over(self, fleet: Fleet) -> None:
-        """Returns when a worker has ended by itself."""
-        while not fleet.unexpected():
+    async def _watch_over(self, ground: Ground) -> None:
+        """Returns when a worker, a relay or an API has ended by itself."""
+        while not (ground.fleet.unexpected() or ground.edge.unexpected()):
             await asyncio.sleep(0.2)
             _ = self._stack.state  # raises when the stack has gone down
 
     # -- the end --------------------------------------------------------------------------------------
 
-    async def _until_quiet(self) -> None:
+    async def _until_quiet(self, edge: Edge) -> None:
         topics = (*SOURCES, NoteMade.TOPIC) if self._load.notes else SOURCES
         began = moved = time.monotonic()
         before: dict[str, int] = {}
-        while left := await self._left(topics):
+        while left := await self._left(topics, edge):
             now = time.monotonic()
             moved = now if left != before else moved
             before = left
@@ -227,15 +238,20 @@ class Driver:
             self._say(f"still unhandled: {sum(left.values()):,} of {len(left)} kinds")
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _left(self, topics: tuple[str, ...]) -> dict[str, int]:
-        """Messages that are not handled, by topic; then sagas that have not ended."""
+    async def _left(self, topics: tuple[str, ...], edge: Edge) -> dict[str, int]:
+        """What is on its way into Kafka, messages that are not handled, by topic, sagas that have not ended,
+        and what is on its way back into PostgreSQL; of these the first of which there is any.
+        """
+        if rows := await edge.unpublished():
+            return {"rows of the outbox": rows}
         if left := await quiet(self._stack.bootstrap, LAYOUT.app_id, within=_QUIET_STEP, topics=topics):
             return left
-        sagas = await unended(self._stack.bootstrap)
-        return {"sagas": sagas} if sagas else {}
+        if sagas := await unended(self._stack.bootstrap):
+            return {"sagas": sagas}
+        return await edge.unprojected()
 
-    async def _end_workers(self, fleet: Fleet) -> None:
-        for worker in fleet.unexpected():
+    async def _end_workers(self, fleet: Fleet, edge: Edge) -> None:
+        for worker in (*fleet.unexpected(), *edge.unexpected()):
             self._problems.append(f"{worker.name} ended with {worker.exit_code}: {worker.log.path}")
         last = fleet.alive
         await fleet.stop_all("the end of the run")
@@ -244,7 +260,7 @@ class Driver:
                 how = "hung" if worker.hung else f"ended with {worker.exit_code}"
                 self._problems.append(f"{worker.name} {how} at the end: {worker.log.path}")
 
-    def _told(self, fleet: Fleet, layout: Layout) -> Told:
+    def _told(self, fleet: Fleet, layout: Layout, edge: list[Ended]) -> Told:
         run = Run(
             seed=self._plan.seed,
             app_id=LAYOUT.app_id,
@@ -264,5 +280,8 @@ class Driver:
             poison_every=POISON_EVERY,
             orchestrated=True,
             called_off=self._plan.called_off,
+            postgres=self._stack.url("postgres"),
+            edge=edge,
         )
-        return Told(run, self._problems, self._left_out, self._load.sent, self._load.again)
+        again = self._load.again + (self._load.shop.again if self._load.shop is not None else 0)
+        return Told(run, self._problems, self._left_out, self._load.sent, again)

@@ -19,12 +19,13 @@ from chaos.calls import MESSAGES, NOTES_TOPIC
 from chaos.consequences import Sent
 from chaos.decoding import decoder
 from chaos.headers import CAUSATION, ID, SOURCE
+from chaos.in_postgres import Database, look
 from chaos.letters import SUFFIX, Letter, content_of, is_poison, letter
 from chaos.objects import Referred, Stored, referred_in
 from chaos.origins import Origin
 from chaos.plain import Count, Counting, PlainClient
 from chaos.rebuilt import Compared, Rebuilt, compare
-from chaos.records import Commits, Run, lanes_of, read_commits, read_run
+from chaos.records import Commits, Request, Run, lanes_of, read_commits, read_requests, read_run
 from chaos.retried import MARK, Retried, retried
 from chaos.saga_records import SagaRecords
 from chaos.stores import copies_in, read_copy
@@ -67,6 +68,8 @@ class Evidence:
         referred: objects that messages refer to.
         objects: those in the object store.
         parcels: packed files: the order, the message's value, and the object that it refers to instead.
+        requests: what clients asked the orders API for.
+        database: what PostgreSQL has.
         counts: records by topic, as they were read here; `counts_again`, as another client reads them.
     """
 
@@ -88,6 +91,8 @@ class Evidence:
     referred: dict[str, Referred] = field(default_factory=dict)
     objects: dict[str, Stored] = field(default_factory=dict)
     parcels: list[tuple[str, bytes, str]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    database: Database = field(default_factory=Database)
     counts: dict[str, Count] = field(default_factory=dict)
     counts_again: dict[str, Count] = field(default_factory=dict)
 
@@ -105,6 +110,9 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
         return found
     found.books = await books.gather(run.bootstrap, run.gateway, run.app_id, within=0)
     await _messages(run, plain, found)
+    found.requests = read_requests(var)
+    if run.postgres:
+        found.database = await look(run.postgres)
     if run.s3:
         await asyncio.to_thread(_files, run, found)
     found.committed = await asyncio.to_thread(plain.positions, run.app_id)

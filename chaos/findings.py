@@ -11,6 +11,7 @@ from chaos.called_off import is_apart, judge_called_off, without_called_off
 from chaos.calls import OUTSIDE_TOPICS
 from chaos.consequences import Consequences, SagaCalls, Sent, consequences
 from chaos.evidence import Evidence
+from chaos.in_postgres import judge_accepted, judge_outbox, judge_status, nowhere, tracked
 from chaos.key_order import effects_of, judge_key_order
 from chaos.lateness import judge_given_back, without
 from chaos.letters import judge_letters, rows_in
@@ -73,6 +74,7 @@ def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]
         rows_as_called_for(purchases, of_file, of_file.books),
         *_files(purchases, evidence, evidence.books.packed),
         *_called_off(purchases, evidence, evidence.books),
+        *_database(evidence),
         *_messages(evidence, calls(evidence.sagas.by_order)),
         _led_on(led),
         _letters(purchases, evidence),
@@ -159,7 +161,18 @@ def _called_off(
 ) -> Iterator[Finding]:
     """Where clients called any off."""
     if share := evidence.run.called_off:
-        yield judge_called_off(purchases, share, found, evidence.messages)
+        missing = nowhere(evidence.requests, evidence.database, evidence.messages)
+        asked = {each.order_id for each in evidence.requests}
+        yield judge_called_off(purchases, share, found, evidence.messages, missing, asked)
+
+
+def _database(evidence: Evidence) -> Iterator[Finding]:
+    """Where there was an orders API."""
+    if evidence.run.postgres:
+        yield judge_accepted(evidence.requests, evidence.database, evidence.messages)
+        on_kafka = tracked(evidence.rebuilt.tables.values())
+        yield judge_status(evidence.database, on_kafka, evidence.messages)
+        yield judge_outbox(evidence.database, evidence.messages)
 
 
 def _led_on(found: Consequences) -> Finding:
@@ -247,19 +260,22 @@ def _no_transaction_open(evidence: Evidence) -> Finding:
 
 
 def _workers(run: Run) -> Finding:
+    every = [*run.workers, *run.edge]
+
     def named(wanted: Sequence[bool]) -> list[str]:
-        pairs = zip(run.workers, wanted, strict=True)
+        pairs = zip(every, wanted, strict=True)
         return [f"{each.worker} (pid {each.pid}, status {each.exit_code})" for each, it in pairs if it]
 
     wrong = {
-        "hung": named([each.hung for each in run.workers]),
-        "died without being told to": named([not each.told for each in run.workers]),
+        "hung": named([each.hung for each in every]),
+        "died without being told to": named([not each.told for each in every]),
         "ended with an error when told to": named(
-            [each.told and each.exit_code > 0 and not each.refused for each in run.workers]
+            [each.told and each.exit_code > 0 and not each.refused for each in every]
         ),
-        "did not refuse to go on": named([each.refused and each.exit_code <= 0 for each in run.workers]),
+        "did not refuse to go on": named([each.refused and each.exit_code <= 0 for each in every]),
     }
-    return finding("no worker hung or died by itself", wrong, f"{len(run.workers)} worker processes")
+    says = f"{len(run.workers)} worker processes, {len(run.edge)} of relays and orders APIs"
+    return finding("no worker hung or died by itself", wrong, says)
 
 
 def _faults(run: Run) -> Finding:

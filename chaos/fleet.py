@@ -6,69 +6,29 @@ import asyncio
 import fcntl
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from chaos.records import Ended
+from chaos.processes import Process
 from chaos.waiting import until
-from chaos.worker_log import WorkerLog
-from demo.workers import PROJECT
-from streams.runtime.process import EXIT_HUNG
 
 WORKER = "chaos.worker"
-#: A worker that was told to end has so many seconds; its own watchdog says the same.
-ENDS_WITHIN = 30.0
 _SLOT_TAKEN_WITHIN = 60.0
-_GRACE = 5.0
 
 
-class Worker:
-    """A worker process, from its start to its end.
+class Worker(Process):
+    """A worker process.
 
     Attributes:
         slot: the slot that it holds; a later worker of the same slot has its directory and its member id.
-        refused: whether it is expected to end with an error.
-        told: why the driver expects it to end; empty: it does not, and its end is a failure.
-        hung: whether it did not end in time after it was told to.
     """
 
     def __init__(self, slot: int, log: Path, command: list[str], environment: Mapping[str, str]) -> None:
+        super().__init__(worker_name(slot), log, command, environment)
         self.slot = slot
-        self.name = worker_name(slot)
-        self.log = WorkerLog(log)
-        self.told = ""
-        self.refused = False
-        self.hung = False
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=PROJECT,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is the driver's: it ends its workers in order
-            )
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended; a frozen one is alive."""
-        return self.process.poll() is None
-
-    @property
-    def exit_code(self) -> int | None:
-        """How it ended, negative: by that signal; None while it is alive."""
-        return self.process.poll()
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -79,42 +39,6 @@ class Worker:
     def open_lanes(self) -> frozenset[int]:
         """Those of its lanes that are open."""
         return self.log.opened if self.alive else frozenset()
-
-    def kill(self, why: str) -> None:
-        """SIGKILL, and wait until the process has gone."""
-        self.told = self.told or why
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def freeze(self) -> None:
-        """SIGSTOP: it stands still and knows nothing of it."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        self.process.send_signal(signal.SIGCONT)
-
-    async def stop(self, why: str) -> None:
-        """SIGTERM, and wait until it has ended; one that does not in time is `hung`, and killed."""
-        self.told = self.told or why
-        self.thaw()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(ENDS_WITHIN + _GRACE):
-                while self.alive:  # noqa: ASYNC110 - a process can only be asked
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            self.hung = True
-            self.kill(why)
-        self.hung = self.hung or self.exit_code == EXIT_HUNG
-
-    def ended(self) -> Ended:
-        """For the run's record; only of a worker that has ended."""
-        code = self.process.wait()
-        told = bool(self.told)
-        return Ended(
-            worker=self.name, pid=self.pid, exit_code=code, told=told, hung=self.hung, refused=self.refused
-        )
 
 
 class Fleet:

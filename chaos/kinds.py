@@ -42,6 +42,10 @@ class Kind(StrEnum):
     GATEWAY_SLOW = "gateway_slow"
     GATEWAY_LOSES_ANSWERS = "gateway_loses_answers"
     HANDLERS_FAIL = "handlers_fail"
+    KILL_RELAY = "kill_relay"
+    FREEZE_RELAY = "freeze_relay"
+    KILL_API = "kill_api"
+    KILL_POSTGRES = "kill_postgres"
     S3_DOWN = "s3_down"
     S3_CUT = "s3_cut"
     S3_SLOW = "s3_slow"
@@ -75,6 +79,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         seconds: how long it lasts, where that is ours to say.
         delay: by how much the network, the gateway or the object store is slower, in seconds.
         rate: how often a handler fails, from 0 to 1.
+        which: the relay or the orders API that it hits, of the two that there are.
     """
 
     at: float
@@ -90,6 +95,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     delay: float = 0.0
     rate: float = 0.0
+    which: int = 0
 
 
 OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
@@ -104,6 +110,8 @@ OF_EDGES = {
     Kind.S3_CUT,
     Kind.S3_SLOW,
 }
+#: The database edge: relays of the outbox, orders APIs, PostgreSQL.
+OF_DATABASE = {Kind.KILL_RELAY, Kind.FREEZE_RELAY, Kind.KILL_API, Kind.KILL_POSTGRES}
 #: These let handlers fail, which costs messages attempts.
 COSTS_ATTEMPTS = {
     Kind.GATEWAY_DOWN,
@@ -113,7 +121,7 @@ COSTS_ATTEMPTS = {
     Kind.S3_DOWN,
     Kind.S3_CUT,
 }
-OF_WORKERS = set(Kind) - OF_BROKERS - OF_EDGES
+OF_WORKERS = set(Kind) - OF_BROKERS - OF_EDGES - OF_DATABASE
 #: They take long: a short run has one of them, a long one all, once.
 RARE = (
     Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
@@ -148,6 +156,10 @@ TAKES = {
     Kind.GATEWAY_SLOW: 9,
     Kind.GATEWAY_LOSES_ANSWERS: 9,
     Kind.HANDLERS_FAIL: 9,
+    Kind.KILL_RELAY: 6,
+    Kind.FREEZE_RELAY: 15,
+    Kind.KILL_API: 6,
+    Kind.KILL_POSTGRES: 8,
     Kind.S3_DOWN: 16,
     Kind.S3_CUT: 9,
     Kind.S3_SLOW: 9,
@@ -170,6 +182,8 @@ LASTS: dict[Kind, tuple[float, float]] = {
     Kind.GATEWAY_SLOW: (5.0, 8.0),
     Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
     Kind.HANDLERS_FAIL: (4.0, 8.0),
+    Kind.FREEZE_RELAY: (12.0, 14.0),  # longer than its lease of 10 s
+    Kind.KILL_POSTGRES: (1.0, 4.0),
     Kind.S3_DOWN: (6.0, 9.0),  # its clients give an answer up after 5 s
     Kind.S3_CUT: (4.0, 8.0),
     Kind.S3_SLOW: (5.0, 8.0),

@@ -1,5 +1,5 @@
-"""The load of a run: purchases at a steady rate, half of them for sagas, and poison; by a client that repeats
-itself, in no order.
+"""The load of a run: purchases at a steady rate, half of them for sagas, and poison; by clients that repeat
+themselves, in no order. Most of the orders are placed over HTTP, where there is an orders API.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from zlib import crc32
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from agents.cancellation import RequestCancellation
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.arrivals import arrivals
@@ -23,9 +24,10 @@ from chaos.called_off import SUPPLY, Coming, comings
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
 from chaos.payloads import ATTACHED
-from chaos.records import LARGEST
+from chaos.records import LARGEST, Way
+from chaos.shop import Shop
 from demo.load import SOURCE
-from demo.purchases import Purchase, attachments, orchestrated, order, purchases, receipts
+from demo.purchases import Purchase, attachments, draw, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, Claim, with_claim
@@ -45,6 +47,9 @@ _AFTER_OUTAGE = 0.5
 _LIMIT = 1_000_000
 #: What the client compresses with: records of a key always with the same, so that they stay in order.
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+#: Of so many orders one is written to Kafka by its client, all others are placed over HTTP; but for those
+#: with more bytes of files than this, which take the way by the object store.
+_TO_KAFKA_ONE_IN, _MOST_OF_FILES = 4, 700
 #: Messages a second while there is next to no traffic.
 _TRICKLE = 1.0
 _Headers = list[tuple[str, bytes]]
@@ -74,10 +79,20 @@ class Load:
         sent: how many messages in all.
         again: how many had to be sent again.
         notes: how many notes were made.
+        shop: the client of the orders API; None: there is none, and all goes to Kafka.
         span: when the first order was placed, and the last, in seconds since the epoch.
     """
 
-    def __init__(self, bootstrap: str, *, seed: int, rate: float, most: int, called_off: float = 0.0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        seed: int,
+        rate: float,
+        most: int,
+        called_off: float = 0.0,
+        shop: Shop | None = None,
+    ) -> None:
         """`rate` in messages a second, repetitions included; `most` orders in all. Beside a share of them
         comes one that is `called_off`.
         """
@@ -86,6 +101,7 @@ class Load:
         self.again = 0
         self.notes = 0
         self.span = (0.0, 0.0)
+        self.shop = shop
         self._bootstrap = bootstrap
         self._rate = rate
         self._due = 0.0
@@ -109,6 +125,10 @@ class Load:
     def lasts(self, seconds: float) -> bool:
         """Whether there are purchases for so much longer."""
         return len(self._purchases) - self.placed > seconds * self._rate
+
+    def accepted(self) -> Mapping[Way, int]:
+        """How many orders each orders API has accepted so far."""
+        return dict(self.shop.accepted) if self.shop is not None else {}
 
     def begin_notes(self) -> None:
         """Their topic is there: make notes from now on."""
@@ -172,10 +192,7 @@ class Load:
             self._due += 1 / self._rate
             self._send_refused(producers)
             purchase = self._purchases[row]
-            files = attachments(purchase, ATTACHED, LARGEST)
-            begins = OrderSubmitted if orchestrated(purchase) else OrderPlaced
-            placed = begins(order=order(purchase), attachments=files)
-            self._send(producers, placed, f"placed-{purchase.order_id}")
+            self._place(producers, purchase)
             self._call_off(producers, number, purchase)
             if (spoiled := poison(purchase)) is not None:
                 key, value, headers = spoiled.record
@@ -189,6 +206,17 @@ class Load:
         self._send_due(producers, self._coming)
         self.span = (began, time.time())
 
+    def _place(self, producers: _Producers, purchase: Purchase) -> None:
+        files = attachments(purchase, ATTACHED, LARGEST)
+        begins = OrderSubmitted if orchestrated(purchase) else OrderPlaced
+        small = sum(len(file.data) for file in files) <= _MOST_OF_FILES
+        if self.shop is not None and small and draw(purchase.row, "over HTTP", _TO_KAFKA_ONE_IN):
+            way: Way = "submitted" if begins is OrderSubmitted else "placed"
+            self._begin(self.shop.place(order(purchase), way, files))
+        else:
+            placed = begins(order=order(purchase), attachments=files)
+            self._send(producers, placed, f"placed-{purchase.order_id}")
+
     def _call_off(self, producers: _Producers, number: int, beside: Purchase) -> None:
         """Orders that are called off come beside others; some of what is sent of them comes later."""
         if self._share_called_off and number == 0:
@@ -198,8 +226,13 @@ class Load:
         self._coming = [each for each in self._coming if each[0] > number]
 
     def _send_due(self, producers: _Producers, those: Sequence[tuple[int, Coming]]) -> None:
-        for _, each in those:
-            self._send(producers, each.message, each.message_id)
+        for each in (coming for _, coming in those):
+            if self.shop is None or each.way is None:
+                self._send(producers, each.message, each.message_id)
+            elif isinstance(each.message, RequestCancellation):
+                self._begin(self.shop.call_off(each.message.order_id, each.way))
+            else:
+                self._begin(self.shop.place(each.message.order, each.way, once=True))
 
     def _receive(self, producers: _Producers, those: Sequence[StockReceived]) -> None:
         for receipt in those:
@@ -241,11 +274,22 @@ class Load:
         """Not awaited: aiokafka holds a sender back while an earlier batch of its partition is tried again,
         and a partition without a leader must not stop the load of the others.
         """
+        self._begin(self._deliver(producers[crc32(sent.key or b"") % len(producers)], sent))
+
+    def _begin(self, sending: Coroutine[Any, Any, None]) -> None:
         self.sent += 1
         self._under_way += 1
-        task = asyncio.create_task(self._deliver(producers[crc32(sent.key or b"") % len(producers)], sent))
+        task = asyncio.create_task(self._watched(sending))
         self._delivering.add(task)
         task.add_done_callback(self._delivering.discard)
+
+    async def _watched(self, sending: Coroutine[Any, Any, None]) -> None:
+        try:
+            await sending
+        except Exception as error:  # noqa: BLE001 - raised where the load is made
+            self._failure = self._failure or error
+        finally:
+            self._under_way -= 1
 
     async def _deliver(self, producer: Any, sent: _Sent) -> None:
         try:
@@ -257,10 +301,6 @@ class Load:
         except BlobsUnavailable:
             await asyncio.sleep(_AFTER_OUTAGE)
             self._refused.append(sent)
-        except Exception as error:  # noqa: BLE001 - raised where the load is made
-            self._failure = self._failure or error
-        finally:
-            self._under_way -= 1
 
     def _send_refused(self, producers: _Producers) -> None:
         if self._failure is not None:

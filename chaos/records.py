@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
 RUN = "run.json"
 COMMITS = "commits.json"
+REQUESTS = "requests.json"
 #: Bytes of a file that comes with an order at most.
 LARGEST = 1_000_000
 #: A worker that was killed, and killed again while it recovered: two faults in a row, and judged as such.
 KILLED_TWICE = "kill_in_recovery"
+#: What the orders API has orders do: be settled by choreography, or by a saga.
+Way: TypeAlias = Literal["placed", "submitted"]
+#: The status of a request to which no answer came, and of one that is taken.
+UNANSWERED, ACCEPTED = 0, 202
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +67,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         poison_every: after one order in so many came a poisonous record; 0: after none.
         orchestrated: whether sagas see to half of the orders.
         called_off: beside which share of the orders there was one that a client called off.
+        postgres: the URL of the database that the orders API wrote to; empty: there is none.
+        edge: the processes of the database edge, relays and orders APIs.
     """
 
     seed: int
@@ -81,12 +89,33 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     orchestrated: bool = False
     called_off: float = 0.0
     lanes_at_end: int = 0
+    postgres: str = ""
+    edge: list[Ended] = []
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):
     """When each lane was seen to commit by a reader of committed records, in seconds since the epoch."""
 
     seen: dict[int, list[float]]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asked the orders API for, and the HTTP status of the last answer, `UNANSWERED` when none
+    came.
+
+    Attributes:
+        placed: the answer to the order; `called_off`, to its cancellation.
+    """
+
+    order_id: str
+    way: Way
+    placed: int = UNANSWERED
+    called_off: int = UNANSWERED
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the client was told that the order is taken."""
+        return self.placed == ACCEPTED
 
 
 def lanes_of(run: Run) -> int:
@@ -102,3 +131,9 @@ def read_run(var: Path) -> Run:
 def read_commits(var: Path) -> Commits:
     """What the run's watch saw."""
     return msgspec.json.decode((var / COMMITS).read_bytes(), type=Commits)
+
+
+def read_requests(var: Path) -> list[Request]:
+    """What clients asked the orders API for; nothing where there was none."""
+    path = var / REQUESTS
+    return msgspec.json.decode(path.read_bytes(), type=list[Request]) if path.exists() else []

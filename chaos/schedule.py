@@ -21,6 +21,7 @@ from chaos.kinds import (
     LASTS,
     OF_ALL,
     OF_BROKERS,
+    OF_DATABASE,
     OF_EDGES,
     OF_WORKERS,
     POINTS,
@@ -83,7 +84,7 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
 def _dealt_first(seed: int) -> list[Kind]:
     """Three kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
     kinds = [kind for kind in Kind if kind is not Kind.OUTAGE and kind not in RARE]
-    return [kinds[(seed + step) % len(kinds)] for step in (0, 6, 12)]
+    return [kinds[(seed + step) % len(kinds)] for step in (0, 8, 16)]
 
 
 class _Dealer:
@@ -164,6 +165,7 @@ class _Dealer:
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
             seconds=round(self.chance.uniform(low, high), 1),
             delay=round(self.chance.uniform(slower, slowest), 2),
+            which=self.chance.randrange(2) if kind in OF_DATABASE - {Kind.KILL_POSTGRES} else 0,
             rate=round(self.chance.uniform(*RATES[kind]), 2) if kind in RATES else 0.0,
         )
 
@@ -203,13 +205,17 @@ class _Dealer:
 
 
 def _go_together(first: Planned, second: Kind) -> bool:
-    """Never two brokers, nor two workers at once, but for one that comes or goes while another recovers."""
+    """Never two brokers, nor two of the database edge, nor two workers at once, but for one that comes or
+    goes while another recovers.
+    """
     if ALONE & {first.kind, second}:
         return False
     if first.kind in OF_BROKERS:
         return second not in OF_BROKERS
     if first.kind in OF_EDGES:
         return second not in OF_EDGES
+    if first.kind in OF_DATABASE:
+        return second not in OF_DATABASE
     recovers = first.kind in (Kind.KILL_WORKER, Kind.KILL_AT_POINT) and first.after is not After.NEVER
     if recovers and second in (Kind.ADD_WORKER, Kind.REMOVE_WORKER):
         return True

@@ -61,7 +61,7 @@ class Edge:
     def _open(self) -> None:
         logs = self._var / "log"
         logs.mkdir(parents=True, exist_ok=True)
-        asyncio.run(_migrate(OrderSettings(var=self._var).postgres()))
+        asyncio.run(make_tables(OrderSettings(var=self._var).postgres()))
         with (logs / "relay.log").open("ab") as log:
             relay = subprocess.Popen(
                 _RELAY,
@@ -87,7 +87,8 @@ class Edge:
         return {**self._environment, **own}
 
 
-async def _migrate(url: str) -> None:
+async def make_tables(url: str) -> None:
+    """Bring the database to the newest state of the library's tables and the orders API's."""
     connection = await connect(url)
     try:
         await migrate(connection, [LIBRARY, _MIGRATIONS])

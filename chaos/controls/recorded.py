@@ -14,11 +14,12 @@ from typing import Any
 import fastavro
 import msgspec
 
-from agents.commands import OrderSagaReply, RefundPayment
-from agents.messages import LineReserved, ReserveLine
+from agents.commands import OrderSagaReply, OrderSubmitted, RefundPayment
+from agents.messages import LineReserved, OrderPlaced, ReserveLine
 from chaos.consequences import Sent
 from chaos.decoding import decoder, split_key
 from chaos.evidence import Evidence
+from chaos.in_postgres import SOURCE, OrderRow
 from chaos.lateness import TIME
 from chaos.origins import Origin
 from chaos.records import Happened
@@ -35,6 +36,9 @@ KEY_ORDER = "messages of one key handled in their order"
 RANG = "every timer rang when it was due, once"
 OBJECTS = "every object there that a message refers to"
 ROWS = "every row as its order calls for"
+ACCEPTED = "every order that was accepted is in PostgreSQL and on Kafka once"
+STATUS = "PostgreSQL says of every order what Kafka says"
+OUTBOX = "every row of the outbox on Kafka, in its order's order"
 COUNTS = "two clients that share no code count the same"
 
 #: Seconds by which what is stuck is late: far longer than any fault of a short run.
@@ -45,12 +49,15 @@ _PREFIX, _FINGERPRINT = 2, 8
 
 @dataclass(frozen=True)
 class Breakage:
-    """What is broken, and the finding that must be red for it. `files`: only where orders came with files."""
+    """What is broken, and the finding that must be red for it. `files`: only where orders came with files;
+    `over_http`: only where they came by the orders API.
+    """
 
     says: str
     finds: str
     make: Callable[[Evidence], None]
     files: bool = False
+    over_http: bool = False
 
 
 def lose_a_reply(evidence: Evidence) -> None:
@@ -167,6 +174,42 @@ def count_otherwise(evidence: Evidence) -> None:
     evidence.counts_again[topic] = count._replace(records=count.records - 1)
 
 
+def lose_an_order_in_postgres(evidence: Evidence) -> None:
+    """An order that was accepted is gone from PostgreSQL."""
+    evidence.database.orders.remove(_stored(evidence))
+
+
+def lose_an_order_on_kafka(evidence: Evidence) -> None:
+    """It is gone from Kafka: its row was marked, and not written."""
+    evidence.messages.remove(_begun(evidence))
+
+
+def forget_an_order_everywhere(evidence: Evidence) -> None:
+    """It is gone from both: its client alone knows of it."""
+    lost = _begun(evidence)
+    evidence.messages.remove(lost)
+    evidence.database.orders.remove(next(e for e in evidence.database.orders if e.order_id == lost.key))
+    evidence.database.outbox = [each for each in evidence.database.outbox if each.order_id != lost.key]
+
+
+def double_an_order(evidence: Evidence) -> None:
+    """It began a second time, under another name, which no inbox knows."""
+    _again(evidence, _begun(evidence))
+
+
+def tell_another_status(evidence: Evidence) -> None:
+    """PostgreSQL has not heard what became of an order."""
+    orders = evidence.database.orders
+    stored = _stored(evidence)
+    orders[orders.index(stored)] = stored._replace(status="pending")
+
+
+def leave_a_row(evidence: Evidence) -> None:
+    """A row of the outbox waits for good."""
+    rows = evidence.database.outbox
+    rows[0] = rows[0]._replace(published=False)
+
+
 BREAKAGES = (
     Breakage("a saga's reply is lost", ENDED, lose_a_reply),
     Breakage("a saga is stuck in a short run", WAITS, hold_a_command),
@@ -181,6 +224,12 @@ BREAKAGES = (
     Breakage("a payload's object has other bytes", OBJECTS, alter_an_object, files=True),
     Breakage("a saga's refunded payment has other cents", ROWS, refund_other_cents),
     Breakage("a reader has missed a record", COUNTS, count_otherwise),
+    Breakage("an order is missing in PostgreSQL", ACCEPTED, lose_an_order_in_postgres, over_http=True),
+    Breakage("an order is missing on Kafka", ACCEPTED, lose_an_order_on_kafka, over_http=True),
+    Breakage("an accepted order is nowhere", ACCEPTED, forget_an_order_everywhere, over_http=True),
+    Breakage("an order began twice", ACCEPTED, double_an_order, over_http=True),
+    Breakage("a status in PostgreSQL differs", STATUS, tell_another_status, over_http=True),
+    Breakage("a row of the outbox is not published", OUTBOX, leave_a_row, over_http=True),
 )
 
 
@@ -212,6 +261,17 @@ def _replies(evidence: Evidence) -> Iterator[Replied]:
     for said in evidence.sagas.by_order.values():
         asked = {each.sent.message_id for each in said.asked}
         yield from (each for each in said.replied if each.sent.cause in asked)
+
+
+def _stored(evidence: Evidence) -> OrderRow:
+    """An order in PostgreSQL that came by the API."""
+    return next(each for each in evidence.database.orders if each.way != "unknown")
+
+
+def _begun(evidence: Evidence) -> Sent:
+    """The beginning of an order that came by the API."""
+    begins = (OrderPlaced.TOPIC, OrderSubmitted.TOPIC)
+    return next(each for each in evidence.messages if each.source == SOURCE and each.topic in begins)
 
 
 def _an_effect(evidence: Evidence) -> Sent:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos.brokers import Brokers
+from chaos.edge import Edge
 from chaos.errors import ChaosFailed
 from chaos.fleet import Fleet, Worker
 from chaos.kinds import LANES_AFTER, Planned
@@ -39,6 +40,7 @@ class Ground:
     network: Network
     stack: Stack
     load: Load
+    edge: Edge
 
     def worker(self, planned: Planned) -> Worker:
         """The worker that it hits. Raises ChaosFailed when nobody lives there."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import structs
 
-from chaos.faults import brokers, edges, object_store, topics, workers
+from chaos.faults import brokers, database, edges, object_store, topics, workers
 from chaos.faults.ground import Ground
 from chaos.kinds import Kind, Planned
 from chaos.records import Happened
@@ -33,6 +33,10 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.GATEWAY_SLOW: edges.gateway_slow,
     Kind.GATEWAY_LOSES_ANSWERS: edges.gateway_loses_answers,
     Kind.HANDLERS_FAIL: edges.handlers_fail,
+    Kind.KILL_RELAY: database.kill_relay,
+    Kind.FREEZE_RELAY: database.freeze_relay,
+    Kind.KILL_API: database.kill_api,
+    Kind.KILL_POSTGRES: database.kill_postgres,
     Kind.S3_DOWN: object_store.s3_down,
     Kind.S3_CUT: object_store.s3_cut,
     Kind.S3_SLOW: object_store.s3_slow,

@@ -72,7 +72,7 @@ async def at_work(stack: Stack, var: Path) -> AsyncIterator[tuple[Worker, Ground
         working = asyncio.create_task(worker.run())
         try:
             await writes(worker)
-            yield worker, Ground(var, nothing, fleet, nothing, network, stack, nothing)
+            yield worker, Ground(var, nothing, fleet, nothing, network, stack, nothing, nothing)
         finally:
             working.cancel()
             with suppress(asyncio.CancelledError):

@@ -138,7 +138,9 @@ def test_a_run_in_which_all_went_well_is_green(world: World, run: Run) -> None:
 
 def test_each_breakage_of_the_recorded_run_is_found(world: World, run: Run) -> None:
     evidence = asyncio.run(gather(world.var))
-    for breakage in (each for each in BREAKAGES if not each.files or run.s3):
+    for breakage in BREAKAGES:
+        if (breakage.files and not run.s3) or (breakage.over_http and not run.postgres):
+            continue  # nothing of it was in this run
         broken = deepcopy(evidence)
         breakage.make(broken)
         reds = {each.name for each in findings(purchases(ORDERS), broken) if not each.passed}

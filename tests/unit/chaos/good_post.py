@@ -9,6 +9,7 @@ from itertools import count
 from good_rows import SCARCE
 from good_sagas import GoodSaga, submit
 
+from agents.commands import OrderSubmitted
 from agents.messages import (
     DocumentsPacked,
     LineRefused,
@@ -31,6 +32,7 @@ from agents.messages import (
     StockReserved,
 )
 from chaos.consequences import Sent
+from chaos.in_postgres import SOURCE
 from demo.purchases import (
     Outcome,
 )
@@ -69,6 +71,8 @@ class Post:
     def send(self, kind: type[Message], key: str, cause: Sent | None = None, name: str = "") -> Sent:
         tp = TP(kind.TOPIC, partition_of(key.encode(), PARTITIONS))
         source, because = ("demo", "") if cause is None else ("app/service", cause.message_id)
+        if kind in (OrderPlaced, OrderSubmitted):
+            source = SOURCE
         sent = Sent(*tp, self.ends[tp], key, name or f"m-{next(self._ids)}", source, because)
         self.messages.append(sent)
         self.ends[tp] += 1

@@ -11,18 +11,20 @@ from good_sagas import GoodSaga
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import (
     OrderDocumented,
+    OrderPlaced,
     ReserveLine,
     StockReceived,
 )
 from chaos.consequences import Sent
 from chaos.evidence import Evidence
 from chaos.findings import HANDLERS
+from chaos.in_postgres import SOURCE, OrderRow, OutboxRow, tracked
 from chaos.letters import content_of, letter
 from chaos.objects import Stored, referred_in
 from chaos.origins import Origin
 from chaos.plain import Counting
 from chaos.rebuilt import Compared, Place, Rebuilt
-from chaos.records import LARGEST, Commits, Ended, Happened, Run
+from chaos.records import LARGEST, Commits, Ended, Happened, Request, Run, Way
 from chaos.retried import retried
 from demo import evidence as books
 from demo.purchases import (
@@ -129,6 +131,7 @@ def good_run(*, gateway_down: bool = False) -> Run:
         attached=ATTACHED,
         poison_every=POISON_EVERY,
         orchestrated=True,
+        postgres="postgresql://any",
     )
 
 
@@ -187,7 +190,19 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
         if message.topic == OrderDocumented.TOPIC:
             refer(evidence, message)
     put_off(evidence, [each for each in post.messages if each.topic == ReserveLine.TOPIC][-1])
+    order_over_http(evidence)
     return evidence
+
+
+def order_over_http(evidence: Evidence) -> None:
+    """Each order came by the orders API, and PostgreSQL says of it what the table on Kafka says."""
+    on_kafka = tracked(evidence.rebuilt.tables.values())
+    for each in evidence.messages:
+        if each.source == SOURCE:
+            way: Way = "placed" if each.topic == OrderPlaced.TOPIC else "submitted"
+            evidence.requests.append(Request(order_id=each.key, way=way, placed=202))
+            evidence.database.orders.append(OrderRow(each.key, way, *on_kafka[each.key], "none"))
+            evidence.database.outbox.append(OutboxRow(each.message_id, each.key, each.topic, published=True))
 
 
 def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: bool = True) -> None:

@@ -117,6 +117,18 @@ def not_told(books: Books, messages: list[Sent]) -> None:
     del messages[0]
 
 
+def test_what_the_api_itself_refused_to_call_off_need_not_be_told_and_what_got_nowhere_need_not_end() -> None:
+    books, messages = run()
+    not_told(books, messages)
+    lost = {books.settlements.pop().order.order_id}
+    over_http = {LATE.order_id}
+    assert judge_called_off(BOUGHT, SHARE, books, messages, lost, over_http).passed
+    assert not judge_called_off(BOUGHT, SHARE, books, messages, lost).passed
+    assert not judge_called_off(BOUGHT, SHARE, books, messages, over_http=over_http).passed
+    messages.append(sent(RequestCancellation, LATE.order_id))
+    assert not judge_called_off(BOUGHT, SHARE, books, messages, lost, over_http).passed
+
+
 def told_wrongly(books: Books, messages: list[Sent]) -> None:
     messages.append(sent(CancellationRefused, BACK.order_id))
 

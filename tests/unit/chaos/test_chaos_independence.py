@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -28,6 +29,7 @@ MODULES = {
     "chaos.evidence",
     "chaos.findings",
     "chaos.headers",
+    "chaos.in_postgres",
     "chaos.key_order",
     "chaos.lateness",
     "chaos.letters",
@@ -147,7 +149,9 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
 
 
 def test_what_it_states_a_second_time_is_what_the_library_says() -> None:
-    from chaos import bucket, headers, objects, timers
+    from agents.api.service import SOURCE
+    from agents.api.wire import OrderView
+    from chaos import bucket, headers, in_postgres, objects, timers
     from chaos.decoding import split_key
     from chaos.partitioner import partition_of
     from streams.claims import claim
@@ -155,6 +159,7 @@ def test_what_it_states_a_second_time_is_what_the_library_says() -> None:
     from streams.model.table import row_key
     from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
     from streams.staging.changes import TIMERS
+    from tables.orders import ORDERS
 
     assert (headers.ID, headers.SOURCE) == (envelope.ID, envelope.SOURCE)
     assert (headers.CAUSATION, headers.TIME) == (envelope.CAUSATION, envelope.TIME)
@@ -162,6 +167,8 @@ def test_what_it_states_a_second_time_is_what_the_library_says() -> None:
     assert objects.PREFIX == claim.PREFIX
     assert (bucket.BUCKET, bucket.KEYS) == (LOCAL_BUCKET, LOCAL_KEYS)
     assert timers.TABLE == TIMERS
+    assert (SOURCE, ORDERS.name) == (in_postgres.SOURCE, in_postgres.TABLE)
+    assert "unknown" in get_args(get_type_hints(OrderView)["way"])
     assert split_key(row_key(b"o-1", b"cd-001")) == ("o-1", "cd-001")
     keys = [each.encode() for each in ("", "k", "cdnow-00001", "cd-491", "ä" * 99)]
     assert [partition_of(key, 12) for key in keys] == [layout.partition_of(key, 12) for key in keys]

@@ -1,0 +1,96 @@
+"""The client of the orders API in a run: it asks again until it is answered, or asks once and gives up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from agents.messages import Order
+from chaos.errors import ChaosFailed
+from chaos.records import ACCEPTED, UNANSWERED, Request, Way
+
+_AGAIN_AFTER = 0.2
+#: Seconds after which an answer is not waited for any more; the API answers sooner, if it runs.
+_ANSWERS_WITHIN = 10.0
+NOT_THERE, CONFLICT, TOO_MANY, UNAVAILABLE = 404, 409, 429, 503
+#: After these nobody knows what was done, or it is to be asked again.
+_SAY_NOTHING = {UNANSWERED, TOO_MANY, UNAVAILABLE}
+
+
+class Shop:
+    """Places orders over HTTP, and calls them off; use it `async with`.
+
+    Attributes:
+        requests: what was asked for, and the last answer, by order id.
+        accepted: how many orders each API has accepted so far.
+        again: how many requests were sent again.
+    """
+
+    def __init__(self, urls: dict[Way, str]) -> None:
+        self.requests: dict[str, Request] = {}
+        self.accepted: Counter[Way] = Counter()
+        self.again = 0
+        self._urls = urls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=_ANSWERS_WITHIN)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def place(self, order: Order, way: Way, files: tuple[Any, ...] = (), *, once: bool = False) -> None:
+        """Place an order: until it is accepted, or `once`, whatever is answered then.
+
+        Raises ChaosFailed when it is refused.
+        """
+        body = msgspec.json.encode(msgspec.to_builtins(order) | {"attachments": files})
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"placed-{order.order_id}"}
+        self._note(order.order_id, way=way)
+        while True:
+            status, said = await self._ask("POST", f"{self._urls[way]}/orders", body, headers)
+            self._note(order.order_id, placed=status)
+            if status == ACCEPTED:
+                self.accepted[way] += 1
+                return
+            if status not in _SAY_NOTHING and not (status == CONFLICT and "key-in-flight" in said):
+                raise ChaosFailed(f"the orders API answered {status} to order {order.order_id}: {said}")
+            if once:
+                return
+            await self._wait()
+
+    async def call_off(self, order_id: str, way: Way) -> None:
+        """Call an order off, until it is answered that it is, or is too late, or is unknown."""
+        while True:
+            status, said = await self._ask("DELETE", f"{self._urls[way]}/orders/{order_id}", b"", {})
+            if status in (ACCEPTED, NOT_THERE, CONFLICT):
+                self._note(order_id, way=way, called_off=status)
+                return
+            if status not in _SAY_NOTHING:
+                raise ChaosFailed(f"the orders API answered {status} to a cancellation: {said}")
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self.again += 1
+        await asyncio.sleep(_AGAIN_AFTER)
+
+    def _note(self, order_id: str, **fields: Any) -> None:
+        noted = self.requests.get(order_id) or Request(order_id=order_id, way=fields["way"])
+        self.requests[order_id] = msgspec.structs.replace(noted, **fields)
+
+    async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+        if self._session is None:
+            raise RuntimeError("the client was not entered")
+        try:
+            async with self._session.request(method, url, data=body, headers=headers) as answer:
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return UNANSWERED, repr(error)
