@@ -1,5 +1,5 @@
-"""The load of a run: purchases at a steady rate, half of them for sagas, and poison; by clients that repeat
-themselves, in no order. Most of the orders are placed over HTTP, where there is an orders API.
+"""The load of a run: purchases at a steady rate, half of them for sagas, and poison; in no order, by clients
+that repeat themselves. Most orders are placed over HTTP.
 """
 
 from __future__ import annotations
@@ -7,13 +7,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from agents.cancellation import RequestCancellation
@@ -24,6 +23,7 @@ from chaos.called_off import SUPPLY, Coming, comings
 from chaos.errors import ChaosFailed
 from chaos.notes import NOTES_EACH, note, note_id, schema
 from chaos.payloads import ATTACHED
+from chaos.producers import CODECS, producer
 from chaos.records import LARGEST, Way
 from chaos.shop import Shop
 from demo.load import SOURCE
@@ -45,8 +45,6 @@ _PAUSE = 0.02
 _AFTER_OUTAGE = 0.5
 #: Bytes that the cluster takes for a record.
 _LIMIT = 1_000_000
-#: What the client compresses with: records of a key always with the same, so that they stay in order.
-CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 #: Of so many orders one is written to Kafka by its client, all others are placed over HTTP; but for those
 #: with more bytes of files than this, which take the way by the object store.
 _TO_KAFKA_ONE_IN, _MOST_OF_FILES = 4, 700
@@ -144,25 +142,11 @@ class Load:
         """
         self._claims = claims
         async with AsyncExitStack() as started:
-            producers = [await started.enter_async_context(self._producer(codec)) for codec in CODECS]
+            producers = [
+                await started.enter_async_context(producer(self._bootstrap, codec)) for codec in CODECS
+            ]
             await self._send_all(producers)
             await self._until_taken(producers)
-
-    @asynccontextmanager
-    async def _producer(self, codec: str | None) -> AsyncIterator[Any]:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            acks="all",
-            linger_ms=5,
-            request_timeout_ms=10_000,
-            max_batch_size=1 << 19,  # what a partition without leader has to wait with must not stop the rest
-            compression_type=codec,
-        )
-        await producer.start()
-        try:
-            yield producer
-        finally:
-            await producer.stop()
 
     @contextmanager
     def without_receipts(self) -> Iterator[None]:

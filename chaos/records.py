@@ -29,7 +29,8 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
         began: when it was injected.
         ended: when what it hit was whole again: restarted, continued, reachable; None: never.
         confirmed: how it is known to have happened; empty: it was not seen to happen.
-        slowed: how many times longer than on a machine of their own the workers took meanwhile, 1 at least.
+        slowed: how many times longer than on a machine of their own the workers' event loops took meanwhile,
+            1 at least.
     """
 
     kind: str

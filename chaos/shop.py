@@ -57,7 +57,8 @@ class Shop:
         self._note(order.order_id, way=way)
         while True:
             status, said = await self._ask("POST", f"{self._urls[way]}/orders", body, headers)
-            self._note(order.order_id, placed=status)
+            if not self.requests[order.order_id].accepted:  # by an earlier request: clients repeat themselves
+                self._note(order.order_id, placed=status)
             if status == ACCEPTED:
                 self.accepted[way] += 1
                 return
@@ -72,7 +73,9 @@ class Shop:
         while True:
             status, said = await self._ask("DELETE", f"{self._urls[way]}/orders/{order_id}", b"", {})
             if status in (ACCEPTED, NOT_THERE, CONFLICT):
-                self._note(order_id, way=way, called_off=status)
+                before = self.requests.get(order_id)
+                if before is None or before.called_off != ACCEPTED:
+                    self._note(order_id, way=way, called_off=status)
                 return
             if status not in _SAY_NOTHING:
                 raise ChaosFailed(f"the orders API answered {status} to a cancellation: {said}")

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
-from streams.local.patience import Used, used_by
+from streams.local.patience import Used
 
-#: However busy the machine was, a time that has a limit counts as no less than a third.
-MOST = 3.0
+#: However busy the machine was, a time that has a limit counts as no less than a half.
+MOST = 2.0
 
 
 class Slowness:
-    """What processes have run and waited since this was made.
+    """What the event loops of processes have run and waited since this was made.
 
-    Those that have ended do not count any more, and new ones count from their start.
+    A worker's event loop runs in its main thread, and a stall is that it does not get on: its other threads,
+    which often wait for each other's processor, do not count. Processes that have ended do not count any
+    more, and new ones count from their start.
     """
 
-    def __init__(
-        self, pids: Callable[[], Iterable[int]], used: Callable[[Iterable[int]], Used] = used_by
-    ) -> None:
+    def __init__(self, pids: Callable[[], Iterable[int]], used: Callable[[int], Used] | None = None) -> None:
         self._pids = pids
-        self._used = used
+        self._used = used or used_by_main_thread
         self._before = self._look()
 
     def factor(self) -> float:
@@ -33,4 +34,15 @@ class Slowness:
         return min(MOST, 1 + waited / ran) if ran > 0 else 1.0
 
     def _look(self) -> Mapping[int, Used]:
-        return {pid: self._used([pid]) for pid in self._pids()}
+        return {pid: self._used(pid) for pid in self._pids()}
+
+
+def used_by_main_thread(pid: int) -> Used:
+    """What the main thread of a process has used until now; nothing where the system does not say, or it has
+    ended.
+    """
+    try:
+        running, waiting, *_ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    except OSError:
+        return Used(0.0, 0.0)
+    return Used(int(running) / 1e9, int(waiting) / 1e9)

@@ -9,7 +9,9 @@ import pytest
 from good_post import Written
 
 from agents.commands import OrderSubmitted
-from agents.messages import OrderPlaced
+from agents.messages import Order, OrderPlaced
+from chaos.called_off import is_apart
+from chaos.errors import ChaosFailed
 from chaos.letters import is_poison
 from chaos.load import Load
 from chaos.payloads import ATTACHED
@@ -63,12 +65,12 @@ def blobs() -> MemoryBlobs:
 @pytest.fixture
 def cluster(blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster(blobs)
-    monkeypatch.setattr("chaos.load.AIOKafkaProducer", cluster)
+    monkeypatch.setattr("chaos.producers.AIOKafkaProducer", cluster)
     return cluster
 
 
-def load() -> Load:
-    return Load("", seed=1, rate=1e6, most=ORDERS)
+def load(shop: Any = None, called_off: float = 0.0) -> Load:
+    return Load("", seed=1, rate=1e6, most=ORDERS, called_off=called_off, shop=shop)
 
 
 def claims(blobs: MemoryBlobs) -> ClaimChecks:
@@ -115,3 +117,61 @@ async def test_what_an_object_store_that_is_away_did_not_take_is_sent_when_it_is
     assert len(without) < ORDERS
     assert {each.key for each in cluster.orders} == {each.order_id.encode() for each in BOUGHT}
     assert cluster.dangling == 0
+
+
+class Shop:
+    """Takes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.placed: dict[str, str] = {}
+        self.once: set[str] = set()
+        self.called_off: dict[str, str] = {}
+
+    async def place(self, order: Order, way: str, files: Any = (), *, once: bool = False) -> None:
+        assert self.placed.setdefault(order.order_id, way) == way  # clients repeat themselves
+        if once:
+            self.once.add(order.order_id)
+
+    async def call_off(self, order_id: str, way: str) -> None:
+        self.called_off[order_id] = way
+
+
+async def test_most_orders_go_over_http_and_the_others_to_kafka_each_once(
+    cluster: Cluster, blobs: MemoryBlobs
+) -> None:
+    shop = Shop()
+    await load(shop).run(claims(blobs))
+    to_kafka = {(each.key or b"").decode() for each in cluster.orders}
+    assert to_kafka | shop.placed.keys() == {each.order_id for each in BOUGHT}
+    assert to_kafka & shop.placed.keys() == set()
+    assert len(shop.placed) > ORDERS / 2
+    assert len(to_kafka) > ORDERS / 5
+    assert not shop.once
+    way = {each.order_id: "submitted" if orchestrated(each) else "placed" for each in BOUGHT}
+    assert shop.placed.items() <= way.items()
+    by_reference = {each.key for each in cluster.orders if DATAREF in dict(each.headers)}
+    assert len(by_reference) > 10, "large files take the way by the object store"
+
+
+async def test_orders_that_are_called_off_are_asked_for_once_unless_they_go_both_ways(
+    cluster: Cluster, blobs: MemoryBlobs
+) -> None:
+    shop = Shop()
+    await load(shop, called_off=0.2).run(claims(blobs))
+    apart = {name for name in shop.placed if is_apart(name)}
+    assert shop.once == apart == shop.called_off.keys()
+    assert all(shop.placed[name] == way for name, way in shop.called_off.items())
+    on_kafka = [(each.key or b"").decode() for each in cluster.taken if each.topic in BEGINS]
+    both_ways = {name for name in on_kafka if is_apart(name)}
+    assert both_ways
+    assert not both_ways & apart
+    assert all(on_kafka.count(name) >= 2 for name in both_ways)
+
+
+async def test_an_order_that_the_api_refuses_ends_the_load(cluster: Cluster, blobs: MemoryBlobs) -> None:
+    class Refusing(Shop):
+        async def place(self, *_: Any, **__: Any) -> None:
+            raise ChaosFailed("422")
+
+    with pytest.raises(ChaosFailed, match="422"):
+        await load(Refusing()).run(claims(blobs))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import threading
+import time
+from collections.abc import Mapping
 
 import pytest
 
-from chaos.slowness import MOST, Slowness
+from chaos.slowness import MOST, Slowness, used_by_main_thread
 from streams.local.patience import Used
 
 Figures = Mapping[int, tuple[float, float]]
@@ -15,8 +18,7 @@ Figures = Mapping[int, tuple[float, float]]
 def factor(before: Figures, after: Figures) -> float:
     figures = before
 
-    def used(pids: Iterable[int]) -> Used:
-        (pid,) = pids
+    def used(pid: int) -> Used:
         return Used(*figures[pid])
 
     slowness = Slowness(lambda: list(figures), used)
@@ -28,11 +30,11 @@ def factor(before: Figures, after: Figures) -> float:
     ("before", "after", "expected"),
     [
         ({1: (5.0, 1.0)}, {1: (7.0, 1.0)}, 1.0),
-        ({1: (5.0, 1.0)}, {1: (7.0, 3.0)}, 2.0),
+        ({1: (5.0, 1.0)}, {1: (9.0, 3.0)}, 1.5),
         ({1: (5.0, 1.0)}, {1: (5.0, 1.0)}, 1.0),
         ({1: (5.0, 1.0)}, {1: (6.0, 40.0)}, MOST),
     ],
-    ids=["never waited", "waited as long as it ran", "did nothing", "hardly ran"],
+    ids=["never waited", "waited half as long as it ran", "did nothing", "hardly ran"],
 )
 def test_waiting_is_counted_beside_running(before: Figures, after: Figures, expected: float) -> None:
     assert factor(before, after) == expected
@@ -40,3 +42,31 @@ def test_waiting_is_counted_beside_running(before: Figures, after: Figures, expe
 
 def test_a_process_that_has_ended_does_not_count_and_a_new_one_counts_from_its_start() -> None:
     assert factor({1: (50.0, 90.0)}, {2: (2.0, 1.0)}) == 1.5
+
+
+def test_however_busy_the_machine_was_a_limit_is_no_more_than_doubled() -> None:
+    assert MOST == 2.0
+
+
+def test_only_the_main_thread_counts_in_which_the_event_loop_runs() -> None:
+    pid = os.getpid()
+    assert threading.get_native_id() == pid, "the tests run in the main thread"
+
+    def burn(seconds: float) -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < seconds:
+            pass
+
+    other = threading.Thread(target=burn, args=(0.3,))
+    before = used_by_main_thread(pid)
+    other.start()
+    other.join()
+    beside = used_by_main_thread(pid)
+    burn(0.3)
+    after = used_by_main_thread(pid)
+    assert beside.ran - before.ran < 0.1
+    assert after.ran - beside.ran > 0.25
+
+
+def test_of_a_process_that_has_ended_there_is_nothing() -> None:
+    assert used_by_main_thread(2**22 + 1) == Used(0.0, 0.0)

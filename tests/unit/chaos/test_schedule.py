@@ -9,13 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.order_saga import OrderSaga
-from chaos.kinds import ALONE, BROKERS, COSTS_ATTEMPTS, POINTS, RARE, SLOTS, WORKERS, After, Kind, Planned
+from chaos.edge import RELAYS
+from chaos.kinds import (
+    ALONE,
+    BROKERS,
+    COSTS_ATTEMPTS,
+    OF_DATABASE,
+    OF_WORKERS,
+    POINTS,
+    RARE,
+    SLOTS,
+    WORKERS,
+    After,
+    Kind,
+    Planned,
+)
 from chaos.schedule import FIRST_AFTER, LAST_HEALS, LONGEST_DELAY, schedule
 from chaos.stalls import AFTER, BEFORE
+from streams.postgres.relay.options import RelayOptions
 from streams.s3 import S3Options
 from tests.effort import examples
 
 SHORT, LONG = 180.0, 1800.0
+LEASE = RelayOptions().lease
 S3_TIMEOUT = S3Options("any").read_timeout
 OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -182,3 +198,29 @@ def test_a_long_run_has_every_kind_many_times_and_every_point(seed: int) -> None
     assert {fault.point for fault in faults if fault.kind is Kind.KILL_AT_POINT} == set(POINTS)
     assert {fault.after for fault in faults if fault.kind is Kind.KILL_WORKER} == set(After)
     assert any(fault.beside for fault in faults)
+
+
+@given(seeds, lengths)
+def test_the_database_edge_is_hit_in_one_place_at_a_time_and_a_frozen_relay_outlasts_its_lease(
+    seed: int, seconds: float
+) -> None:
+    for scene in scenes(schedule(seed, seconds)):
+        those = [fault for fault in scene if fault.kind in OF_DATABASE]
+        assert len(those) <= 1
+        for fault in those:
+            assert fault.slot is fault.broker is None
+            assert fault.which in range(RELAYS)
+            if fault.kind is Kind.FREEZE_RELAY:
+                assert fault.seconds > LEASE
+            if fault.kind is Kind.KILL_POSTGRES:
+                assert 0 < fault.seconds < 5
+
+
+def test_faults_of_the_database_edge_stand_beside_those_of_workers_and_of_brokers() -> None:
+    beside: set[tuple[bool, bool]] = set()
+    for seed in range(50):
+        for scene in scenes(schedule(seed, SHORT)):
+            kinds = {fault.kind for fault in scene}
+            if kinds & OF_DATABASE:
+                beside.add((bool(kinds & OF_WORKERS), bool(kinds & OF_BROKERS)))
+    assert beside == {(False, False), (True, False), (False, True)}

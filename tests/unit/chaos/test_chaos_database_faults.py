@@ -1,0 +1,201 @@
+"""Faults of the database edge: each is seen to happen and to heal, or it did not happen."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from chaos.errors import ChaosFailed
+from chaos.faults.perform import perform
+from chaos.kinds import OF_DATABASE, Kind, Planned
+from chaos.processes import Process
+from chaos.waiting import until
+from streams.postgres.relay.options import SHARDS
+
+BOUND = 20.0
+RECOVERED = "LOG:  database system was not properly shut down; automatic recovery in progress\n"
+#: It says that it has joined, and says so again when it is continued.
+JOINS = """
+import signal
+def joined(*_): print('{"event": "relay_joined"}', flush=True)
+signal.signal(signal.SIGCONT, joined)
+joined()
+while True: signal.pause()
+"""
+
+
+class Edge:
+    """Two relays and two APIs that do nothing; what PostgreSQL would say of them, is set."""
+
+    def __init__(self, var: Path) -> None:
+        self._var = var
+        self.processes: list[Process] = []
+        self.hears = True
+        self.publishes = True
+        self.heirs = True
+        for name in ("relay-0", "relay-1", "api-placed", "api-submitted"):
+            self.process(name)
+
+    def process(self, name: str) -> Process:
+        log = self._var / f"{name}.{len(self.processes)}.log"
+        self.processes.append(Process(name, log, [sys.executable, "-SE", "-c", JOINS], {}))
+        return self.processes[-1]
+
+    def named(self, name: str) -> Process:
+        return next(each for each in self.processes if each.name == name and each.alive)
+
+    async def start_relay(self, number: int) -> Process:
+        return self.process(f"relay-{number}")
+
+    async def start_api(self, way: str) -> Process:
+        return self.process(f"api-{way}")
+
+    async def owners(self) -> dict[int, int]:
+        return {1: SHARDS} if self.heirs else {1: SHARDS // 2, 2: SHARDS // 2}
+
+    async def last(self) -> int:
+        return 17
+
+    async def until_shared(self, *, within: float) -> None:
+        """As relays do."""
+
+    async def until_published(self, last: int, *, within: float) -> None:
+        if not self.publishes:
+            raise ChaosFailed(f"not within {within:g} s: the outbox is published up to {last}")
+
+    async def until_settled_since(self, began: float, *, within: float) -> None:
+        if not self.hears:
+            raise ChaosFailed(f"not within {within:g} s: the projection writes")
+
+
+class Stack:
+    """PostgreSQL as a process that writes a log."""
+
+    def __init__(self, var: Path) -> None:
+        self.log = var / "postgres.log"
+        self.log.write_text(f"of an earlier end: {RECOVERED}")
+        self.pid = 100
+        self.says = RECOVERED
+        self.ends = True
+
+    @property
+    def state(self) -> Any:
+        server = SimpleNamespace(pid=self.pid, log=str(self.log))
+        return SimpleNamespace(processes={"postgres": server})
+
+    def stop_process(self, name: str, _: int) -> None:
+        assert name == "postgres"
+
+    def start_process(self, name: str) -> None:
+        assert name == "postgres"
+        self.pid += self.ends
+        with self.log.open("a") as file:
+            file.write(self.says)
+
+
+class Load:
+    """Of which each API accepts an order whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.goes_on = True
+        self._looks = itertools.count()
+
+    def accepted(self) -> Mapping[str, int]:
+        number = next(self._looks) if self.goes_on else 0
+        return Counter({"placed": number, "submitted": number})
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr("chaos.faults.database.RECOVERS_WITHIN", 0.3)
+    monkeypatch.setattr("chaos.faults.database.OPEN_WITHIN", 1.0)
+    edge = Edge(tmp_path)
+    fleet = SimpleNamespace(alive=[])
+    yield SimpleNamespace(edge=edge, stack=Stack(tmp_path), load=Load(), fleet=fleet)
+    for process in edge.processes:
+        if process.alive:
+            process.kill("the end of the test")
+
+
+def planned(kind: Kind, which: int = 0) -> Planned:
+    return Planned(at=0.0, kind=kind, seconds=0.1, which=which)
+
+
+@pytest.mark.parametrize(
+    ("kind", "which", "target"),
+    [(Kind.KILL_RELAY, 1, "relay-1"), (Kind.KILL_API, 0, "api-placed"), (Kind.KILL_API, 1, "api-submitted")],
+)
+async def test_what_is_killed_has_died_of_it_and_another_is_in_its_place(
+    ground: Any, kind: Kind, which: int, target: str
+) -> None:
+    killed = ground.edge.named(target)
+    done = await perform(planned(kind, which), ground)
+    again = ground.edge.named(target)
+    assert killed.exit_code == -9
+    assert killed.told == kind
+    assert (done.kind, done.target) == (kind, target)
+    assert done.confirmed.startswith(f"pid {killed.pid} ended by SIGKILL; ")
+    assert f"pid {again.pid} in its place" in done.confirmed
+    assert done.ended is not None
+
+
+async def test_a_killed_postgresql_is_another_process_that_has_recovered(ground: Any) -> None:
+    done = await perform(planned(Kind.KILL_POSTGRES), ground)
+    assert "pid 100 ended by SIGKILL" in done.confirmed
+    assert "pid 101 in its place, recovered from its log" in done.confirmed
+    assert done.ended is not None
+    assert done.ended - done.began >= 0.1
+
+
+async def test_a_postgresql_that_did_not_end_or_did_not_recover_was_not_killed(ground: Any) -> None:
+    ground.stack.says = "LOG:  database system was shut down\n"
+    with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
+        await perform(planned(Kind.KILL_POSTGRES), ground)
+    ground.stack.says, ground.stack.ends = RECOVERED, False
+    with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
+        await perform(planned(Kind.KILL_POSTGRES), ground)
+
+
+async def test_a_frozen_relay_goes_on_when_the_other_has_had_all_shards(ground: Any) -> None:
+    relay = ground.edge.named("relay-0")
+    await until(lambda: relay.log.events("relay_joined"), "it runs", within=BOUND)
+    done = await perform(planned(Kind.FREEZE_RELAY), ground)
+    assert "the other had all shards; awake, it joined again" in done.confirmed
+    assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
+
+
+@pytest.mark.parametrize("kind", [Kind.KILL_RELAY, Kind.FREEZE_RELAY])
+async def test_a_relay_whose_shards_nobody_takes_over_was_not_hit_and_runs_again(
+    ground: Any, kind: Kind
+) -> None:
+    relay = ground.edge.named("relay-0")
+    ground.edge.heirs = False
+    with pytest.raises(ChaosFailed, match="one relay has all shards"):
+        await perform(planned(kind), ground)
+    if kind is Kind.FREEZE_RELAY:
+        assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
+
+
+@pytest.mark.parametrize("kind", sorted(OF_DATABASE - {Kind.FREEZE_RELAY}))
+async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, kind: Kind) -> None:
+    ground.edge.publishes = False
+    with pytest.raises(ChaosFailed, match="the outbox is published up to 17"):
+        await perform(planned(kind), ground)
+
+
+@pytest.mark.parametrize("kind", [Kind.KILL_API, Kind.KILL_POSTGRES])
+async def test_an_edge_that_takes_no_order_or_tells_nothing_has_not_healed(ground: Any, kind: Kind) -> None:
+    ground.edge.hears = False
+    with pytest.raises(ChaosFailed, match="the projection writes"):
+        await perform(planned(kind), ground)
+    cast("Load", ground.load).goes_on = False
+    with pytest.raises(ChaosFailed, match="each orders API accepts an order"):
+        await perform(planned(kind), ground)

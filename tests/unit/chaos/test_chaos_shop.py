@@ -1,0 +1,105 @@
+"""The client of the orders API in a chaos run: what it asks again, what it gives up, what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from chaos.errors import ChaosFailed
+from chaos.records import UNANSWERED, Request
+from chaos.shop import Shop
+from demo.purchases import order, purchases
+
+ORDER = order(purchases(1)[0])
+ID = ORDER.order_id
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos.shop._AGAIN_AFTER", 0.0)
+
+
+@asynccontextmanager
+async def shop(*answers: int, says: str = "") -> AsyncIterator[tuple[Shop, list[Any]]]:
+    """A shop whose API gives these answers, one after the other; 0: it hangs up without one."""
+    asked: list[Any] = []
+    left: Iterator[int] = iter(answers)
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(
+            (request.method, request.path, request.headers.get("Idempotency-Key"), await request.text())
+        )
+        status = next(left)
+        if status == UNANSWERED:
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(status=status or 500, text=says)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        url = str(server.make_url("")).rstrip("/")
+        async with Shop({"placed": url, "submitted": url}) as client:
+            yield client, asked
+
+
+async def test_an_order_is_asked_for_under_one_key_until_it_is_accepted() -> None:
+    async with shop(UNANSWERED, 503, 429, 202) as (client, asked):
+        await client.place(ORDER, "submitted")
+    assert len(asked) == 4
+    assert len(set(asked)) == 1
+    assert client.requests[ID] == Request(order_id=ID, way="submitted", placed=202)
+    assert client.accepted == {"submitted": 1}
+    assert client.again == 3
+
+
+async def test_a_request_of_which_another_is_under_way_is_asked_again() -> None:
+    async with shop(409, 409, says='{"type": "/problems/key-in-flight"}') as (client, _):
+        await client.place(ORDER, "placed", once=True)
+        assert not client.requests[ID].accepted
+
+
+@pytest.mark.parametrize("status", [UNANSWERED, 503, 202])
+async def test_who_asks_once_remembers_the_answer_whatever_it_is(status: int) -> None:
+    async with shop(status) as (client, asked):
+        await client.place(ORDER, "placed", once=True)
+    assert len(asked) == 1
+    assert client.requests[ID] == Request(order_id=ID, way="placed", placed=status)
+    assert client.accepted["placed"] == (status == 202)
+
+
+async def test_what_was_accepted_stays_so_whatever_a_repetition_is_answered() -> None:
+    async with shop(202, UNANSWERED) as (client, _):
+        await client.place(ORDER, "placed")
+        await client.place(ORDER, "placed", once=True)
+    assert client.requests[ID].accepted
+    async with shop(202, 409) as (client, _):
+        await client.call_off(ID, "placed")
+        await client.call_off(ID, "placed")
+    assert client.requests[ID].called_off == 202
+
+
+@pytest.mark.parametrize("status", [422, 409, 500])
+async def test_an_order_that_is_refused_ends_the_run(status: int) -> None:
+    async with shop(status) as (client, _):
+        with pytest.raises(ChaosFailed, match=f"answered {status} to order {ID}"):
+            await client.place(ORDER, "placed")
+
+
+@pytest.mark.parametrize("status", [202, 404, 409])
+async def test_a_cancellation_is_asked_for_until_it_has_an_answer(status: int) -> None:
+    async with shop(UNANSWERED, 503, status) as (client, asked):
+        await client.call_off(ID, "placed")
+    assert [each[:2] for each in asked] == [("DELETE", f"/orders/{ID}")] * 3
+    assert client.requests[ID] == Request(order_id=ID, way="placed", called_off=status)
+
+
+async def test_a_cancellation_that_is_refused_ends_the_run() -> None:
+    async with shop(500) as (client, _):
+        with pytest.raises(ChaosFailed, match="answered 500 to a cancellation"):
+            await client.call_off(ID, "placed")
