@@ -139,10 +139,10 @@ class Settings(BaseSettings):
     outbox_retention_days: float = Field(
         default=7, gt=0, description="how long published rows are kept, marked or archived"
     )
-    outbox_cleanup_every: float = Field(
+    cleanup_every: float = Field(
         default=3600,
         ge=0,
-        description="between cleanups of the outbox by a relay; 0: none, a command does it",
+        description="between cleanups of outbox and inboxes by a relay or an API; 0: none, commands do it",
     )
     s3_bucket: str = Field(
         default="", description="for large payloads; empty: that of the local stack, or none without one"
@@ -184,6 +184,13 @@ class Settings(BaseSettings):
                 " give the lanes another app_id"
             )
         return group
+
+    def duplicates_within(self) -> float:
+        """For how many seconds after a message its duplicate may come: as long as dead letters are kept, and
+        the longest way of retries. Raises SettingsError as `lane_options` does.
+        """
+        options = self.lane_options()
+        return options.dead_letter_retention + longest_path(options.retry)
 
     def lane_options(self) -> LaneOptions:
         """How lanes work. Raises SettingsError when retentions contradict each other."""

@@ -22,6 +22,7 @@ from streams.errors import TransientError
 from streams.http import Check, Health, HttpServer, RateLimit, Requests
 from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox
+from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
 
 log = structlog.get_logger(__name__)
@@ -91,6 +92,9 @@ class OrdersApi:
             Check("queues", watch.queues, "DEGRADED"),
         ]
         await enter(_beside(watch.run()))
+        if settings.cleanup_every:
+            cleanup = DatabaseCleanup(database, Retention.of(settings))
+            await enter(_beside(cleanup.run(settings.cleanup_every)))
         await enter(_beside(_forget_keys(orders)))
         if settings.api_projection:
             projection = Projection(settings, database, InboxMetrics(self.registry))

@@ -11,7 +11,6 @@ import typer
 
 from streams.cli.database import DryRun, Url, with_database
 from streams.cli.workers import Json, json_line
-from streams.policy.retry import longest_path
 from streams.postgres.database import Database
 from streams.postgres.inbox import ConsumerInbox
 from streams.postgres.inbox.standing import Size, Standing, consumers, count_old, size, standing
@@ -55,8 +54,7 @@ def cleanup(
     """Forget what was handled so long ago, in batches of 10,000: workers go on beside it."""
     settings = Settings()
     days = settings.inbox_retention_days if older_than_days is None else older_than_days
-    options = settings.lane_options()
-    needed = options.dead_letter_retention + longest_path(options.retry)
+    needed = settings.duplicates_within()
     found = with_database(url, lambda database: _cleanup(database, consumer, days, needed, dry_run=dry_run))
     for name, entries in found.items():
         if as_json:

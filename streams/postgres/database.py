@@ -94,8 +94,9 @@ class Database:
         Raises DatabaseUnavailable when none is free within `patience`, the server does not answer, or the
         connection is lost while it is used. Whether a commit that was under way took place is unknown then.
         """
+        pool = self.pool
         try:
-            connection = await self.pool.acquire(timeout=self._patience)
+            connection = await pool.acquire(timeout=self._patience)
         except UNAVAILABLE as error:
             raise self._unavailable(error) from error
         try:
@@ -105,7 +106,7 @@ class Database:
                 raise self._unavailable(error) from error
             raise
         finally:
-            await self._give_back(connection)
+            await self._give_back(pool, connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -119,10 +120,12 @@ class Database:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _give_back(self, connection: PoolConnectionProxy[asyncpg.Record]) -> None:
-        """Back to the pool. One that is found lost only now has done its work: the pool opens another one."""
+    async def _give_back(self, pool: Pool, connection: PoolConnectionProxy[asyncpg.Record]) -> None:
+        """Back to the pool that it is of, which may be closing and waits for it then. One that is found lost
+        only now has done its work: the pool opens another one.
+        """
         try:
-            await self.pool.release(connection)
+            await pool.release(connection)
         except UNAVAILABLE as error:
             log.warning("connection_lost", database=without_password(self.url), error=repr(error))
 

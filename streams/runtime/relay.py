@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-import structlog
 from mode import Service
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -14,17 +12,13 @@ from streams.http import Check, Health, HttpServer, operations_app
 from streams.ports import Faults
 from streams.postgres import Database
 from streams.postgres.cdc import Connect
-from streams.postgres.errors import DatabaseUnavailable
-from streams.postgres.outbox.desk import cleanup
+from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.relay import After, Relay, RelayMetrics, RelayOptions
 from streams.postgres.watch import DatabaseWatch
 from streams.runtime.cdc import CdcRelaying
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.settings import Settings
-from streams.units import DAY
-
-log = structlog.get_logger(__name__)
 
 
 class RelayService(Service):
@@ -41,7 +35,7 @@ class RelayService(Service):
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.metrics = RelayMetrics(self.registry)
-        self._database = Database(settings.postgres(), least=0, most=2, name="steadfaust relay desk")
+        self._database = Database(settings.postgres(), least=0, most=3, name="steadfaust relay desk")
         self._watch = DatabaseWatch(self._database, self.registry)
         self.health = Health(
             [
@@ -54,8 +48,8 @@ class RelayService(Service):
         self.server = (
             HttpServer(operations_app(self.health, self.registry), port=port) if port is not None else None
         )
-        self._retention = settings.outbox_retention_days * DAY
-        self._cleanup_every = settings.outbox_cleanup_every
+        self._cleanup = DatabaseCleanup(self._database, Retention.of(settings))
+        self._cleanup_every = settings.cleanup_every
         publisher = KafkaPublisher(
             settings.brokers(),
             settings.layout().announcements,
@@ -89,7 +83,7 @@ class RelayService(Service):
         self._relaying.add_done_callback(self._relay_ended)
         self.add_future(self._watch.run())
         if self._cleanup_every:
-            self.add_future(self._now_and_then(self._cleanup_every, self._clean_up))
+            self.add_future(self._cleanup.run(self._cleanup_every))
 
     async def on_stop(self) -> None:
         """Mark what is under way, then let go."""
@@ -101,20 +95,6 @@ class RelayService(Service):
     def _relay_ended(self, relaying: asyncio.Task[None]) -> None:
         self.failure = None if relaying.cancelled() else relaying.exception()
         self.ended.set()
-
-    async def _now_and_then(self, every: float, do: Callable[[], Awaitable[None]]) -> None:
-        while not self.should_stop:
-            try:
-                await do()
-            except DatabaseUnavailable as error:
-                log.warning("outbox_not_looked_at", error=str(error), action="tries again")
-            await self.sleep(every)
-
-    async def _clean_up(self) -> None:
-        async with self._database.acquire() as connection:
-            removed = await cleanup(connection, self._retention)
-        if removed:
-            log.info("outbox_cleaned_up", removed=removed)
 
     async def _postgres(self) -> str:
         return self.metrics.no_database

@@ -173,3 +173,14 @@ async def test_a_server_that_is_not_there_is_named_without_its_password() -> Non
 
 def test_a_url_without_a_password_is_shown_as_it_is() -> None:
     assert without_password("postgresql://shop@db/orders") == "postgresql://shop@db/orders"
+
+
+async def test_a_database_that_closes_waits_for_a_connection_that_is_lent_out(postgres_url: str) -> None:
+    database = await Database(postgres_url).open()
+    async with database.acquire() as connection:
+        closing = asyncio.create_task(database.close())
+        await asyncio.sleep(0)
+        assert await connection.fetchval("SELECT 1") == 1
+        assert not closing.done()
+    async with asyncio.timeout(10):
+        await closing

@@ -15,6 +15,7 @@ import pytest
 
 from agents.api.testing import ApiDidNotStart, ApiProcess
 from streams.postgres import MigrationSet
+from streams.postgres.database import connect
 from tests.postgres import in_a_loop, migrated
 from tests.relays import until
 
@@ -46,6 +47,16 @@ def metrics(url: str) -> str:
         return str(answer.read().decode())
 
 
+async def age(url: str) -> None:
+    """All rows of the outbox were published long ago."""
+    connection = await connect(url)
+    try:
+        long_ago = "now() - interval '30 days'"
+        await connection.execute(f"UPDATE outbox SET published_at = {long_ago}, created_at = {long_ago}")
+    finally:
+        await connection.close()
+
+
 def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same(
     postgres_url: str, tmp_path: Path
 ) -> None:
@@ -58,10 +69,13 @@ def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same
         status, order = place(first.url, "k-1")
         assert status == 202
         first.kill()
+    in_a_loop(age(postgres_url))
     with ApiProcess(tmp_path / "api.log", settings) as second:
         assert place(second.url, "k-1") == (202, order)
         assert health(second.url) == (200, {"status": "OK", "reasons": []})
-        in_a_loop(until(lambda: "\noutbox_unpublished_rows 1.0\n" in metrics(second.url)))
+        in_a_loop(until(lambda: "\noutbox_unpublished_rows 0.0\n" in metrics(second.url)))
+        # It cleans up in the background, too.
+        in_a_loop(until(lambda: '"event": "cleaned_up"' in (tmp_path / "api.log").read_text()))
         assert second.end() == 0
 
 

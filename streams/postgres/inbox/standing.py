@@ -10,6 +10,7 @@ from streams.postgres.database import Connection
 from streams.postgres.statements import statements
 
 _SQL = statements(Path(__file__).with_name("inbox.sql"))
+_TRANSACTIONAL = statements(Path(__file__).with_name("transactional.sql"))
 
 
 class Standing(NamedTuple):
@@ -34,6 +35,11 @@ class Size(NamedTuple):
 async def consumers(connection: Connection) -> list[str]:
     """Who has entries, in the order of their names."""
     return [row["consumer_name"] for row in await connection.fetch(_SQL["consumers"])]
+
+
+async def transactional_inboxes(connection: Connection) -> list[str]:
+    """The transactional inboxes that have messages, in the order of their names."""
+    return [row["inbox"] for row in await connection.fetch(_TRANSACTIONAL["inboxes"])]
 
 
 async def standing(connection: Connection, consumer_name: str) -> Standing:

@@ -17,3 +17,13 @@ WITH gone AS (
     RETURNING id
 )
 SELECT count(*) FROM gone
+
+-- name: inboxes
+-- The names that there are, each found by one look into the index of ids.
+WITH RECURSIVE found AS (
+    (SELECT inbox FROM transactional_inbox ORDER BY inbox LIMIT 1)
+    UNION ALL
+    SELECT (SELECT inbox FROM transactional_inbox AS more WHERE more.inbox > found.inbox ORDER BY inbox LIMIT 1)
+    FROM found WHERE found.inbox IS NOT NULL
+)
+SELECT inbox FROM found WHERE inbox IS NOT NULL

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from streams.postgres.database import Connection, Database
+from streams.postgres.database import Connection
 from streams.postgres.statements import statements
 from streams.units import DAY
 
@@ -97,11 +97,3 @@ async def cleanup(connection: Connection, older_than: float = 7 * DAY, *, step: 
         removed += int(gone)
         await asyncio.sleep(REST)
     return removed
-
-
-async def cleanup_now_and_then(database: Database, older_than: float, every: float) -> None:
-    """Clean up until it is cancelled; several may, the rows go once."""
-    while True:
-        async with database.acquire() as connection:
-            await cleanup(connection, older_than)
-        await asyncio.sleep(every)
