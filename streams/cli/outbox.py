@@ -42,6 +42,7 @@ class State(StrEnum):
     WAITING = "waiting"
     FAILED = "failed"
     PUBLISHED = "published"
+    ARCHIVED = "archived"
 
 
 @app.command()
@@ -134,7 +135,10 @@ def republish(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Have rows published again, at once. One that was published comes a second time, under its id."""
+    """Have rows published again, at once, archived ones too.
+
+    One that was published comes a second time, under its id.
+    """
     if bool(ids) == failed:
         raise typer.BadParameter("give ids, or --failed")
     rows = _run(url, lambda c: desk.republish(c, ids or [], failed=failed, dry_run=dry_run))

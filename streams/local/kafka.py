@@ -62,12 +62,14 @@ class Node:
         port: where clients and other brokers connect.
         controller_port: where controllers talk to each other.
         listeners: further ways in for clients, by name.
+        settings: further settings, by their names in `server.properties`.
     """
 
     id: int
     port: int
     controller_port: int
     listeners: Mapping[str, Listener] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
         # How long a coordinator waits for a broker that hangs to take a commit's markers, until it asks the
         # new leader; the lane's next transaction waits for them. A little over the session; 30 s by default.
         "request.timeout.ms": 8000,
+        **node.settings,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 

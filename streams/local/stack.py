@@ -113,6 +113,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         cdc: run Kafka Connect with Debezium, at `url("connect")`, for the first database.
         listeners: names of further listeners of each broker; where each listens, and at which other port it
             is advertised for a proxy to listen there, is in the state of the brokers.
+        broker_settings: further settings of each broker, by their names in `server.properties`.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
         revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
         say: receives lines of progress.
@@ -129,6 +130,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         databases: Sequence[str] = (),
         cdc: bool = False,
         listeners: Sequence[str] = (),
+        broker_settings: Mapping[str, str] | None = None,
         tiered: bool = False,
         revive_after: float | None = None,
         say: Callable[[str], None] = _silent,
@@ -143,6 +145,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
             databases=tuple(databases),
             cdc=cdc,
             listeners=tuple(listeners),
+            broker_settings=dict(broker_settings or {}),
             tiered=tiered,
             revive_after=revive_after,
             lifeline=True,

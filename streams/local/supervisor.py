@@ -59,7 +59,13 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         first = spec.port
         clients = [port(None if first is None else first + index) for index in range(spec.brokers)]
         nodes = [
-            Node(number, client, port(), {name: state.Listener(port(), port()) for name in spec.listeners})
+            Node(
+                number,
+                client,
+                port(),
+                {name: state.Listener(port(), port()) for name in spec.listeners},
+                spec.broker_settings,
+            )
             for number, client in enumerate(clients, start=1)
         ]
         cluster = Cluster(var.kafka, jvm, nodes)

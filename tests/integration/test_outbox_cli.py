@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 
@@ -9,9 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.cli.main import app
+from streams.postgres import Database
 from streams.postgres.database import connect
+from streams.postgres.outbox import OutboxRow
+from streams.postgres.statements import statements
+from streams.testing import MemoryPublisher
 from tests.postgres import in_a_loop
-from tests.relays import new_outbox, publish
+from tests.relays import Step, by_aggregate, drained, new_outbox, publish, relaying
 
 
 @pytest.fixture
@@ -48,6 +53,11 @@ PUBLISHED = (
     "UPDATE outbox SET published_at = now() - interval '8 days', created_at = now() - interval '8 days'"
     " WHERE id = 'o-1:1'"
 )
+
+
+def archiving(ids: str) -> str:
+    """What a relay does with rows that it has published, of these ids."""
+    return statements("relay/relay.sql")["archive"].replace("position = ANY ($1::bigint[])", f"id IN ({ids})")
 
 
 def test_what_waits_and_what_was_refused_is_seen(
@@ -88,3 +98,58 @@ def test_cleanup_removes_what_was_published_long_ago_and_nothing_else(
     assert json.loads(run("cleanup", "--step", "1", "--json")[1])["rows"] == 1
     assert ids(run("list", "--json")[1]) == ["o-1:2", "o-2:1", "o-2:2"]
     assert run("list", "--state", "published")[0] == 3
+
+
+def test_a_published_row_and_an_archived_one_are_published_again_behind_those_that_wait(
+    postgres_url: str, run: Callable[..., tuple[int, str]]
+) -> None:
+    fill(
+        postgres_url,
+        archiving("'o-1:1', 'o-2:1'"),
+        "UPDATE outbox SET published_at = now() WHERE id = 'o-1:2'",
+    )
+    assert ids(run("list", "--json")[1]) == ["o-2:2"]
+    assert ids(run("list", "--state", "archived", "--json")[1]) == ["o-1:1", "o-2:1"]
+    assert ids(run("list", "--state", "archived", "--aggregate", "o-2", "--json")[1]) == ["o-2:1"]
+    assert json.loads(run("show", "o-1:1", "--json")[1])["published_at"]
+    assert ids(run("republish", "o-1:2", "o-1:1", "--dry-run", "--json")[1]) == ["o-1:1", "o-1:2"]
+    assert ids(run("list", "--json")[1]) == ["o-2:2"]
+    assert run("republish", "o-1:2", "o-1:1")[0] == 0
+    assert ids(run("list", "--json")[1]) == ["o-2:2", "o-1:1", "o-1:2"]
+    assert ids(run("list", "--state", "archived", "--json")[1]) == ["o-2:1"]
+
+    async def relayed() -> list[OutboxRow]:
+        publisher = MemoryPublisher()
+        async with Database(postgres_url) as database, relaying(postgres_url, publisher):
+            await drained(database)
+        return publisher.written
+
+    rows = in_a_loop(relayed())
+    assert by_aggregate(rows) == {"o-2": [2], "o-1": [1, 2]}
+    codec = new_outbox().codec(Step)
+    assert codec.decode(rows[1].payload, rows[1].schema_fingerprint.encode()) == Step(order="o-1", number=1)
+    assert run("status", "--json")[0] == 0
+
+
+def test_of_an_id_that_was_archived_twice_the_newest_is_published_again_once(
+    postgres_url: str, run: Callable[..., tuple[int, str]]
+) -> None:
+    archive = archiving("'o-1:1'")
+    fill(postgres_url, archive)
+    fill_again = "UPDATE outbox_archive SET published_at = published_at - interval '1 day'"
+
+    async def work() -> None:
+        connection = await connect(postgres_url)
+        try:
+            await connection.execute(fill_again)
+            await publish(new_outbox(), connection, ("o-1", 1), note="newer")
+            await connection.execute(archive)
+        finally:
+            await connection.close()
+
+    in_a_loop(work())
+    assert ids(run("republish", "o-1:1", "--json")[1]) == ["o-1:1"]
+    assert ids(run("list", "--aggregate", "o-1", "--json")[1]) == ["o-1:2", "o-1:1"]
+    payload = base64.b64decode(json.loads(run("show", "o-1:1", "--json")[1])["payload"])
+    assert b"newer" in payload
+    assert len(ids(run("list", "--state", "archived", "--json")[1])) == 1

@@ -31,6 +31,12 @@ ORDERS = [f"o-{uuid4()}" for _ in range(20)]
 BOUND = 120.0
 
 
+class Unheard(Step, frozen=True, kw_only=True):
+    """For a topic that is made later."""
+
+    TOPIC = "shop.order.unheard.v1"
+
+
 class Ground(NamedTuple):
     """Where it happens."""
 
@@ -130,6 +136,30 @@ async def test_a_relay_that_is_killed_loses_nothing_and_the_next_one_goes_on(
         assert next_one.returncode == 0
     repeated = await ground.must_be_whole(6)
     assert repeated > 0 if point == "published" else repeated == 0
+
+
+@pytest.mark.verify("a process for each point")
+async def test_a_relay_that_is_killed_when_a_row_was_refused_goes_on_and_publishes_it_when_it_may(
+    ground: Ground,
+) -> None:
+    await ground.publish(0)
+    refused = ORDERS[0]
+    async with ground.database.acquire() as connection:
+        await publish(new_outbox(), connection, (refused, 1), kind=Unheard)
+    await ground.publish(2)
+    with ground.relay(faults="refused:1:kill") as killed:
+        await until(lambda: killed.poll() is not None, BOUND)
+        assert killed.returncode == -signal.SIGKILL
+    with ground.relay():
+        await until(lambda: _is(unpublished(ground.database), 2), BOUND)
+        async with KafkaTopics(ground.bootstrap) as topics:
+            await topics.create([TopicSpec(Unheard.TOPIC, 1, 1)])
+        await drained(ground.database, BOUND)
+    found = await ground.came()
+    assert {order: first_time(found[order]) for order in ORDERS} == {order: [0, 2] for order in ORDERS}
+    async with TopicReader(ground.bootstrap, [Unheard.TOPIC]) as reader:
+        ids = [dict(record.headers)["ce_id"] async for record in reader.to_end()]
+    assert set(ids) == {f"{refused}:1".encode()}
 
 
 @pytest.mark.verify("waits for a lease to end")

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from asyncpg import UniqueViolationError
+
 from streams.postgres.database import Connection
+from streams.postgres.errors import MessageIdTaken
 from streams.postgres.statements import statements
 from streams.units import DAY
 
@@ -49,29 +52,47 @@ async def listed(
     after: int = 0,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Rows that are waiting, failed or published, in the order of their positions, without their payloads."""
-    return [dict(row) for row in await connection.fetch(_SQL["list"], state, topic, aggregate, after, limit)]
+    """Rows that are waiting, failed, published or archived, in the order of their positions, without their
+    payloads. The archive is read as a whole.
+    """
+    if state == "archived":
+        rows = await connection.fetch(_SQL["list_archive"], topic, aggregate, after, limit)
+    else:
+        rows = await connection.fetch(_SQL["list"], state, topic, aggregate, after, limit)
+    return [dict(row) for row in rows]
 
 
 async def shown(connection: Connection, message_id: str) -> dict[str, Any] | None:
-    """All of a row; None when there is none of this id."""
+    """All of a row, of the archive too; None when there is none of this id."""
     row = await connection.fetchrow(_SQL["show"], message_id)
+    row = row or await connection.fetchrow(_SQL["show_archived"], message_id)
     return None if row is None else dict(row)
 
 
 async def republish(
     connection: Connection, ids: Sequence[str] = (), *, failed: bool = False, dry_run: bool = False
 ) -> list[dict[str, Any]]:
-    """Have rows published again, at once: those of these ids, or all that were refused. Returns them.
+    """Have rows published again, at once: those of these ids, archived ones too, or all that were refused.
+    Returns them.
 
-    One that was published comes a second time under the same id, behind later ones of its aggregate.
+    One that was published comes a second time under the same id, behind later ones of its aggregate. Raises
+    MessageIdTaken when a message of an archived one's id is published at this moment.
     """
     async with connection.transaction():
         rows = [dict(row) for row in await connection.fetch(_SQL["again"], list(ids), failed)]
-        if rows and not dry_run:
-            await connection.fetch(_SQL["republish"], [row["position"] for row in rows])
+        missing = sorted(set(ids) - {row["id"] for row in rows})
+        archived = await connection.fetch(_SQL["again_archived"], missing) if missing else []
+        if not dry_run:
+            positions = [row["position"] for row in rows]
+            await connection.execute(_SQL["republish"], positions)
+            # Archived ones first: they were published before.
+            try:
+                await connection.execute(_SQL["republish_archived"], [row["id"] for row in archived])
+            except UniqueViolationError as error:
+                raise MessageIdTaken(f"the outbox has a message of this id by now: {error.detail}") from error
+            await connection.execute(_SQL["republish_published"], positions)
             await connection.execute(_SQL["wake"])
-    return rows
+    return [dict(row) for row in archived] + rows
 
 
 async def removable(connection: Connection, older_than: float) -> int:

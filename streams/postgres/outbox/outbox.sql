@@ -68,8 +68,24 @@ WHERE CASE $1::text
 ORDER BY position
 LIMIT $5
 
+-- name: list_archive
+-- $1 topic, $2 aggregate, empty for any; behind position $3, $4 at most.
+SELECT
+    position, id, aggregate_type, aggregate_id, topic, octet_length(payload) AS bytes, created_at, published_at,
+    attempts, last_error, retry_at
+FROM outbox_archive
+WHERE ($1 = '' OR topic = $1)
+  AND ($2 = '' OR aggregate_id = $2)
+  AND position > $3
+ORDER BY position
+LIMIT $4
+
 -- name: show
+-- The archive has no index by id: it is looked at when the outbox has none.
 SELECT * FROM outbox WHERE id = $1
+
+-- name: show_archived
+SELECT * FROM outbox_archive WHERE id = $1 ORDER BY published_at DESC LIMIT 1
 
 -- name: again
 -- Which rows are to be published again: those of ids, or all that a broker has refused.
@@ -78,10 +94,59 @@ FROM outbox
 WHERE CASE WHEN $2 THEN published_at IS NULL AND retry_at IS NOT NULL ELSE id = ANY ($1::text[]) END
 ORDER BY position
 
+-- name: again_archived
+-- The newest of each id; those of ids that the outbox has are not asked for.
+SELECT position, id, topic, aggregate_id, published_at, attempts
+FROM (
+    SELECT DISTINCT ON (id) *
+    FROM outbox_archive
+    WHERE id = ANY ($1::text[])
+    ORDER BY id, published_at DESC
+) AS newest
+ORDER BY position
+
 -- name: republish
-UPDATE outbox SET published_at = NULL, retry_at = NULL, attempts = 0
-WHERE position = ANY ($1::bigint[])
-RETURNING position
+-- Rows that wait: at once.
+UPDATE outbox SET retry_at = NULL, attempts = 0
+WHERE position = ANY ($1::bigint[]) AND published_at IS NULL
+
+-- name: republish_published
+-- As new rows, behind those that wait: change data capture passes on what is inserted, and nothing else.
+WITH gone AS (
+    DELETE FROM outbox WHERE position = ANY ($1::bigint[]) AND published_at IS NOT NULL
+    RETURNING *
+)
+INSERT INTO outbox (
+    id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, created_at
+)
+SELECT
+    id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, clock_timestamp()
+FROM gone
+ORDER BY position
+
+-- name: republish_archived
+WITH gone AS (
+    DELETE FROM outbox_archive
+    USING (
+        SELECT DISTINCT ON (id) published_at, position
+        FROM outbox_archive
+        WHERE id = ANY ($1::text[])
+        ORDER BY id, published_at DESC
+    ) AS newest
+    WHERE outbox_archive.published_at = newest.published_at AND outbox_archive.position = newest.position
+    RETURNING outbox_archive.*
+)
+INSERT INTO outbox (
+    id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, created_at
+)
+SELECT
+    id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, clock_timestamp()
+FROM gone
+ORDER BY position
 
 -- name: wake
 SELECT pg_notify('outbox', '')
