@@ -144,6 +144,11 @@ class Settings(BaseSettings):
         ge=0,
         description="between cleanups of outbox and inboxes by a relay or an API; 0: none, commands do it",
     )
+    outbox_slot_warn_bytes: int = Field(
+        default=512 * MIB,
+        ge=1,
+        description="log that PostgreSQL keeps for change data capture before operators are warned",
+    )
     s3_bucket: str = Field(
         default="", description="for large payloads; empty: that of the local stack, or none without one"
     )

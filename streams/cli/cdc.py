@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 import typer
 
+from streams.cli.slot import slot_json, slot_line
 from streams.cli.workers import Json, json_line
 from streams.postgres import Database
 from streams.postgres.cdc import (
@@ -24,10 +25,11 @@ from streams.postgres.cdc import (
     outbox_owner,
 )
 from streams.postgres.cdc.connector import connector_settings, worker_properties
+from streams.postgres.cdc.ending import end
 from streams.postgres.cdc.relay import STEP
-from streams.postgres.errors import ConnectUnavailable
+from streams.postgres.errors import ConnectBusy, ConnectUnavailable
+from streams.postgres.relay import After
 from streams.settings import Settings
-from streams.units import MIB
 
 app = typer.Typer(help="The outbox by change data capture: start, relay, status, stop.", no_args_is_help=True)
 
@@ -54,16 +56,21 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
         if take_over:
             async with database.acquire() as connection:
                 await hand_over(connection, RelayKind.CDC)
-        relay = CdcRelay(database, at)
+        relay, problem = _relay(database, at), ""
         try:
             async with asyncio.timeout(STARTED_WITHIN):
-                while not _runs(status := await relay.step()):  # noqa: ASYNC110 - a step does something
+                while True:
+                    try:
+                        if _runs(status := await relay.step()):
+                            return status
+                        problem = status.problem
+                    except ConnectBusy as error:
+                        problem = str(error)
                     await asyncio.sleep(STEP)
         except TimeoutError:
             raise ConnectUnavailable(
-                f"the connector does not run after {STARTED_WITHIN:.0f} s: {status.problem}"
+                f"the connector does not run after {STARTED_WITHIN:.0f} s: {problem}"
             ) from None
-        return status
 
     _print(_run(url, connect, work))
 
@@ -76,7 +83,7 @@ def relay(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
         if take_over:
             async with database.acquire() as connection:
                 await hand_over(connection, RelayKind.CDC)
-        await CdcRelay(database, at).run()
+        await _relay(database, at).run()
 
     _run(url, connect, work)
 
@@ -88,7 +95,7 @@ def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) ->
     async def work(database: Database, at: Connect) -> tuple[RelayKind | None, CdcStatus]:
         async with database.acquire() as connection:
             owner = await outbox_owner(connection)
-        return owner, await cdc_status(database, at)
+        return owner, await cdc_status(database, at, Settings().outbox_slot_warn_bytes)
 
     owner, found = _run(url, connect, work)
     if as_json:
@@ -112,9 +119,8 @@ def stop(
         return
 
     async def work(database: Database, at: Connect) -> None:
-        await at.remove()
         async with database.acquire() as connection:
-            await hand_over(connection, RelayKind.POLL)
+            await end(connection, at)
 
     _run(url, connect, work)
     typer.echo("the outbox is the polling relays'")
@@ -131,6 +137,12 @@ def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> N
         raise typer.BadParameter(f"{kind!r} is neither worker nor connector")
 
 
+def _relay(database: Database, at: Connect) -> CdcRelay:
+    settings = Settings()
+    after, warn_at = After(settings.outbox_after), settings.outbox_slot_warn_bytes
+    return CdcRelay(database, at, after=after, slot_warn_at=warn_at)
+
+
 def _as_json(found: CdcStatus) -> dict[str, object]:
     connector = found.connector and {
         "state": found.connector.state,
@@ -139,7 +151,7 @@ def _as_json(found: CdcStatus) -> dict[str, object]:
     return {
         "problem": found.problem,
         "connector": connector,
-        "slot": found.slot and found.slot._asdict(),
+        "slot": slot_json(found.slot),
     }
 
 
@@ -163,10 +175,5 @@ def _print(found: CdcStatus) -> None:
     tasks = () if found.connector is None else found.connector.tasks
     states = ", ".join(f"task {task.id} {task.state}" for task in tasks) or "no task"
     typer.echo(f"connector  {'none' if found.connector is None else found.connector.state}, {states}")
-    if found.slot is None:
-        typer.echo("slot       none")
-    else:
-        room = "no limit" if found.slot.room is None else f"{found.slot.room / MIB:.0f} MiB more at most"
-        kept, behind = found.slot.retained / MIB, found.slot.behind / MIB
-        typer.echo(f"slot       {found.slot.status}, {behind:.1f} MiB behind, keeps {kept:.1f} MiB, {room}")
+    typer.echo(f"slot       {slot_line(found.slot) if found.slot else 'none'}")
     typer.echo(f"problem    {found.problem or 'none'}")

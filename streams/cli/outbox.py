@@ -1,6 +1,7 @@
 """`steadfaust outbox`: the relay, and what people do with the outbox.
 
-Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused.
+Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused, or a
+replication slot that warns.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from streams.cli.slot import slot_json, slot_line
 from streams.cli.workers import Json, json_line
 from streams.errors import SteadfaustError
 from streams.logs import configure_logs
 from streams.postgres.database import Connection, connect
 from streams.postgres.outbox import desk
+from streams.postgres.replication_slot import SlotLag, slot_lag
 from streams.settings import Settings
 from streams.testing.faults import faults_from_environment
 from streams.units import DAY
@@ -80,16 +83,25 @@ async def _relay(settings: Settings, port: int) -> None:
 
 @app.command()
 def status(url: Url = "", *, as_json: Json = False) -> None:
-    """Say how many rows wait and for how long; exit status 4 when brokers have refused some."""
-    found = _run(url, desk.status)
+    """Say how many rows wait and for how long, and how the replication slot stands if there is one.
+
+    Exit status 4 when brokers have refused rows, or when the slot is lost or about to fill the disk.
+    """
+
+    async def work(connection: Connection) -> tuple[desk.OutboxStatus, SlotLag | None]:
+        return await desk.status(connection), await slot_lag(connection, Settings().outbox_slot_warn_bytes)
+
+    found, slot = _run(url, work)
     if as_json:
-        typer.echo(json_line(found._asdict()))
+        typer.echo(json_line({**found._asdict(), "slot": slot_json(slot)}))
     else:
         typer.echo(
             f"{found.unpublished} rows wait, the oldest for {found.oldest_seconds:.1f} s;"
             f" {found.failed} were refused; the table has {found.table_bytes / 1e6:.1f} MB"
         )
-    raise typer.Exit(REFUSED if found.failed else 0)
+        if slot is not None:
+            typer.echo(f"slot: {slot_line(slot)}" + (f"; {slot.warning}" if slot.warning else ""))
+    raise typer.Exit(REFUSED if found.failed or (slot and slot.warning) else 0)
 
 
 @app.command("list")

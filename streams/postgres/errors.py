@@ -31,3 +31,7 @@ class OutboxOwned(SteadfaustError):
 
 class ConnectUnavailable(TransientError):
     """Kafka Connect does not answer, or refuses; the same thing may work later."""
+
+
+class ConnectBusy(ConnectUnavailable):
+    """Its workers agree on who does what: the same thing works in some seconds."""

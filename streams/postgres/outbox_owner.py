@@ -46,6 +46,11 @@ async def outbox_owner(connection: Connection) -> RelayKind | None:
     return None if row is None else RelayKind(row["relay"])
 
 
+async def cdc_beginnings(connection: Connection) -> int:
+    """How often change data capture has begun with the table, at a new slot: some rows came twice then."""
+    return int(await connection.fetchval(_SQL["beginnings"]) or 0)
+
+
 async def hand_over(connection: Connection, to: RelayKind) -> None:
     """Give the outbox to this kind of relay, whoever has it.
 

@@ -22,7 +22,7 @@ WARN_AT = 0.5
 """The share of the limit at which the log that is kept is worth a warning."""
 
 WARN_AT_BYTES = 512 * MIB
-"""The same where the server sets no limit."""
+"""The same in bytes, whatever the limit is, unless a setting says otherwise."""
 
 _SQL = statements("cdc/cdc.sql")
 
@@ -36,6 +36,7 @@ class SlotLag(NamedTuple):
         behind: bytes of the log that the connector has not confirmed.
         retained: bytes of the log that the server keeps for it; 0 when it is lost.
         room: bytes until the server drops it; None: it never does, and the disk fills instead.
+        warn_at: bytes retained from which on operators are warned.
     """
 
     active: bool
@@ -43,6 +44,7 @@ class SlotLag(NamedTuple):
     behind: int
     retained: int
     room: int | None
+    warn_at: int = WARN_AT_BYTES
 
     @property
     def is_lost(self) -> bool:
@@ -50,30 +52,49 @@ class SlotLag(NamedTuple):
         return self.status == "lost"
 
     @property
+    def limit(self) -> int | None:
+        """Bytes at which the server drops it; None: never."""
+        return None if self.room is None else self.retained + max(self.room, 0)
+
+    @property
+    def warns_from(self) -> int:
+        """Bytes retained from which on it warns: a share of the server's limit, or the setting if less."""
+        return self.warn_at if not self.limit else min(self.warn_at, int(WARN_AT * self.limit))
+
+    @property
     def warning(self) -> str:
         """What an operator should know, in a sentence; empty: nothing."""
         if self.is_lost:
             return (
-                "the replication slot is lost, since the server has dropped log that was not read: the relay"
-                " begins again with the rows that wait in the table"
+                "the replication slot is lost, since the server has dropped log that was not read: a relay"
+                " begins again with the rows that wait in the table; if none runs, `steadfaust outbox relay`"
+            )
+        mib = f"{self.retained / MIB:.0f}"
+        if self.status == "unreserved":
+            return (
+                f"the replication slot keeps {mib} MiB of the log, over its limit: the server drops it at the"
+                " next checkpoint"
             )
         if not self.active:
-            return f"nobody reads the replication slot, which keeps {self.retained / MIB:.0f} MiB of the log"
-        limit = None if self.room is None else self.retained + max(self.room, 0)
-        if limit is None and self.retained >= WARN_AT_BYTES:
-            return f"the replication slot keeps {self.retained / MIB:.0f} MiB of the log, without a limit"
-        if limit and self.retained >= WARN_AT * limit:
-            kept = f"{self.retained / MIB:.0f} of at most {limit / MIB:.0f} MiB"
-            return f"the replication slot keeps {kept} of the log: the connector is too slow, or stands still"
-        return ""
+            return f"nobody reads the replication slot, which keeps {mib} MiB of the log: start Kafka Connect"
+        if self.retained < self.warns_from:
+            return ""
+        if self.limit is None:
+            return (
+                f"the replication slot keeps {mib} MiB of the log, without a limit, until the disk is full:"
+                " the connector is too slow, or stands still"
+            )
+        kept = f"{mib} of at most {self.limit / MIB:.0f} MiB"
+        return f"the replication slot keeps {kept} of the log: the connector is too slow, or stands still"
 
 
-async def slot_lag(connection: Connection) -> SlotLag | None:
+async def slot_lag(connection: Connection, warn_at: int = WARN_AT_BYTES) -> SlotLag | None:
     """How the slot of this database stands; None: there is none, since no connector has read it yet."""
     row = await connection.fetchrow(_SQL["slot"])
     if row is None:
         return None
-    return SlotLag(row["active"], row["wal_status"], row["behind"] or 0, row["retained"] or 0, row["room"])
+    behind, retained = row["behind"] or 0, row["retained"] or 0
+    return SlotLag(row["active"], row["wal_status"], behind, retained, row["room"], warn_at)
 
 
 async def drop_slot(connection: Connection) -> None:

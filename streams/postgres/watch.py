@@ -1,4 +1,4 @@
-"""Looks at the outbox and the queues of a database now and then: for Prometheus, and for `/health`."""
+"""Looks at outbox, replication slot and queues of a database now and then: for Prometheus and `/health`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.outbox.desk import OutboxStatus, status
 from streams.postgres.outbox.metrics import OutboxGauges
+from streams.postgres.outbox_owner import cdc_beginnings
 from streams.postgres.queue.desk import QueueStanding, queue_standings
 from streams.postgres.queue.metrics import QueueGauges
+from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
+from streams.postgres.slot_metrics import SlotGauges
 
 log = structlog.get_logger(__name__)
 
@@ -29,15 +32,21 @@ _STALE = 30.0
 
 
 class DatabaseWatch:
-    """How the outbox and the queues of a database stand.
+    """How the outbox, its replication slot and the queues of a database stand.
 
     Arguments:
         database: open, or opened before the first look.
         registry: gets the gauges; it takes them once.
+        slot_warn_at: bytes of the log that the slot of change data capture may keep before it warns.
     """
 
-    def __init__(self, database: Database, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, database: Database, registry: CollectorRegistry, *, slot_warn_at: int = WARN_AT_BYTES
+    ) -> None:
         self._database = database
+        self._slot_warn_at = slot_warn_at
+        self._slot_gauges = SlotGauges(registry)
+        self._slot: SlotLag | None = None
         self._outbox_gauges = OutboxGauges(registry)
         self._queue_gauges = QueueGauges(registry)
         self._outbox: OutboxStatus | None = None
@@ -56,14 +65,17 @@ class DatabaseWatch:
         try:
             async with self._database.acquire() as connection:
                 found, queues = await status(connection), await queue_standings(connection)
+                slot = await slot_lag(connection, self._slot_warn_at)
+                beginnings = await cdc_beginnings(connection)
         except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables that are not there yet
             self._failure = text_of(error)
             log.warning("database_not_looked_at", error=self._failure, action="tries again")
             return
-        self._outbox, self._queues, self._failure = found, queues, ""
+        self._outbox, self._queues, self._slot, self._failure = found, queues, slot, ""
         self._looked = time.monotonic()
         self._outbox_gauges.sampled(found)
         self._queue_gauges.sampled(queues)
+        self._slot_gauges.sampled(slot, beginnings)
 
     async def outbox(self) -> str:
         """Why the outbox is not well; empty: it is."""
@@ -81,6 +93,10 @@ class DatabaseWatch:
     async def queues(self) -> str:
         """Why queues are not well; empty: they are. That nobody could look is told of the outbox."""
         return "; ".join(why for each in self._queues if (why := trouble_of(each)))
+
+    async def slot(self) -> str:
+        """Why the replication slot may fill the disk; empty: it does not, also where polling relays work."""
+        return self._slot.warning if self._slot else ""
 
 
 def trouble_of(queue: QueueStanding) -> str:

@@ -10,7 +10,8 @@ from streams.postgres import Database
 from streams.postgres.cdc import CdcRelay, Connect
 from streams.postgres.cdc.relay import STEP
 from streams.postgres.errors import DatabaseUnavailable
-from streams.postgres.relay import RelayCounts
+from streams.postgres.relay import After, RelayCounts
+from streams.postgres.replication_slot import WARN_AT_BYTES
 from streams.runtime.outbox_publisher import KafkaPublisher
 
 
@@ -19,13 +20,24 @@ class CdcRelaying:
 
     A message may be read before its schema is announced, by the time of a look: readers wait for it
     (`schema_patience`).
+
+    Arguments:
+        after: what becomes of a row that was relayed.
+        slot_warn_at: bytes of PostgreSQL's log that the slot may keep before this process warns.
     """
 
     def __init__(
-        self, database: Database, connect: Connect, publisher: KafkaPublisher, *, counts: RelayCounts
+        self,
+        database: Database,
+        connect: Connect,
+        publisher: KafkaPublisher,
+        *,
+        counts: RelayCounts,
+        after: After = After.MARK,
+        slot_warn_at: int = WARN_AT_BYTES,
     ) -> None:
         self._connect = connect
-        self._relay = CdcRelay(database, connect)
+        self._relay = CdcRelay(database, connect, after=after, slot_warn_at=slot_warn_at)
         self._publisher = publisher
         self._counts = counts
         self._announced: set[str] = set()
@@ -50,8 +62,10 @@ class CdcRelaying:
 
     async def _look(self) -> None:
         try:
-            problem = (await self._relay.step()).problem
+            status = await self._relay.step()
+            problem, standstill = status.problem, status.standstill
             self._counts.database_up()
+            self._counts.relayed(self._relay.marked())
             if new := await self._relay.schemas(self._announced):
                 await self._publisher.announce(new)
                 self._announced |= new.keys()
@@ -59,9 +73,9 @@ class CdcRelaying:
             self._counts.database_down(str(error))
             return
         except (TransientError, ClusterUnavailable) as error:
-            problem = str(error)
+            problem = standstill = str(error)
         self._relay.tell(problem)
-        if not problem:
+        if not standstill:  # a slot that warns is no outage
             self._counts.kafka_up()
-        elif problem != self._counts.no_kafka:
-            self._counts.kafka_down(problem)
+        elif standstill != self._counts.no_kafka:
+            self._counts.kafka_down(standstill)

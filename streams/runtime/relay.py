@@ -36,13 +36,16 @@ class RelayService(Service):
         ProcessCollector(registry=self.registry)
         self.metrics = RelayMetrics(self.registry)
         self._database = Database(settings.postgres(), least=0, most=3, name="steadfaust relay desk")
-        self._watch = DatabaseWatch(self._database, self.registry)
+        self._watch = DatabaseWatch(
+            self._database, self.registry, slot_warn_at=settings.outbox_slot_warn_bytes
+        )
         self.health = Health(
             [
                 Check("postgres", self._postgres),
                 Check("kafka", self._kafka),
                 Check("outbox", self._watch.outbox, "DEGRADED"),
                 Check("queues", self._watch.queues, "DEGRADED"),
+                Check("slot", self._watch.slot, "DEGRADED"),
             ]
         )
         self.server = (
@@ -58,7 +61,12 @@ class RelayService(Service):
         self._relay: Relay | CdcRelaying
         if settings.outbox == "cdc":
             self._relay = CdcRelaying(
-                self._database, Connect(settings.connect()), publisher, counts=self.metrics
+                self._database,
+                Connect(settings.connect()),
+                publisher,
+                counts=self.metrics,
+                after=After(settings.outbox_after),
+                slot_warn_at=settings.outbox_slot_warn_bytes,
             )
         else:
             self._relay = Relay(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
-from itertools import count
+from itertools import count as counter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -21,15 +23,18 @@ from streams.ports import Record
 from streams.postgres import Database, Outbox, migrate
 from streams.postgres.cdc import CdcRelay, Connect, slot_lag
 from streams.postgres.database import connect
+from streams.postgres.relay import After
 from streams.runtime.client import Producer, TopicReader
 from streams.runtime.declared import TopicSpec
+from streams.runtime.relay import RelayService
 from streams.runtime.topics import KafkaTopics
+from streams.settings import Settings
 
 pytestmark = pytest.mark.stack
 
 WITHIN = 90.0
 CODECS = avro(nothing_frozen, Schemas())
-_orders = count(1)
+_orders = counter(1)
 
 
 class Placed(Message, frozen=True, kw_only=True):
@@ -67,12 +72,12 @@ async def prepared(stack: Stack) -> None:
 
 
 @asynccontextmanager
-async def relaying(ground: Ground) -> AsyncIterator[CdcRelay]:
+async def relaying(ground: Ground, *, after: After = After.MARK) -> AsyncIterator[CdcRelay]:
     async with (
         Database(ground.postgres) as database,
         Connect(ground.stack.url("connect")) as connect,
     ):
-        relay = CdcRelay(database, connect)
+        relay = CdcRelay(database, connect, after=after)
         running = asyncio.create_task(relay.run())
         try:
             yield relay
@@ -217,6 +222,8 @@ async def test_rows_behind_a_slot_that_the_server_has_dropped_are_read_from_the_
     await connection.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
     await connection.execute("SELECT pg_reload_conf()")
     second = await place(ground, order, [2, 3])
+    await must_be_told(ground, "nobody reads the replication slot")
+    await must_be_degraded(ground, "nobody reads the replication slot")
     await connection.execute("CREATE TABLE filler AS SELECT repeat('x', 100) FROM generate_series(1, 400000)")
 
     async def dropped() -> bool:
@@ -227,6 +234,7 @@ async def test_rows_behind_a_slot_that_the_server_has_dropped_are_read_from_the_
         return lag.is_lost
 
     await eventually(dropped)
+    await must_be_told(ground, "the replication slot is lost", "`steadfaust outbox relay`")
     await connection.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
     await connection.execute("SELECT pg_reload_conf()")
     await asyncio.to_thread(ground.stack.start_process, "connect")
@@ -238,6 +246,72 @@ async def test_rows_behind_a_slot_that_the_server_has_dropped_are_read_from_the_
     await connection.close()
     arrived = list(dict.fromkeys(ids_by_order(records)[order]))
     assert arrived == [*first, *second, *third]
+
+
+@pytest.mark.verify("half a minute: it starts Connect; polling relays do the same in make test")
+@pytest.mark.parametrize(("after", "archived"), [(After.DELETE, 0), (After.ARCHIVE, 3)])
+async def test_a_relayed_row_is_deleted_or_archived_as_by_polling(
+    ground: Ground, after: After, archived: int
+) -> None:
+    order = new_order()
+    async with relaying(ground, after=after):
+        placed = await place(ground, order, [1, 2, 4])
+        records = await arrivals(ground, [order], lambda found: len(found) >= 3)
+
+        async def gone() -> bool:
+            return not await count(ground, "outbox", order)
+
+        await eventually(gone)
+    assert ids_by_order(records) == {order: placed}
+    assert await count(ground, "outbox_archive", order) == archived
+
+
+async def must_be_told(ground: Ground, *words: str) -> None:
+    """By `steadfaust outbox status`."""
+    steadfaust = str(Path(sys.executable).with_name("steadfaust"))
+    process = await asyncio.create_subprocess_exec(
+        steadfaust, "outbox", "status", "--url", ground.postgres, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 4
+    assert all(each in said.decode() for each in words)
+
+
+async def must_be_degraded(ground: Ground, words: str) -> None:
+    """By the health and the metrics of a relay, while Connect is down."""
+    settings = Settings(
+        postgres_url=ground.postgres,
+        bootstrap=ground.stack.bootstrap,
+        outbox="cdc",
+        connect_url=ground.stack.url("connect"),
+    )
+    service = RelayService(settings)
+    await service.start()
+    try:
+
+        async def told() -> bool:
+            reasons = [each for each in (await service.health.report()).reasons if each.startswith("slot: ")]
+            return bool(reasons) and words in reasons[0]
+
+        await eventually(told)
+        figures = {
+            name: service.registry.get_sample_value(f"outbox_slot_{name}") or 0
+            for name in ("active", "retained_bytes", "beginnings")
+        }
+    finally:
+        await service.stop()
+    assert figures["active"] == 0
+    assert figures["retained_bytes"] > 0
+    assert figures["beginnings"] > 0
+
+
+async def count(ground: Ground, table: str, order: str) -> int:
+    connection = await asyncpg.connect(ground.postgres)
+    try:
+        counted = f"SELECT count(*) FROM {table} WHERE aggregate_id = $1"
+        return int(await connection.fetchval(counted, order))
+    finally:
+        await connection.close()
 
 
 async def unpublished(ground: Ground) -> int:

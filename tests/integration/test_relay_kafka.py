@@ -1,4 +1,4 @@
-"""The relay on a real PostgreSQL and a real Kafka."""
+"""A row that a real Kafka refuses, and a polling relay. For both relays: `scenarios/test_relays.py`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from uuid import uuid4
 import pytest
 
 from streams.local import Stack
-from streams.model.codecs import Schemas, avro
-from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
 from streams.postgres import Database
 from streams.postgres.outbox import Outbox
-from streams.runtime.client import Producer, TopicReader
+from streams.runtime.client import TopicReader
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.declared import TopicSpec
 from streams.runtime.outbox_publisher import KafkaPublisher
@@ -57,45 +55,6 @@ async def numbers(bootstrap: str) -> dict[str, list[int]]:
         order, _, number = dict(record.headers)["ce_id"].decode().rpartition(":")
         found[order].append(int(number))
     return found
-
-
-async def test_a_record_is_the_one_that_a_producer_writes(
-    database: Database, outbox: Outbox, bootstrap: str
-) -> None:
-    order, other = f"o-{uuid4()}", f"o-{uuid4()}"
-    async with database.acquire() as connection:
-        await publish(outbox, connection, (order, 1))
-    async with relaying(database.url, KafkaPublisher(bootstrap, ANNOUNCEMENTS)):
-        await drained(database)
-    codecs = avro(nothing_frozen, Schemas())
-    async with Producer(bootstrap, codecs, source="shop") as producer:
-        await producer.send(Step(order=order, number=1), message_id=f"{order}:1")
-        await producer.send(Step(order=other, number=1), message_id=f"{other}:1")
-    records = await read(bootstrap, Step.TOPIC)
-    relayed, sent = [record for record in records if record.key == order.encode()]
-    assert (relayed.partition, relayed.value) == (sent.partition, sent.value)
-    untimed = [[pair for pair in each.headers if pair[0] != "ce_time"] for each in (relayed, sent)]
-    assert untimed[0] == untimed[1]
-    announced = {record.key: record.value for record in await read(bootstrap, ANNOUNCEMENTS)}
-    codec = outbox.codec(Step)
-    assert announced[b"schema:" + codec.fingerprint] == codec.schema.encode()
-
-
-async def test_two_relays_keep_the_order_of_each_aggregate(
-    database: Database, outbox: Outbox, bootstrap: str
-) -> None:
-    orders = [f"o-{uuid4()}" for _ in range(30)]
-    first, second = (KafkaPublisher(bootstrap, ANNOUNCEMENTS) for _ in range(2))
-    async with relaying(database.url, first) as one, relaying(database.url, second) as two:
-        await until(lambda: one.counts.shards == two.counts.shards == 32)
-        async with database.acquire() as late, database.acquire() as connection:
-            for number in range(10):
-                async with late.transaction():  # its rows have the lower positions and are there later
-                    await publish(outbox, late, *((order, number) for order in orders[:15]))
-                    await publish(outbox, connection, *((order, number) for order in orders[15:]))
-        await drained(database)
-    found = await numbers(bootstrap)
-    assert {order: found[order] for order in orders} == {order: list(range(10)) for order in orders}
 
 
 async def test_what_a_broker_refuses_holds_back_its_aggregate_alone(

@@ -24,8 +24,17 @@ RUNNING = ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),))
         (WELL._replace(retained=255 * MIB, room=257 * MIB), ""),
         (WELL._replace(retained=256 * MIB, room=256 * MIB), "keeps 256 of at most 512 MiB of the log"),
         (
+            WELL._replace(retained=100 * MIB, room=412 * MIB, warn_at=100 * MIB),
+            "keeps 100 of at most 512 MiB",
+        ),
+        (WELL._replace(retained=99 * MIB, room=413 * MIB, warn_at=100 * MIB), ""),
+        (
+            WELL._replace(retained=100 * MIB, room=None, warn_at=100 * MIB),
+            "keeps 100 MiB of the log, without",
+        ),
+        (
             WELL._replace(retained=600 * MIB, room=-88 * MIB, status="unreserved"),
-            "keeps 600 of at most 600 MiB",
+            "keeps 600 MiB of the log, over its limit: the server drops it at the next checkpoint",
         ),
         (WELL._replace(retained=511 * MIB, room=None), ""),
         (WELL._replace(retained=512 * MIB, room=None), "keeps 512 MiB of the log, without a limit"),
@@ -33,7 +42,7 @@ RUNNING = ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),))
             WELL._replace(active=False, retained=3 * MIB),
             "nobody reads the replication slot, which keeps 3 MiB",
         ),
-        (WELL._replace(active=False, status="lost", retained=0, room=None), "the replication slot is lost"),
+        (WELL._replace(active=False, status="lost", retained=0, room=None), "`steadfaust outbox relay`"),
     ],
 )
 def test_a_slot_warns_before_the_disk_fills_and_when_the_server_has_dropped_it(

@@ -26,7 +26,7 @@ STARTED_BY = {
     "python -m agents.gateway": ("tests/contract/test_gateway.py", '"-m", "agents.gateway"'),
     "python -m agents.api": ("tests/integration/test_orders_api_process.py", '"-m", "agents.api"'),
     "steadfaust db migrate": ("tests/integration/test_migrations.py", '"db", "migrate"'),
-    "steadfaust outbox relay": ("tests/scenarios/test_relay_faults.py", '"outbox", "relay"'),
+    "steadfaust outbox relay": ("tests/scenarios/relay_ground.py", '"outbox", "relay"'),
 }
 """The commands of our image, and where a test or what it runs starts each as it stands."""
 

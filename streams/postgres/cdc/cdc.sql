@@ -19,6 +19,9 @@ FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
 -- name: begun
 UPDATE outbox_owner SET beginnings = beginnings + 1
 
+-- name: beginnings
+SELECT beginnings FROM outbox_owner
+
 -- name: lock
 -- Of who begins again: one relay, while others wait for what comes of it.
 SELECT pg_try_advisory_lock(hashtext('steadfaust-cdc-begin-again'))
@@ -42,17 +45,19 @@ WHERE EXISTS (
 SELECT fingerprint, schema FROM outbox_schemas WHERE fingerprint <> ALL ($1::text[])
 
 -- name: waiting
-SELECT position FROM outbox WHERE published_at IS NULL ORDER BY position LIMIT $1
+SELECT position, extract(epoch FROM created_at)::float8 AS created
+FROM outbox WHERE published_at IS NULL LIMIT $1
 
 -- name: end_of_log
 -- Asked after rows were seen, it is beyond the commit of each.
 SELECT pg_current_wal_insert_lsn()
 
--- name: mark
--- Of rows that were seen in this beginning ($3) before this place in the log ($2): the connector confirms what Kafka
--- has. A new slot has its first place confirmed, at which the connector has not read the table yet: not that one.
-UPDATE outbox SET published_at = now()
-WHERE position = ANY($1::bigint[]) AND published_at IS NULL
-  AND $3 = (SELECT beginnings FROM outbox_owner)
-  AND $2 < (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database())
-RETURNING position
+-- name: passed
+-- The time, once rows are published that were seen in this beginning ($2) before this place in the log ($1): the
+-- connector confirms what Kafka has. A new slot has its first place confirmed, at which the connector has not read the
+-- table yet: not that one.
+SELECT extract(epoch FROM clock_timestamp())::float8
+FROM pg_replication_slots
+WHERE slot_name = 'outbox_' || current_database()
+  AND $1 < confirmed_flush_lsn
+  AND $2 = (SELECT beginnings FROM outbox_owner)

@@ -10,13 +10,15 @@ import aiohttp
 import msgspec
 
 from streams.postgres.cdc.connector import NAME
-from streams.postgres.errors import ConnectUnavailable
+from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 
 _TIMEOUT = 10.0
 _MISSING = 404
 STOPPED = "STOPPED"
 _BUSY = 409
 """While its workers agree on who does what."""
+_REBALANCE = b"because a rebalance is"
+"""The same, of what it should do to offsets: a 500 then."""
 
 
 class TaskStatus(NamedTuple):
@@ -126,8 +128,8 @@ class Connect:
             raise ConnectUnavailable(f"Kafka Connect at {self._url} does not answer: {cause}") from error
         if answer.status == _MISSING:
             return None
-        if answer.status == _BUSY:
-            raise ConnectUnavailable(f"Kafka Connect at {self._url} is rebalancing: try again")
+        if answer.status == _BUSY or (not answer.ok and _REBALANCE in data):
+            raise ConnectBusy(f"Kafka Connect at {self._url} is rebalancing: try again")
         if not answer.ok:
             told = data.decode(errors="replace")[:500]
             raise ConnectUnavailable(f"Kafka Connect at {self._url} refused ({answer.status}): {told}")

@@ -1,4 +1,4 @@
-"""Marks rows as published that change data capture has brought to Kafka.
+"""Marks rows as published that change data capture has brought to Kafka, or removes or archives them.
 
 The connector writes nothing into the outbox. But it confirms how far Kafka has the log, and what was
 committed before a place that it has confirmed is published. So lag and cleanup mean the same by either
@@ -8,32 +8,52 @@ relay, and a slot that was lost begins again with the rows that are not marked.
 from __future__ import annotations
 
 from streams.postgres.database import Connection
+from streams.postgres.relay.options import After
 from streams.postgres.statements import statements
 
 BATCH = 20_000
 """Rows that are marked at once, at most."""
 
 _SQL = statements("cdc/cdc.sql")
+_DONE = statements("relay/relay.sql")
 
 
 class Marking:
-    """Waits for the connector to pass rows, then marks them; call `step` again and again."""
+    """Waits for the connector to pass rows, then marks them; call `step` again and again.
 
-    def __init__(self) -> None:
-        self._rows: list[int] = []
+    Arguments:
+        after: what becomes of a row then, as with polling relays. The connector reads new rows alone, so it
+            takes no notice.
+    """
+
+    def __init__(self, after: After = After.MARK) -> None:
+        self._after = after
+        self._rows: dict[int, float] = {}
         self._place: int | None = None
         self._beginning: int | None = None
 
-    async def step(self, connection: Connection) -> int:
-        """Mark what has been passed since the last step, then look for what is next; the rows marked."""
-        marked = 0
+    async def step(self, connection: Connection) -> list[float]:
+        """Mark what has been passed since the last step, then look for what is next.
+
+        Returns the ages of the rows that were marked, in seconds since their insert.
+        """
+        ages: list[float] = []
         beginning = await connection.fetchval(_SQL["beginning"])
         if self._rows and beginning == self._beginning:
-            marked = len(await connection.fetch(_SQL["mark"], self._rows, self._place, beginning))
-        if marked or not self._rows or beginning != self._beginning:
-            self._rows = []
+            ages = await self._mark(connection)
+        if ages or not self._rows or beginning != self._beginning:
+            self._rows = {}
             if beginning is not None:
-                self._rows = [row["position"] for row in await connection.fetch(_SQL["waiting"], BATCH)]
+                found = await connection.fetch(_SQL["waiting"], BATCH)
+                self._rows = {row["position"]: row["created"] for row in found}
             self._beginning = beginning
             self._place = await connection.fetchval(_SQL["end_of_log"])
-        return marked
+        return ages
+
+    async def _mark(self, connection: Connection) -> list[float]:
+        passed = await connection.fetchval(_SQL["passed"], self._place, self._beginning)
+        if passed is None:
+            return []
+        # What has been published stays so: nothing that comes between makes this wrong.
+        await connection.execute(_DONE[self._after], list(self._rows))
+        return [passed - created for created in self._rows.values()]

@@ -17,7 +17,8 @@ from streams.postgres.cdc.marking import Marking
 from streams.postgres.database import Database
 from streams.postgres.errors import ConnectUnavailable, DatabaseUnavailable
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
-from streams.postgres.replication_slot import SlotLag, slot_lag
+from streams.postgres.relay.options import After
+from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
 from streams.postgres.statements import statements
 
 _SQL = statements("cdc/cdc.sql")
@@ -40,17 +41,25 @@ class CdcStatus(NamedTuple):
     slot: SlotLag | None
 
     @property
-    def problem(self) -> str:
-        """The connector's, else the slot's."""
+    def standstill(self) -> str:
+        """Why the connector relays nothing now; empty: it does."""
         if self.connector is None:
             return "there is no connector for the outbox: start it with `steadfaust cdc start`"
-        return self.connector.problem or ("" if self.slot is None else self.slot.warning)
+        return self.connector.problem
+
+    @property
+    def problem(self) -> str:
+        """The connector's, else the slot's."""
+        return self.standstill or ("" if self.slot is None else self.slot.warning)
 
 
-async def cdc_status(database: Database, connect: Connect) -> CdcStatus:
-    """How it stands now. Raises DatabaseUnavailable or ConnectUnavailable."""
+async def cdc_status(database: Database, connect: Connect, slot_warn_at: int = WARN_AT_BYTES) -> CdcStatus:
+    """How it stands now; the slot warns when it keeps so many bytes of the log.
+
+    Raises DatabaseUnavailable or ConnectUnavailable.
+    """
     async with database.acquire() as connection:
-        slot = await slot_lag(connection)
+        slot = await slot_lag(connection, slot_warn_at)
     return CdcStatus(await connect.status(), slot)
 
 
@@ -59,12 +68,25 @@ class CdcRelay:
 
     Several may run. It stops for nothing but a cancellation, and an outbox that is the polling relays': what
     cannot be reached is tried again.
+
+    Arguments:
+        after: what becomes of a row that was relayed.
+        slot_warn_at: bytes of the log that the slot may keep before it warns.
     """
 
-    def __init__(self, database: Database, connect: Connect) -> None:
+    def __init__(
+        self,
+        database: Database,
+        connect: Connect,
+        *,
+        after: After = After.MARK,
+        slot_warn_at: int = WARN_AT_BYTES,
+    ) -> None:
         self._database = database
         self._connect = connect
-        self._marking = Marking()
+        self._slot_warn_at = slot_warn_at
+        self._marking = Marking(after)
+        self._ages: list[float] = []
         self._configured = False
         self._restarted = 0.0
         self._began = -math.inf
@@ -75,6 +97,7 @@ class CdcRelay:
         while True:
             try:
                 problem = (await self.step()).problem
+                self.marked()  # nobody counts
             except (DatabaseUnavailable, ConnectUnavailable) as error:
                 problem = str(error)
             self.tell(problem)
@@ -88,11 +111,11 @@ class CdcRelay:
             if slot.is_lost if slot is not None else self._misses_slot():
                 await begin_again(connection, self._connect)
                 self._began = time.monotonic()
-            await self._marking.step(connection)
+            self._ages += await self._marking.step(connection)
         if not self._configured:
             await self._connect.configure(connector_settings())
             self._configured = True
-        status = await cdc_status(self._database, self._connect)
+        status = await cdc_status(self._database, self._connect, self._slot_warn_at)
         if status.connector is None:
             self._configured = False  # removed meanwhile
         elif status.connector.state == STOPPED:
@@ -102,6 +125,11 @@ class CdcRelay:
             self._restarted = time.monotonic()
             await self._connect.restart_failed()
         return status
+
+    def marked(self) -> list[float]:
+        """The ages of rows that were marked since this was asked last, in seconds since their insert."""
+        ages, self._ages = self._ages, []
+        return ages
 
     async def schemas(self, known: Collection[str]) -> dict[str, str]:
         """The schemas of messages in the outbox, by fingerprint, but for those that are known.

@@ -25,6 +25,9 @@ class RelayCounts:
     def published(self, rows: Sequence[OutboxRow], seconds: float) -> None:
         """These rows were written and marked, so many seconds after they were read."""
 
+    def relayed(self, ages: Sequence[float]) -> None:
+        """Rows of these ages, in seconds, were written by a connector and marked."""
+
     def refused(self, row: OutboxRow) -> None:
         """A broker has refused this row."""
 

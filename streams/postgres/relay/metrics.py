@@ -43,6 +43,12 @@ class RelayMetrics(RelayCounts):
         for row in rows:
             self._latency.observe(row.age + seconds)
 
+    def relayed(self, ages: Sequence[float]) -> None:
+        """As the base says."""
+        self._published.inc(len(ages))
+        for age in ages:
+            self._latency.observe(age)
+
     def refused(self, row: OutboxRow) -> None:
         """As the base says."""
         del row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,9 @@ class Connector:
         self.answers = list(answers)
         self.stop = lambda: None
         self.told: list[str] = []
+        self.ages: list[float] = []
+        self.standstill: str | None = None
+        """Of each answer; None: the answer itself."""
 
     async def step(self) -> Any:
         answer = self.answers.pop(0)
@@ -29,7 +32,12 @@ class Connector:
             self.stop()
         if isinstance(answer, Exception):
             raise answer
-        return SimpleNamespace(problem=answer)
+        standstill = answer if self.standstill is None else self.standstill
+        return SimpleNamespace(problem=answer, standstill=standstill)
+
+    def marked(self) -> list[float]:
+        ages, self.ages = self.ages, []
+        return ages
 
     async def schemas(self, announced: set[str]) -> dict[str, str]:
         return {} if "f" in announced else {"f": "schema"}
@@ -63,10 +71,21 @@ class Connect:
         pass
 
 
-async def looks(monkeypatch: pytest.MonkeyPatch, connector: Connector, kafka: Kafka) -> RelayCounts:
-    monkeypatch.setattr(cdc, "CdcRelay", lambda *_: connector)
+class Counts(RelayCounts):
+    """Keeps what it is told of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ages: list[float] = []
+
+    def relayed(self, ages: Sequence[float]) -> None:
+        self.ages += ages
+
+
+async def looks(monkeypatch: pytest.MonkeyPatch, connector: Connector, kafka: Kafka) -> Counts:
+    monkeypatch.setattr(cdc, "CdcRelay", lambda *_, **__: connector)
     monkeypatch.setattr(cdc, "STEP", 0.01)
-    counts = RelayCounts()
+    counts = Counts()
     relaying: Any = cdc.CdcRelaying(None, Connect(), kafka, counts=counts)  # type: ignore[arg-type]
     connector.stop = relaying.stop
     async with asyncio.timeout(10):
@@ -86,3 +105,23 @@ async def test_what_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPat
     kafka = Kafka(away=0)
     await looks(monkeypatch, Connector(error, ""), kafka)
     assert kafka.announced == [{"f": "schema"}]
+
+
+async def test_a_slot_that_warns_is_told_and_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are relayed meanwhile: health calls it DEGRADED, not DOWN."""
+    connector = Connector("the slot keeps 300 MiB", "")
+    connector.standstill = ""
+    counts = await looks(monkeypatch, connector, Kafka(away=0))
+    assert connector.told[0] == "the slot keeps 300 MiB"
+    assert counts.no_kafka == ""
+
+
+async def test_a_connector_that_stands_still_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = await looks(monkeypatch, Connector("", "task 0 has failed"), Kafka(away=0))
+    assert counts.no_kafka == "task 0 has failed"
+
+
+async def test_what_was_marked_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    connector = Connector("", "")
+    connector.ages = [0.5, 1.5]
+    assert (await looks(monkeypatch, connector, Kafka(away=0))).ages == [0.5, 1.5]

@@ -17,10 +17,14 @@ from streams.postgres.queue.desk import QueueStanding
 from streams.postgres.queue.metrics import QueueGauges, QueueMetrics
 from streams.postgres.relay import RelayMetrics
 from streams.postgres.relay.options import SHARDS
+from streams.postgres.replication_slot import SlotLag
+from streams.postgres.slot_metrics import SlotGauges
 from streams.postgres.watch import OLDEST
+from streams.units import MIB
 
 OPS = Path(__file__).parents[3] / "ops"
 _METRIC = re.compile(r"\b(?:outbox|queue)_[a-z0-9_]+\b")
+SLOT = SlotLag(active=True, status="extended", behind=MIB, retained=300 * MIB, room=212 * MIB)
 
 
 def rules(file: str = "outbox-alerts.yml") -> dict[str, dict[str, Any]]:
@@ -36,6 +40,7 @@ def told() -> str:
         OutboxStatus(unpublished=7, failed=1, oldest_seconds=2.5, table_bytes=8192)
     )
     metrics.shares(SHARDS, 1)
+    SlotGauges(registry).sampled(SLOT, 3)
     QueueGauges(registry).sampled([QueueStanding("emails", {"ready": 3, "failed": 2}, 1.5)])
     work = QueueMetrics(registry)
     for each in (work.done, work.retried, work.failed):
@@ -96,3 +101,35 @@ def test_a_queue_that_is_gone_is_told_no_more() -> None:
     gauges.sampled([QueueStanding("emails", {"failed": 2}, 1.5)])
     gauges.sampled([])
     assert "emails" not in generate_latest(registry).decode()
+
+
+def test_a_scrape_has_how_the_replication_slot_stands() -> None:
+    scrape = told()
+    assert "\noutbox_slot_beginnings 3.0\n" in scrape
+    figures = {
+        "active": 1,
+        "lost": 0,
+        "behind_bytes": MIB,
+        "retained_bytes": 300 * MIB,
+        "warn_bytes": 256 * MIB,
+    }
+    for name, figure in figures.items():
+        assert float(re.search(rf"\noutbox_slot_{name} (\S+)\n", scrape)[1]) == figure  # type: ignore[index]
+
+
+@pytest.mark.parametrize("slot", [None, SLOT._replace(status="lost", retained=0, active=False)])
+def test_without_a_slot_and_with_one_that_is_lost_no_log_is_kept(slot: SlotLag | None) -> None:
+    registry = CollectorRegistry()
+    gauges = SlotGauges(registry)
+    gauges.sampled(SLOT, 1)
+    gauges.sampled(slot, 1)
+    assert registry.get_sample_value("outbox_slot_retained_bytes") == 0
+    assert registry.get_sample_value("outbox_slot_active") == 0
+    assert registry.get_sample_value("outbox_slot_lost") == (slot is not None)
+
+
+def test_what_a_connector_has_relayed_counts_as_published() -> None:
+    registry = CollectorRegistry()
+    RelayMetrics(registry).relayed([0.2, 0.4])
+    assert registry.get_sample_value("outbox_published_total") == 2
+    assert registry.get_sample_value("outbox_publish_latency_seconds_sum") == pytest.approx(0.6)
