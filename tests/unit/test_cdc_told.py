@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from streams.model import envelope
-from streams.postgres.cdc import CdcStatus, ConnectorStatus, SlotLag, TaskStatus
+from streams.postgres.cdc import CdcStatus, Connect, ConnectorStatus, SlotLag, TaskStatus
 from streams.postgres.cdc.connector import HEADERS, connector_settings, worker_properties
+from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 from streams.units import MIB
 
 OPS = Path(__file__).parents[2] / "ops"
@@ -92,3 +95,25 @@ def test_no_secret_is_in_the_connector_s_settings() -> None:
         "${env:CDC_DATABASE_USER}",
         "${env:CDC_DATABASE_PASSWORD}",
     }
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "is_busy"),
+    [
+        (409, "Cannot complete request momentarily", True),
+        (500, "Request cannot be completed because a rebalance is expected", True),
+        (500, "Connector outbox not STOPPED", False),
+    ],
+)
+async def test_a_connect_whose_workers_rebalance_is_busy_and_asked_again(
+    status: int, told: str, is_busy: bool
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"error_code": status, "message": told}, status=status)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server, Connect(str(server.make_url("/"))) as connect:
+        with pytest.raises(ConnectUnavailable) as raised:
+            await connect.resume()
+    assert isinstance(raised.value, ConnectBusy) == is_busy

@@ -1,0 +1,56 @@
+"""Orders over HTTP whose outbox comes to Kafka by change data capture; `test_orders_over_http.py` polls."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from streams.local import Stack, declared, local_stack
+from streams.postgres.cdc import RelayKind
+from tests.postgres import in_a_loop, migrated
+from tests.scenarios.conftest import PROJECT
+from tests.scenarios.shop import MIGRATIONS, Shop, relaying
+from tests.scenarios.world import World
+
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.verify("it starts Connect: test_orders_over_http.py stands for it"),
+]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    var = tmp_path_factory.mktemp("captured-orders")
+    with local_stack(var, processes=declared(PROJECT), databases=["orders"], cdc=True) as stack:
+        in_a_loop(migrated(stack.url("postgres"), MIGRATIONS))
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def world(stack: Stack) -> Iterator[World]:
+    world = World(stack.bootstrap, stack.url("gateway"), stack.var.root)
+    with world.supplied():
+        yield world
+
+
+@pytest.fixture
+def shop(world: World, stack: Stack) -> Iterator[Shop]:
+    with relaying(world, stack.url("postgres"), RelayKind.CDC, stack.url("connect")):
+        yield Shop(world, stack.url("postgres"))
+
+
+def test_orders_are_settled_once_though_connect_and_a_worker_with_its_api_are_killed(
+    world: World, shop: Shop, stack: Stack
+) -> None:
+    world.until_shared([first := world.start_worker(**shop.settings)])
+    ids = shop.place("captured", range(20))
+    stack.stop_process("connect")
+    ids += shop.place("captured", range(20, 40))
+    first.signal(signal.SIGKILL)
+    world.start_worker(**shop.settings)
+    ids += shop.place("captured", range(30, 60))  # ten of them once more
+    stack.start_process("connect")
+    shop.until_told(ids, 180)
+    world.check()
