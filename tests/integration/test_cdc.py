@@ -23,6 +23,7 @@ from streams.ports import Record
 from streams.postgres import Database, Outbox, migrate
 from streams.postgres.cdc import CdcRelay, Connect, slot_lag
 from streams.postgres.database import connect
+from streams.postgres.outbox.desk import republish
 from streams.postgres.relay import After
 from streams.runtime.client import Producer, TopicReader
 from streams.runtime.declared import TopicSpec
@@ -264,6 +265,25 @@ async def test_a_relayed_row_is_deleted_or_archived_as_by_polling(
         await eventually(gone)
     assert ids_by_order(records) == {order: placed}
     assert await count(ground, "outbox_archive", order) == archived
+
+
+@pytest.mark.verify("half a minute: it starts Connect; polling relays do the same in make test")
+async def test_a_row_that_is_to_be_published_again_comes_again_under_its_id(ground: Ground) -> None:
+    order = new_order()
+    async with relaying(ground):
+        first, second = await place(ground, order, [1, 2])
+
+        async def marked() -> bool:
+            return not await unpublished(ground)
+
+        await eventually(marked)
+        connection = await connect(ground.postgres)
+        (row,) = await republish(connection, [first])
+        await connection.close()
+        assert row["published_at"] is not None
+        records = await arrivals(ground, [order], lambda found: len(found) >= 3)
+        await eventually(marked)
+    assert ids_by_order(records) == {order: [first, second, first]}
 
 
 async def must_be_told(ground: Ground, *words: str) -> None:

@@ -78,7 +78,9 @@ async def test_a_relay_that_is_killed_when_a_row_was_refused_goes_on_and_publish
             await topics.create([TopicSpec(Unheard.TOPIC, 1, 1)])
         await ground.drained()
     found = await ground.came()
-    assert {order: first_time(found[order]) for order in ground.orders} == {order: [0, 2] for order in ground.orders}
+    assert {order: first_time(found[order]) for order in ground.orders} == {
+        order: [0, 2] for order in ground.orders
+    }
     async with TopicReader(ground.bootstrap, [Unheard.TOPIC]) as reader:
         ids = [dict(record.headers)["ce_id"] async for record in reader.to_end()]
     assert set(ids) == {f"{refused}:1".encode()}
