@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
 import msgspec
@@ -65,6 +65,10 @@ from streams.runtime.client import TopicReader, unhandled, waiting
 from streams.saga.state import SagaRow
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK, StockLevel
+
+if TYPE_CHECKING:
+    from streams.brokers import Bootstrap  # for its annotations alone: the checker is independent
+
 
 R = TypeVar("R", bound=Row)
 
@@ -164,7 +168,7 @@ class Evidence:
     in_postgres: dict[str, str] | None = None
 
 
-async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) -> Evidence:
+async def gather(bootstrap: Bootstrap, gateway: str, app_id: str, *, within: float) -> Evidence:
     """Wait until nothing is under way any more, or nothing of it changes for so long; then look."""
     left = await quiet(bootstrap, app_id, within=within)
     return Evidence(
@@ -182,7 +186,7 @@ async def gather(bootstrap: str, gateway: str, app_id: str, *, within: float) ->
 
 
 async def quiet(
-    bootstrap: str, app_id: str, *, within: float, topics: tuple[str, ...] = SOURCES
+    bootstrap: Bootstrap, app_id: str, *, within: float, topics: tuple[str, ...] = SOURCES
 ) -> dict[str, int]:
     """Wait until every message has been handled; returns what is left when nothing of it has changed for
     `within` seconds: by topic, or by the handler for which it waits.
@@ -201,7 +205,7 @@ async def quiet(
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def _left(bootstrap: str, app_id: str, topics: tuple[str, ...]) -> dict[str, int]:
+async def _left(bootstrap: Bootstrap, app_id: str, topics: tuple[str, ...]) -> dict[str, int]:
     """A message that waits for a retry counts as handled by its position. One that has waited may have sent
     others just before it was looked for.
     """
@@ -221,13 +225,13 @@ def settlement(record: Record) -> Settlement:
     return Settlement(message_id, cancelled.order, cancelled.reason)
 
 
-async def settlements(bootstrap: str) -> list[Settlement]:
+async def settlements(bootstrap: Bootstrap) -> list[Settlement]:
     """Every one that there is by now."""
     async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
         return [settlement(record) async for record in reader.to_end()]
 
 
-async def packed(bootstrap: str, claims: ClaimChecks | None) -> dict[str, list[tuple[str, str]]]:
+async def packed(bootstrap: Bootstrap, claims: ClaimChecks | None) -> dict[str, list[tuple[str, str]]]:
     """The files in each order's parcel."""
     found: dict[str, list[tuple[str, str]]] = {}
     async with TopicReader(bootstrap, [DocumentsPacked.TOPIC]) as reader:
@@ -241,7 +245,7 @@ async def packed(bootstrap: str, claims: ClaimChecks | None) -> dict[str, list[t
     return found
 
 
-async def _received(bootstrap: str) -> Counter[str]:
+async def _received(bootstrap: Bootstrap) -> Counter[str]:
     seen = set()
     units: Counter[str] = Counter()
     async with TopicReader(bootstrap, [StockReceived.TOPIC]) as reader:
@@ -255,7 +259,7 @@ async def _received(bootstrap: str) -> Counter[str]:
     return units
 
 
-async def _shipped(bootstrap: str) -> Counter[str]:
+async def _shipped(bootstrap: Bootstrap) -> Counter[str]:
     units: Counter[str] = Counter()
     async with TopicReader(bootstrap, [ShipLine.TOPIC]) as reader:
         async for record in reader.to_end():
@@ -264,7 +268,7 @@ async def _shipped(bootstrap: str) -> Counter[str]:
     return units
 
 
-async def table_of(bootstrap: str, changelog: str, codec: AvroCodec[R]) -> dict[str, R]:
+async def table_of(bootstrap: Bootstrap, changelog: str, codec: AvroCodec[R]) -> dict[str, R]:
     """The rows of a table, by key."""
     rows: dict[str, R] = {}
     async with TopicReader(bootstrap, [changelog]) as reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agents.commands import OrderSubmitted
 from agents.messages import DocumentsPacked, OrderDocumented, OrderPlaced
@@ -17,6 +17,10 @@ from streams.errors import PermanentError
 from streams.model.envelope import SOURCE
 from streams.model.layout import dead_letter_topic, retry_topic
 from streams.runtime.client import TopicReader
+
+if TYPE_CHECKING:
+    from streams.brokers import Bootstrap  # for its annotations alone: the checker is independent
+
 
 TIERS = (1, 2, 3)
 #: What carries the files of orders on their way.
@@ -66,7 +70,7 @@ def with_files(purchase: Purchase) -> tuple[str, ...]:
     return begins.TOPIC, OrderDocumented.TOPIC, DocumentsPacked.TOPIC
 
 
-async def dead_letters(bootstrap: str, topics: Iterable[str]) -> list[DeadLetter]:
+async def dead_letters(bootstrap: Bootstrap, topics: Iterable[str]) -> list[DeadLetter]:
     """Every dead letter of these topics."""
     async with TopicReader(bootstrap, map(dead_letter_topic, topics)) as reader:
         return [dead_letter(record.key, dict(record.headers)) async for record in reader.to_end()]
@@ -79,7 +83,7 @@ def dead_letter(key: bytes | None, headers: Mapping[str, bytes]) -> DeadLetter:
     return DeadLetter(_text(key), headers["dlq-error-type"].decode(), source)
 
 
-async def retries(bootstrap: str, topics: Iterable[str]) -> list[Retry]:
+async def retries(bootstrap: Bootstrap, topics: Iterable[str]) -> list[Retry]:
     """Every retry of messages of these topics that was put off."""
     of = {retry_topic(topic, tier): (topic, tier) for topic, tier in product(topics, TIERS)}
     async with TopicReader(bootstrap, of) as reader:
@@ -94,14 +98,14 @@ def retry(topic: str, tier: int, key: bytes | None, headers: Mapping[str, bytes]
     return Retry(tier, _text(key), headers["retry-handler"].decode(), Source(topic, partition, offset))
 
 
-async def poison_sent(bootstrap: str) -> Counter[str]:
+async def poison_sent(bootstrap: Bootstrap) -> Counter[str]:
     """How often each poisonous record was sent, by key."""
     async with TopicReader(bootstrap, [OrderPlaced.TOPIC]) as reader:
         sent = [record async for record in reader.to_end()]
     return Counter(_text(each.key) for each in sent if dict(each.headers).get(SOURCE) == POISON_SOURCE)
 
 
-async def references(bootstrap: str, claims: ClaimChecks) -> list[Reference]:
+async def references(bootstrap: Bootstrap, claims: ClaimChecks) -> list[Reference]:
     """Every payload that orders and their files refer to. Each is fetched and verified by its digest.
 
     Raises BlobsUnavailable when the object store does not answer.

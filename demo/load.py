@@ -12,6 +12,7 @@ from demo.evidence import make_codec, quiet
 from demo.orders_client import OrdersClient
 from demo.purchases import Purchase, attachments, order, receipts
 from demo.trouble import poison, troubled_order
+from streams.brokers import Bootstrap
 from streams.claims.checks import ClaimChecks
 from streams.runtime.client import Producer
 
@@ -21,7 +22,7 @@ _SHELVED_WITHIN = 60.0
 _AT_ONCE = 32
 
 
-async def receive_stock(bootstrap: str, app_id: str) -> None:
+async def receive_stock(bootstrap: Bootstrap, app_id: str) -> None:
     """Have all stock delivered, and wait until it is on the shelves: an order that overtook it would fail.
 
     Raises DemoFailed when that takes too long.
@@ -35,7 +36,7 @@ async def receive_stock(bootstrap: str, app_id: str) -> None:
 
 
 async def place_orders(
-    bootstrap: str,
+    bootstrap: Bootstrap,
     purchases: Sequence[Purchase],
     placed: Callable[[Purchase], None],
     *,

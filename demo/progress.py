@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median_high
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -19,6 +19,10 @@ from demo.evidence import Settlement, settlement
 from demo.pacing import Seen
 from demo.purchases import Outcome
 from streams.runtime.client import TopicReader
+
+if TYPE_CHECKING:
+    from streams.brokers import Bootstrap  # for its annotations alone: the checker is independent
+
 
 _RECENT = 3.0  # seconds over which the present rate is taken
 _PLAIN_EVERY = 2.0
@@ -151,7 +155,7 @@ class Tally:
         return (self.moved if self.done else self.clock()) - then
 
 
-async def watch(bootstrap: str, tally: Tally) -> None:
+async def watch(bootstrap: Bootstrap, tally: Tally) -> None:
     """Feed the tally from the topics, read committed, until cancelled."""
     async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
         while True:

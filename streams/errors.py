@@ -123,6 +123,12 @@ class ClusterUnavailable(SteadfaustError):
     """Kafka did not answer in time; nothing was changed, and the lane opens again later."""
 
 
+class AccessRefused(ClusterUnavailable):
+    """Brokers and this client do not trust each other: a certificate, a user or a password is not right. It
+    does not pass by itself; what starts ends with it.
+    """
+
+
 class PositionLost(SteadfaustError):
     """The source position and the changelog disagree, or the log was truncated past it; the lane stops."""
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from streams.brokers import Brokers, BrokerSettings
 from streams.claims.claim import DEFAULT_THRESHOLD
 from streams.errors import SettingsError
 from streams.model.application import LaneOptions
@@ -37,7 +38,7 @@ class Bucket(NamedTuple):
     region: str
 
 
-class Settings(BaseSettings):
+class Settings(BrokerSettings):
     """What an operator can choose. Times in seconds unless the name says otherwise, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix="STEADFAUST_", extra="ignore")
@@ -48,7 +49,6 @@ class Settings(BaseSettings):
     agents_id: str = Field(
         default="", description="names the group and changelogs of plain agents; empty: app_id with -agents"
     )
-    bootstrap: str = Field(default="", description="brokers, host:port,...; empty: those of the local stack")
     var: Path = Field(default=Path("var"), description="where the local stack, slots and local stores live")
     partitions: int = Field(
         default=16, ge=1, description="partitions of every topic; for good, see docs/operating.md"
@@ -172,6 +172,7 @@ class Settings(BaseSettings):
             settings.layout()
             settings.lane_options()
             settings.agents_group()
+            settings.security()
         except (SettingsError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
         return settings
@@ -246,11 +247,11 @@ class Settings(BaseSettings):
         found = processes.get("s3") if isinstance(processes, dict) else None
         return Bucket(LOCAL_BUCKET, str(found["url"]), *LOCAL_KEYS, "") if found else None
 
-    def brokers(self) -> str:
-        """Where Kafka is. Raises SettingsError when neither a setting nor a running local stack says."""
-        if self.bootstrap:
-            return self.bootstrap
-        return str(self.local_stack()["bootstrap"])
+    def brokers(self) -> Brokers:
+        """Where Kafka is, and how to get in. Raises SettingsError when neither a setting nor a running local
+        stack says where, or what is said of how contradicts itself.
+        """
+        return Brokers(self.bootstrap or str(self.local_stack()["bootstrap"]), self.security())
 
     def postgres(self) -> str:
         """Where PostgreSQL is. Raises SettingsError when neither a setting nor a running local stack says."""

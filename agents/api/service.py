@@ -24,6 +24,7 @@ from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
+from streams.runtime.access import check_access
 
 log = structlog.get_logger(__name__)
 
@@ -97,6 +98,7 @@ class OrdersApi:
             await enter(_beside(cleanup.run(settings.cleanup_every)))
         await enter(_beside(_forget_keys(orders)))
         if settings.api_projection:
+            await check_access(settings)
             projection = Projection(settings, database, InboxMetrics(self.registry))
             checks.append(Check("projection", partial(_goes_on, projection), "DEGRADED"))
             await enter(_beside(projection.run()))

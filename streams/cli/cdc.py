@@ -130,7 +130,7 @@ def stop(
 def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> None:
     """Print Connect's worker.properties, or the connector's JSON, for a cluster: both are in `ops/`, too."""
     if kind == "worker":
-        typer.echo(worker_properties(), nl=False)
+        typer.echo(worker_properties(Settings().security()), nl=False)
     elif kind == "connector":
         typer.echo(msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode())
     else:

@@ -63,8 +63,10 @@ def relay(
 
 
 async def _relay(settings: Settings, port: int) -> None:
+    from streams.runtime.access import check_access
     from streams.runtime.relay import RelayService
 
+    await check_access(settings)
     service = RelayService(settings, port=port, faults=faults_from_environment())
     told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

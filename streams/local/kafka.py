@@ -117,6 +117,9 @@ def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
     further = {listener_name(name): listener for name, listener in node.listeners.items()}
     listens = {_CLIENTS: node.port} | {name: each.port for name, each in further.items()}
     advertised = {_CLIENTS: node.port} | {name: each.advertised for name, each in further.items()}
+    protocols = dict.fromkeys([*listens, _CONTROLLER], "PLAINTEXT") | {
+        name: each.protocol for name, each in further.items()
+    }
     settings: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node.id,
@@ -125,7 +128,7 @@ def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
         "listeners": _addresses(listens | {_CONTROLLER: node.controller_port}),
         "advertised.listeners": _addresses(advertised),
         "inter.broker.listener.name": _CLIENTS,
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in [*listens, _CONTROLLER]),
+        "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
         "log.dirs": data,
         # Topics are declared by the application, which checks them: a typo must not make one.
         "auto.create.topics.enable": "false",

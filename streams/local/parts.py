@@ -28,6 +28,8 @@ class StackSpec(msgspec.Struct, frozen=True):
         cdc: run Kafka Connect with Debezium as the companion `connect`, for the first database.
         listeners: names of further listeners of each broker, each with a port of its own that is advertised
             at another one, for a proxy.
+        secure: further listeners by name, advertised where they listen, each with its protocol: SSL, SASL_SSL
+            or SASL_PLAINTEXT.
         broker_settings: further settings of each broker, by their names in `server.properties`.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
         revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
@@ -42,6 +44,7 @@ class StackSpec(msgspec.Struct, frozen=True):
     databases: tuple[str, ...] = ()
     cdc: bool = False
     listeners: tuple[str, ...] = ()
+    secure: dict[str, str] = {}
     broker_settings: dict[str, str] = {}
     tiered: bool = False
     revive_after: float | None = None

@@ -113,6 +113,8 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         cdc: run Kafka Connect with Debezium, at `url("connect")`, for the first database.
         listeners: names of further listeners of each broker; where each listens, and at which other port it
             is advertised for a proxy to listen there, is in the state of the brokers.
+        secure: further listeners by name, advertised where they listen, each with its protocol: SSL, SASL_SSL
+            or SASL_PLAINTEXT; their ports are in that state, too.
         broker_settings: further settings of each broker, by their names in `server.properties`.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
         revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
@@ -130,6 +132,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
         databases: Sequence[str] = (),
         cdc: bool = False,
         listeners: Sequence[str] = (),
+        secure: Mapping[str, str] | None = None,
         broker_settings: Mapping[str, str] | None = None,
         tiered: bool = False,
         revive_after: float | None = None,
@@ -145,6 +148,7 @@ class local_stack:  # noqa: N801 - read as a verb phrase: with local_stack(...) 
             databases=tuple(databases),
             cdc=cdc,
             listeners=tuple(listeners),
+            secure=dict(secure or {}),
             broker_settings=dict(broker_settings or {}),
             tiered=tiered,
             revive_after=revive_after,

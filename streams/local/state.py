@@ -24,10 +24,13 @@ _GLANCE = 0.5
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """A further way into a broker, for a proxy: it listens on `port` and sends clients to `advertised`."""
+    """A further way into a broker: it listens on `port` and sends clients to `advertised`, another port where
+    a proxy is to listen. `protocol` is as Kafka calls it.
+    """
 
     port: int
     advertised: int
+    protocol: str = "PLAINTEXT"
 
 
 class RunningBroker(msgspec.Struct, frozen=True):

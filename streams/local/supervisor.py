@@ -59,19 +59,19 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         first = spec.port
         clients = [port(None if first is None else first + index) for index in range(spec.brokers)]
         nodes = [
-            Node(
-                number,
-                client,
-                port(),
-                {name: state.Listener(port(), port()) for name in spec.listeners},
-                spec.broker_settings,
-            )
+            Node(number, client, port(), _listeners(spec, port), spec.broker_settings)
             for number, client in enumerate(clients, start=1)
         ]
         cluster = Cluster(var.kafka, jvm, nodes)
         cluster.prepare(say)
         companions = Companions(var, parts(spec, var, jvm, port, cluster.bootstrap, say), say)
         asyncio.run(_Supervisor(spec, var, cluster, companions, say).run(ready))
+
+
+def _listeners(spec: StackSpec, port: Callable[[], int]) -> dict[str, state.Listener]:
+    proxied = {name: state.Listener(port(), port()) for name in spec.listeners}
+    ports = {name: port() for name in spec.secure}
+    return proxied | {name: state.Listener(at, at, spec.secure[name]) for name, at in ports.items()}
 
 
 def take_over(var: state.VarDir, say: Say) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import faust
 
+from streams.brokers import Security
+from streams.runtime.security import tls_context
 from streams.settings import Settings
 
 
@@ -22,6 +24,8 @@ class AgentsApp(faust.App):
         session = settings.session_timeout
         defaults: dict[str, Any] = {
             "broker": brokers,
+            # Where nothing says how to get in, the lanes tell when they start, which is before agents do.
+            "broker_credentials": credentials(settings.security()) if brokers else None,
             "datadir": str(settings.var / "faust" / settings.agents_group()),
             "topic_partitions": settings.partitions,
             "topic_disable_leader": True,
@@ -38,3 +42,16 @@ class AgentsApp(faust.App):
     def wanted(self) -> bool:
         """Whether anything was declared that it has to run."""
         return bool(self.agents or self._app_tasks or self._extra_services)
+
+
+def credentials(security: Security) -> Any:
+    """What Faust calls them; None for connections without. Raises SettingsError, see `tls_context`."""
+    context = tls_context(security) if security.encrypted else None
+    if security.authenticated:
+        return faust.SASLCredentials(
+            username=security.username,
+            password=security.password,
+            ssl_context=context,
+            mechanism=security.mechanism,
+        )
+    return context and faust.SSLCredentials(context)

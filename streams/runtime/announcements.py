@@ -17,6 +17,7 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, LayoutMismatch, Undecodable, Unreadable
 from streams.model.application import Application
 from streams.model.codecs import NO_JSON, Schemas
@@ -58,7 +59,7 @@ class Announcements:
         schemas: Schemas,
         *,
         cluster: Cluster,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         options: KafkaOptions | None = None,
     ) -> None:
         self._app = app
@@ -175,7 +176,7 @@ def _place(record: Record) -> bytes:
     return blake2b(key, digest_size=16).digest()
 
 
-async def learn_schemas(bootstrap: str, topic: str, schemas: Schemas) -> None:
+async def learn_schemas(bootstrap: Bootstrap, topic: str, schemas: Schemas) -> None:
     """Learn all schemas that were announced on the topic, for whoever is no worker.
 
     Raises TopicMismatch, or ClusterUnavailable.

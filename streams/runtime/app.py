@@ -23,6 +23,7 @@ from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.ports import Faults
 from streams.positions.cuts import Cuts
+from streams.runtime.access import broker_urls
 from streams.runtime.announcements import Announcements
 from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
@@ -290,11 +291,3 @@ class LaneApp(faust.App):
     def on_rebalance_return(self) -> None:
         """The rebalance callback has ended."""
         self.rebalancing = False
-
-
-def broker_urls(settings: Settings) -> list[str] | None:
-    """None when nothing says where a broker is: commands that only list do without."""
-    try:
-        return [f"kafka://{address}" for address in settings.brokers().split(",")]
-    except SettingsError:
-        return None

@@ -12,7 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
+from streams.brokers import Bootstrap
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import ChangelogDamaged, ClusterUnavailable, TopicMismatch
@@ -42,7 +44,7 @@ class Producer:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         codecs: MakeCodec,
         *,
         source: str,
@@ -64,7 +66,13 @@ class Producer:
             **self._connection, enable_idempotence=True, acks="all", linger_ms=_LINGER_MS
         )
         deliver_within(self._producer, _DELIVERY_TIMEOUT)
-        await self._producer.start()
+        try:
+            await self._producer.start()
+        except BaseException as error:
+            await self._producer.stop()
+            if isinstance(error, KafkaError):
+                raise ClusterUnavailable(f"Kafka cannot be reached: {error}") from error
+            raise
         return self
 
     async def __aexit__(
@@ -127,7 +135,9 @@ class TopicReader:
     Raises TopicMismatch on entry when the cluster lacks one of them.
     """
 
-    def __init__(self, bootstrap: str, topics: Iterable[str], options: KafkaOptions | None = None) -> None:
+    def __init__(
+        self, bootstrap: Bootstrap, topics: Iterable[str], options: KafkaOptions | None = None
+    ) -> None:
         self._bootstrap = bootstrap
         self._topics = list(topics)
         self._cluster = KafkaCluster(bootstrap, options)
@@ -170,7 +180,7 @@ class TopicReader:
         await self._cluster.close()
 
 
-async def partitions_of(bootstrap: str, topics: Iterable[str]) -> list[TP]:
+async def partitions_of(bootstrap: Bootstrap, topics: Iterable[str]) -> list[TP]:
     """Every partition of these topics. Raises TopicMismatch when the cluster lacks a topic."""
     names = list(topics)
     async with KafkaTopics(bootstrap) as described:
@@ -182,7 +192,7 @@ async def partitions_of(bootstrap: str, topics: Iterable[str]) -> list[TP]:
     return [TP(name, number) for name in names for number in range(found[name].partitions)]
 
 
-async def unhandled(bootstrap: str, group: str, topics: Iterable[str]) -> dict[str, int]:
+async def unhandled(bootstrap: Bootstrap, group: str, topics: Iterable[str]) -> dict[str, int]:
     """How many messages of each topic the group has not committed yet; topics without any are left out.
 
     Positions are asked for before ends, so that a message which a handled one has sent is not overlooked.
@@ -204,7 +214,7 @@ async def unhandled(bootstrap: str, group: str, topics: Iterable[str]) -> dict[s
         await cluster.close()
 
 
-async def waiting(bootstrap: str, app_id: str) -> dict[str, int]:
+async def waiting(bootstrap: Bootstrap, app_id: str) -> dict[str, int]:
     """How many messages wait for each handler, by the lanes' changelog: those that are tried again later,
     those behind them, and those that a breaker holds. Handlers for which none waits are left out. Raises
     ChangelogDamaged.

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka import client
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+from streams.brokers import Bootstrap, Brokers
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.ports import TP
-from streams.runtime.connections import connect
+from streams.runtime.connections import connect, telling
 from streams.runtime.quiet import throttle_logs
+from streams.runtime.security import client_arguments
 from streams.units import MIB
 
 T = TypeVar("T")
 
 client.create_conn = connect
+client.AIOKafkaClient.bootstrap = telling(client.AIOKafkaClient.bootstrap)
 throttle_logs()
 
 _ASK_AGAIN = 0.05
@@ -41,7 +44,6 @@ class KafkaOptions:
         start_timeout: bound on initialising a transactional id.
         metadata_timeout: bound on each question about topics, offsets and positions.
         request_timeout: bound on one request to one broker, after which it is sent again.
-        security: connection arguments of aiokafka, such as security_protocol, ssl_context, sasl_mechanism.
     """
 
     max_batch: int = MIB
@@ -55,14 +57,14 @@ class KafkaOptions:
     start_timeout: float = 30.0
     metadata_timeout: float = 15.0
     request_timeout: float = 20.0
-    security: Mapping[str, Any] = field(default_factory=dict)
 
-    def connection(self, bootstrap: str) -> dict[str, Any]:
-        """Arguments that every aiokafka client takes."""
+    def connection(self, bootstrap: Bootstrap) -> dict[str, Any]:
+        """Arguments that every aiokafka client takes. Raises SettingsError, see `client_arguments`."""
+        brokers = Brokers.of(bootstrap)
         return {
-            "bootstrap_servers": bootstrap,
+            "bootstrap_servers": brokers.addresses,
             "request_timeout_ms": int(self.request_timeout * 1000),
-            **self.security,
+            **client_arguments(brokers.security),
         }
 
 

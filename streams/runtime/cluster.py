@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 
+from streams.brokers import Bootstrap
 from streams.ports import TP, Identity
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.metadata import Metadata
@@ -19,7 +20,7 @@ class KafkaCluster:
     `bootstrap` is host:port of some brokers, separated by commas.
     """
 
-    def __init__(self, bootstrap: str, options: KafkaOptions | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions | None = None) -> None:
         self._bootstrap = bootstrap
         self._options = options or KafkaOptions()
         self._metadata = Metadata(bootstrap, self._options)

@@ -9,16 +9,25 @@ Here a broker that has been silent for `PATIENCE` with a request open is asked f
 connection, which every broker answers at once. One that does not hangs: all connections of this event loop
 to it are closed, so that their clients look for its successor at once, and new ones are refused but for an
 attempt now and then.
+
+A client that finds no broker at all says why. It gives up at once where one of them does not let it in, or
+has a certificate that is not right: that does not pass.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from streams.errors import AccessRefused
+from streams.runtime.security import refusal
 
 #: How long a broker may be silent with a request open until it is asked whether it is alive, in seconds.
 PATIENCE = 2.0
@@ -59,12 +68,19 @@ class _Broker:
 _brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], _Broker]] = WeakKeyDictionary()
 
 
+#: What has failed of the attempts that a client makes to find a first broker, and whether that passes not.
+_attempts: ContextVar[list[tuple[str, bool]] | None] = ContextVar("attempts", default=None)
+
+
 class Connection(AIOKafkaConnection):
     """A connection that asks whether its broker is alive when nothing comes."""
 
     def __init__(self, host: str, port: int, **options: Any) -> None:
         super().__init__(host, port, **options)
         self._options = options
+        self.protocol: str = options.get("security_protocol", "PLAINTEXT")
+        #: Whether the broker's port was reached, whatever came then.
+        self.was_open = False
         self._broker = _brokers.setdefault(self._loop, {}).setdefault((host, port), _Broker())
         self._heard = 0.0
         self._doubt: asyncio.TimerHandle | None = None
@@ -77,6 +93,7 @@ class Connection(AIOKafkaConnection):
 
     def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as overridden
         """Send a request; returns the wait for its answer. Raises KafkaConnectionError when it is broken."""
+        self.was_open = True
         if not self._requests:
             self._heard = self._loop.time()
         if self._writer is not None and self._writer.is_closing():
@@ -138,16 +155,57 @@ async def connect(host: str, port: int, **options: Any) -> Connection:
     broker, loop = connection._broker, asyncio.get_running_loop()
     if broker.refuses(loop.time()):
         await asyncio.sleep(REFUSED_PAUSE)
+        _note(f"broker {host}:{port} hangs")
         raise KafkaConnectionError(f"the broker at {host}:{port} hangs: it has not answered for seconds")
     bound = ATTEMPT_INTERVAL if broker.hangs else CONNECT_TIMEOUT
     try:
         await _open(connection, bound)
     except TimeoutError:
         broker.give_up(loop.time())
+        _note(f"broker {host}:{port} does not answer")
         raise
-    except (OSError, KafkaError):
+    except (OSError, KafkaError) as error:
         broker.hangs = False  # it is down, or refuses: neither takes anybody's time
+        refused = refusal(error, host, port, options)
+        _note(refused or _trouble(error, connection), refused=bool(refused))
         await asyncio.sleep(REFUSED_PAUSE)
+        if refused:
+            raise KafkaConnectionError(refused) from error  # aiokafka logs it
         raise
     broker.hangs = False
     return connection
+
+
+def _note(what: str, *, refused: bool = False) -> None:
+    attempts = _attempts.get()
+    if attempts is not None:
+        attempts.append((what, refused))
+
+
+def _trouble(error: BaseException, connection: Connection) -> str:
+    where = f"broker {connection.host}:{connection.port}"
+    closed = isinstance(error, (ConnectionResetError, ConnectionAbortedError, ssl.SSLError))
+    if connection.was_open or closed:  # this is how a listener looks that speaks otherwise, too
+        protocol = connection.protocol
+        return f"{where} closed the connection: is STEADFAUST_SECURITY_PROTOCOL, {protocol}, right there?"
+    return f"{where}: {error}"
+
+
+def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+    """What connects a client of aiokafka to the first broker that answers, saying why none does. It raises
+    AccessRefused, or KafkaConnectionError when that may pass.
+    """
+
+    async def bootstrap_or_tell(client: Any) -> None:
+        attempts: list[tuple[str, bool]] = []
+        outer = _attempts.set(attempts)
+        try:
+            await bootstrap(client)
+        except KafkaConnectionError as error:
+            if refusals := [what for what, refused in attempts if refused]:
+                raise AccessRefused("; ".join(refusals)) from error
+            raise KafkaConnectionError("; ".join(what for what, _ in attempts)) from error
+        finally:
+            _attempts.reset(outer)
+
+    return bootstrap_or_tell

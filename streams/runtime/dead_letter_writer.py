@@ -11,6 +11,7 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams.brokers import Bootstrap
 from streams.dead_letters.record import dead_letter
 from streams.errors import ClusterUnavailable
 from streams.model.application import LaneOptions
@@ -40,7 +41,7 @@ class DeadLetterWriter:
     """
 
     def __init__(
-        self, bootstrap: str, group: str, lane_options: LaneOptions, options: KafkaOptions | None = None
+        self, bootstrap: Bootstrap, group: str, lane_options: LaneOptions, options: KafkaOptions | None = None
     ) -> None:
         self._bootstrap = bootstrap
         self._group = group

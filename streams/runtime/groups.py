@@ -13,6 +13,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalGenerationError, KafkaError, RebalanceInProgressError
 
+from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable
 from streams.ports import Record
 from streams.runtime.client import partitions_of
@@ -36,7 +37,7 @@ class GroupReader:
     """
 
     def __init__(
-        self, bootstrap: str, group: str, topics: Iterable[str], options: KafkaOptions | None = None
+        self, bootstrap: Bootstrap, group: str, topics: Iterable[str], options: KafkaOptions | None = None
     ) -> None:
         self._bootstrap = bootstrap
         self._group = group

@@ -23,6 +23,7 @@ from mode import Service
 
 from streams.errors import MembershipLost
 from streams.model.layout import Layout
+from streams.runtime.security import client_arguments
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +79,7 @@ class _Thread(AIOKafkaConsumerThread):
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
             bootstrap_servers=server_list(transport.url, transport.default_port),
+            **client_arguments(self.app.steadfaust.security()),
             partition_assignment_strategy=[self._assignor],
             enable_auto_commit=False,
             auto_offset_reset="earliest",

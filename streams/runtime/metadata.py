@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
+from streams.brokers import Bootstrap
 from streams.ports import TP, Identity
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
 from streams.runtime.stable_offsets import UNSTABLE, StableOffsets, positions_in
@@ -23,7 +24,7 @@ T = TypeVar("T")
 class Metadata:
     """Connects at the first question."""
 
-    def __init__(self, bootstrap: str, options: KafkaOptions) -> None:
+    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:
         self._bootstrap = bootstrap
         self._options = options
         self._connecting = asyncio.Lock()

@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, deliver_within
@@ -20,7 +21,7 @@ _DELIVERY_TIMEOUT = 20.0
 class OperationsProducer:
     """Of one worker. A message that is sent again after an error has the same id, so lanes take it once."""
 
-    def __init__(self, bootstrap: str, options: KafkaOptions) -> None:
+    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:
         self._bootstrap = bootstrap
         self._options = options
         self._producer: Any = None

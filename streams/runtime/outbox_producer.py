@@ -10,7 +10,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
-from streams.errors import ClusterUnavailable, TooLarge, TopicMismatch
+from streams.brokers import Bootstrap
+from streams.errors import AccessRefused, ClusterUnavailable, TooLarge, TopicMismatch
 from streams.ports import TP
 from streams.postgres.outbox import OutboxRow, record_of
 from streams.postgres.relay import Published
@@ -33,7 +34,7 @@ IN_DOUBT = (KafkaError, TimeoutError, OSError)
 class Producing:
     """Has a producer, starts another one when there is none, and lets go of one that is in doubt."""
 
-    def __init__(self, bootstrap: str, options: KafkaOptions) -> None:
+    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:
         self._bootstrap = bootstrap
         self._options = options
         self._producer: Producer | None = None
@@ -124,7 +125,7 @@ class Producer:
         self.is_spoiled = False
 
     @classmethod
-    async def start(cls, bootstrap: str, options: KafkaOptions, unknown: dict[str, float]) -> Producer:
+    async def start(cls, bootstrap: Bootstrap, options: KafkaOptions, unknown: dict[str, float]) -> Producer:
         """Connect. Raises ClusterUnavailable."""
         producer = AIOKafkaProducer(
             **options.connection(bootstrap),
@@ -138,9 +139,11 @@ class Producer:
         try:
             async with asyncio.timeout(options.start_timeout):
                 await producer.start()
-        except (KafkaError, TimeoutError, OSError) as error:
+        except (AccessRefused, KafkaError, TimeoutError, OSError) as error:
             cut(producer.client)
             await close_cut(producer)
+            if isinstance(error, AccessRefused):
+                raise
             raise ClusterUnavailable(f"Kafka at {bootstrap} cannot be reached: {error!r}") from error
         return cls(producer, options, unknown)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
+from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, TooLarge
 from streams.model.layout import partition_of
 from streams.ports import TP
@@ -31,7 +32,7 @@ class KafkaPublisher:
         options: its `max_batch` is the largest record, too.
     """
 
-    def __init__(self, bootstrap: str, announcements: str, options: KafkaOptions | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap, announcements: str, options: KafkaOptions | None = None) -> None:
         self._announcements = announcements
         options = options or KafkaOptions()
         self._main = Producing(bootstrap, options)

@@ -13,6 +13,7 @@ from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
+from streams.brokers import Bootstrap
 from streams.errors import Fenced, OutcomeUnknown, Refused, SteadfaustError, TooLarge
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, deliver_within, require_partitions
@@ -38,7 +39,7 @@ class KafkaTransactions:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         transactional_id: str,
         options: KafkaOptions,
         *,

@@ -10,6 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
+from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Batch
 from streams.runtime.clients import KafkaOptions, require_partitions
@@ -24,7 +25,7 @@ LogRange = Callable[[TP], Awaitable[tuple[int, int]]]
 class KafkaReader:
     """Reads partitions chosen by hand; it belongs to no group and commits nothing. For one task at a time."""
 
-    def __init__(self, bootstrap: str, options: KafkaOptions, log_range: LogRange) -> None:
+    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions, log_range: LogRange) -> None:
         self._options = options
         self._log_range = log_range
         self._consumer = AIOKafkaConsumer(

@@ -17,6 +17,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
+from streams.brokers import Bootstrap
 from streams.errors import TopicMismatch
 from streams.model.application import Application
 from streams.runtime.clients import KafkaOptions, ask
@@ -50,7 +51,7 @@ class KafkaTopics:
     Every method raises ClusterUnavailable when Kafka does not answer within the bound.
     """
 
-    def __init__(self, bootstrap: str, options: KafkaOptions | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions | None = None) -> None:
         self._options = options or KafkaOptions()
         self._admin = AIOKafkaAdminClient(**self._options.connection(bootstrap))
 
@@ -166,7 +167,7 @@ class KafkaTopics:
 
 async def ensure_topics(
     app: Application,
-    bootstrap: str,
+    bootstrap: Bootstrap,
     names: Collection[str] | None = None,
     replication: int = 0,
     options: KafkaOptions | None = None,
@@ -179,7 +180,7 @@ async def ensure_topics(
     async with KafkaTopics(bootstrap, options) as topics:
         first = (await topics.describe([app.layout.announcements])).get(app.layout.announcements)
         # Not by the brokers that happen to be up: one that is down must not lower it.
-        brokers = max(await topics.brokers(), len(bootstrap.split(",")))
+        brokers = max(await topics.brokers(), len(str(bootstrap).split(",")))
         factor = replication or (first.replication if first else min(3, brokers))
         declared = declare(app, replication=factor)
         specs = {spec.name: spec for spec in declared if names is None or spec.name in names}

@@ -17,8 +17,9 @@ from streams.model.codecs import MakeCodec, Schemas, avro
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Faults
 from streams.runtime import commands as commands  # Faust keeps them by name
+from streams.runtime.access import broker_urls
 from streams.runtime.agents_app import AgentsApp
-from streams.runtime.app import LaneApp, broker_urls
+from streams.runtime.app import LaneApp
 from streams.runtime.client import Producer
 from streams.s3 import claim_checks
 from streams.saga.views import ChoreographedSaga

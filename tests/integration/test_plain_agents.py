@@ -25,18 +25,24 @@ SEEN_WITHIN = 30.0
 
 def test_a_handler_and_a_plain_agent_run_in_one_worker(kafka, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(app.steadfaust, "bootstrap", kafka.bootstrap)
+    run_both(kafka.bootstrap, tmp_path)
+
+
+def run_both(bootstrap: str, tmp_path: Path, **other: str) -> None:
+    """In one worker, with other settings if need be; who sends and reads connects to `bootstrap`."""
     # Faust leaves it to brokers to create what agents read.
-    asyncio.run(create(kafka.bootstrap, "mixed.labels", "mixed.printed", "mixed.old-sent"))
+    asyncio.run(create(bootstrap, "mixed.labels", "mixed.printed", "mixed.old-sent"))
     log = tmp_path / "worker.log"
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "STEADFAUST_APP_ID": APP,
-        "STEADFAUST_BOOTSTRAP": kafka.bootstrap,
+        "STEADFAUST_BOOTSTRAP": bootstrap,
         "STEADFAUST_VAR": str(tmp_path / "var"),
         "STEADFAUST_PARTITIONS": "2",
         "STEADFAUST_LANES": "2",
         "STEADFAUST_WEB_PORT": "0",
+        **other,
     }
     command = [str(Path(sys.executable).parent / "faust"), "-A", "tests.integration.mixed_worker", "worker"]
     with log.open("wb") as output:
@@ -44,7 +50,7 @@ def test_a_handler_and_a_plain_agent_run_in_one_worker(kafka, tmp_path: Path, mo
     try:
         address = tmp_path / "var" / "workers" / APP / "slot-0" / "url"
         eventually(lambda: address.exists() and answers(f"{address.read_text()}/health/ready"), f"see {log}")
-        asyncio.run(both_see_their_messages(kafka.bootstrap, address.read_text()))
+        asyncio.run(both_see_their_messages(bootstrap, address.read_text()))
     finally:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0, log.read_text()

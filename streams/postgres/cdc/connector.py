@@ -6,6 +6,7 @@ connector's configuration names them, and Connect keeps it in a topic. `ops/` ha
 
 from __future__ import annotations
 
+from streams.brokers import Security
 from streams.model.envelope import (
     CAUSATION,
     CORRELATION,
@@ -45,6 +46,7 @@ HEADERS = {
 _PREFIX = "outbox"
 _HEARTBEATS = "__debezium-heartbeat"
 _BYTES = "io.debezium.converters.BinaryDataConverter"
+_SECURITY = "org.apache.kafka.common.security"
 _STRING = "org.apache.kafka.connect.storage.StringConverter"
 
 
@@ -89,9 +91,31 @@ def worker_settings() -> dict[str, str]:
     }
 
 
-def worker_properties() -> str:
+def access_settings(security: Security) -> dict[str, str]:
+    """How a worker of Connect, and the clients that it makes, get in to brokers; none where anybody may."""
+    if security.protocol == "PLAINTEXT":
+        return {}
+    found: dict[str, str] = {"security.protocol": security.protocol}
+    if security.authenticated:
+        of = f"{_SECURITY}.{'plain.Plain' if security.mechanism == 'PLAIN' else 'scram.Scram'}LoginModule"
+        who = f'username="{_env("SASL_USERNAME")}" password="{_env("SASL_PASSWORD")}"'
+        found |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": f"{of} required {who};"}
+    if security.ca_file:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": _env("SSL_CA_FILE")}
+    if security.certificate_file:
+        found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": _env("SSL_CERTIFICATE_FILE")}
+    # Connect hands on nothing of its own to those.
+    return {
+        f"{of}{name}": value
+        for of in ("", "producer.", "consumer.", "admin.")
+        for name, value in found.items()
+    }
+
+
+def worker_properties(security: Security = Security()) -> str:
     """The same as a file that Connect reads."""
-    return "".join(f"{name}={value}\n" for name, value in worker_settings().items())
+    settings = worker_settings() | access_settings(security)
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def connector_settings() -> dict[str, str]:

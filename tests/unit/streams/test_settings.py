@@ -16,6 +16,7 @@ from typing import ClassVar
 import pytest
 from pydantic import ValidationError
 
+from streams.brokers import Brokers
 from streams.claims.checks import ClaimChecks
 from streams.errors import SettingsError, SteadfaustError
 from streams.model.application import Application
@@ -144,7 +145,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     settings = Settings()
     assert settings.lane_options().linger == 0.02
     assert settings.layout() == Layout("steadfaust", 4, 4)
-    assert settings.brokers() == "broker:9092"
+    assert settings.brokers() == Brokers("broker:9092")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_without_a_broker_setting_the_local_stack_says_where_kafka_is(tmp_path: 
     with pytest.raises(SettingsError, match="no local stack at"):
         settings.brokers()
     (tmp_path / "stack.json").write_text(json.dumps({"bootstrap": "127.0.0.1:1234"}))
-    assert settings.brokers() == "127.0.0.1:1234"
+    assert settings.brokers() == Brokers("127.0.0.1:1234")
 
 
 # -- topics -------------------------------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""Where Kafka is, and how to get in: one value, which every client of the library takes.
+
+It is made of settings; what aiokafka, Faust and Kafka Connect are told follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings
+
+from streams.errors import SettingsError
+
+Protocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How connections to brokers are encrypted, and who this client is. No text of it has a password.
+
+    Attributes:
+        protocol: as Kafka calls it.
+        mechanism: of SASL.
+        ca_file: certificates that are trusted, PEM; empty: those that the machine trusts.
+        certificate_file: this client's own, PEM; empty: it has none.
+        key_file: its key, PEM; empty: it is in `certificate_file`.
+        key_password: of the key; empty: it has none.
+    """
+
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: Mechanism = "SCRAM-SHA-512"
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    key_password: str = field(default="", repr=False)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether connections are TLS."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether this client says who it is, by SASL."""
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def check(self) -> None:
+        """Raise SettingsError when something is missing, or would be ignored: a password that is set and not
+        used is a client that is less protected than somebody thinks.
+        """
+        said = f"STEADFAUST_SECURITY_PROTOCOL is {self.protocol}"
+        if self.authenticated and not (self.username and self.password):
+            raise SettingsError(
+                f"{said}: set STEADFAUST_SASL_USERNAME, and STEADFAUST_SASL_PASSWORD or its _FILE"
+            )
+        if not self.authenticated and (self.username or self.password):
+            raise SettingsError(
+                f"{said}, which has no use for STEADFAUST_SASL_USERNAME and its password: set SASL_SSL"
+            )
+        if not self.encrypted and (self.ca_file or self.certificate_file or self.key_file):
+            raise SettingsError(f"{said}, which has no use for STEADFAUST_SSL_*: set SSL or SASL_SSL")
+        if self.key_file and not self.certificate_file:
+            raise SettingsError("STEADFAUST_SSL_KEY_FILE is set: set STEADFAUST_SSL_CERTIFICATE_FILE, too")
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Where some brokers of the cluster are, `host:port,...`, and how to get in."""
+
+    addresses: str
+    security: Security = Security()
+
+    @classmethod
+    def of(cls, bootstrap: Bootstrap) -> Brokers:
+        """Addresses alone are of brokers that anybody may connect to, unencrypted."""
+        return bootstrap if isinstance(bootstrap, Brokers) else cls(bootstrap)
+
+    def __str__(self) -> str:
+        return self.addresses
+
+
+#: What clients take.
+Bootstrap: TypeAlias = Brokers | str
+
+
+class BrokerSettings(BaseSettings):
+    """The settings that say where Kafka is and how to get in."""
+
+    bootstrap: str = Field(default="", description="brokers, host:port,...; empty: those of the local stack")
+    security_protocol: Protocol = Field(
+        default="PLAINTEXT", description="how clients connect: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+    )
+    sasl_mechanism: Mechanism = Field(
+        default="SCRAM-SHA-512", description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+    )
+    sasl_username: str = Field(default="", description="who this client is to brokers")
+    sasl_password: SecretStr = Field(default=SecretStr(""), description="belongs to the user")
+    sasl_password_file: str = Field(default="", description="file with the password, in its place")
+    ssl_ca_file: str = Field(
+        default="", description="certificates that are trusted, PEM; empty: those that the machine trusts"
+    )
+    ssl_certificate_file: str = Field(default="", description="this client's own certificate, PEM")
+    ssl_key_file: str = Field(default="", description="its key, PEM; empty: in the certificate's file")
+    ssl_key_password: SecretStr = Field(default=SecretStr(""), description="of the key, if it has one")
+
+    def security(self) -> Security:
+        """How to get in. Raises SettingsError when settings contradict each other, or a file is missing."""
+        found = Security(
+            protocol=self.security_protocol,
+            mechanism=self.sasl_mechanism,
+            username=self.sasl_username,
+            password=secret("SASL_PASSWORD", self.sasl_password, self.sasl_password_file),
+            ca_file=self.ssl_ca_file,
+            certificate_file=self.ssl_certificate_file,
+            key_file=self.ssl_key_file,
+            key_password=self.ssl_key_password.get_secret_value(),
+        )
+        found.check()
+        return found
+
+
+def secret(name: str, value: SecretStr, file: str) -> str:
+    """A secret from its setting or from the file that stands in for it, without the line's end.
+
+    Raises SettingsError when both are set, or the file cannot be read or is empty.
+    """
+    said = value.get_secret_value()
+    if not file:
+        return said
+    if said:
+        raise SettingsError(f"STEADFAUST_{name} and STEADFAUST_{name}_FILE are both set: set one of them")
+    try:
+        read = Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise SettingsError(f"STEADFAUST_{name}_FILE is {file}, which cannot be read: {reason}") from None
+    if not read:
+        raise SettingsError(f"STEADFAUST_{name}_FILE is {file}, which is empty")
+    return read

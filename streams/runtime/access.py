@@ -1,0 +1,40 @@
+"""What is known of brokers before anything starts: their addresses for Faust, and whether they let us in."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from aiokafka import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+from streams.errors import SettingsError
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.security import client_arguments
+from streams.settings import Settings
+
+#: Bound on the one question, in seconds.
+_ASK_WITHIN = 5.0
+
+
+async def check_access(settings: Settings) -> None:
+    """Raise AccessRefused when the brokers and this client do not trust each other, SettingsError when the
+    settings say nothing usable. Brokers that do not answer may do so later: that is for others to tell.
+    """
+    if settings.security_protocol == "PLAINTEXT":
+        return  # nobody is refused there
+    options = KafkaOptions(request_timeout=_ASK_WITHIN)
+    client = AIOKafkaClient(**options.connection(settings.brokers()))
+    try:
+        with suppress(KafkaError, TimeoutError, OSError):
+            await client.bootstrap()
+    finally:
+        await client.close()
+
+
+def broker_urls(settings: Settings) -> list[str] | None:
+    """None when nothing usable says where brokers are, or how to get in: commands that list do without."""
+    try:
+        client_arguments(settings.security())
+        return [f"kafka://{address}" for address in settings.brokers().addresses.split(",")]
+    except SettingsError:
+        return None

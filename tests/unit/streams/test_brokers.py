@@ -1,0 +1,164 @@
+"""Where Kafka is and how to get in, as settings and as a value; no text of either has a password."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from aiokafka.errors import SaslAuthenticationFailed
+
+from streams.brokers import Brokers, Security
+from streams.errors import SettingsError
+from streams.postgres.cdc.connector import worker_properties
+from streams.runtime.agents_app import credentials
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.security import refusal, tls_context
+from streams.settings import Settings
+from tests.certificates import Authority
+
+PASSWORD = "pass-phrase-of-the-shop"
+USER = {"STEADFAUST_SASL_USERNAME": "shop", "STEADFAUST_SASL_PASSWORD": PASSWORD}
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "kafka.example:9093")
+    return Settings.read_or_exit()
+
+
+def test_brokers_are_anybody_s_in_the_clear_unless_a_setting_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = settings(monkeypatch).brokers()
+    assert brokers == Brokers("kafka.example:9093") == Brokers.of("kafka.example:9093")
+    assert KafkaOptions(request_timeout=1).connection(brokers) == {
+        "bootstrap_servers": "kafka.example:9093",
+        "request_timeout_ms": 1000,
+        "security_protocol": "PLAINTEXT",
+    }
+
+
+def test_every_client_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = Authority.at(tmp_path / "ca")
+    found = settings(
+        monkeypatch,
+        STEADFAUST_SECURITY_PROTOCOL="SASL_SSL",
+        STEADFAUST_SASL_MECHANISM="SCRAM-SHA-256",
+        STEADFAUST_SSL_CA_FILE=authority.file,
+        STEADFAUST_SSL_CERTIFICATE_FILE=authority.signed("client", "client.example"),
+        **USER,
+    )
+    told = KafkaOptions().connection(found.brokers())
+    context = told.pop("ssl_context")
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert told == {
+        "bootstrap_servers": "kafka.example:9093",
+        "request_timeout_ms": 20_000,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "shop",
+        "sasl_plain_password": PASSWORD,
+    }
+    faust = credentials(found.security())
+    assert (faust.protocol.value, faust.mechanism.value) == ("SASL_SSL", "SCRAM-SHA-256")
+    assert (faust.username, faust.password, faust.ssl_context) == ("shop", PASSWORD, context)
+
+
+def test_a_password_comes_from_a_file_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    found = settings(
+        monkeypatch,
+        STEADFAUST_SECURITY_PROTOCOL="SASL_SSL",
+        STEADFAUST_SASL_USERNAME="shop",
+        STEADFAUST_SASL_PASSWORD_FILE=str(file),
+    )
+    assert found.security().password == PASSWORD
+
+
+def test_no_text_of_the_settings_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = settings(
+        monkeypatch,
+        STEADFAUST_SECURITY_PROTOCOL="SASL_SSL",
+        STEADFAUST_SSL_KEY_PASSWORD="of-the-key",
+        **USER,
+    )
+    brokers = found.brokers()
+    shown = [
+        repr(found),
+        str(found),
+        found.model_dump_json(),
+        repr(brokers),
+        str(brokers),
+        worker_properties(brokers.security),
+    ]
+    for text in shown:
+        assert PASSWORD not in text
+        assert "of-the-key" not in text
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"STEADFAUST_SECURITY_PROTOCOL": "SASL_SSL"}, "set STEADFAUST_SASL_USERNAME"),
+        (USER, "has no use for STEADFAUST_SASL_USERNAME"),
+        ({"STEADFAUST_SSL_CA_FILE": "ca.pem"}, "has no use for STEADFAUST_SSL_"),
+        ({**USER, "STEADFAUST_SECURITY_PROTOCOL": "SSL"}, "has no use for STEADFAUST_SASL_USERNAME"),
+        ({**USER, "STEADFAUST_SASL_PASSWORD_FILE": "secret"}, "are both set"),
+        ({"STEADFAUST_SASL_PASSWORD_FILE": "/nowhere/secret"}, "cannot be read: No such file"),
+        ({"STEADFAUST_SASL_PASSWORD_FILE": "/dev/null"}, "which is empty"),
+        (
+            {"STEADFAUST_SECURITY_PROTOCOL": "SSL", "STEADFAUST_SSL_KEY_FILE": "key.pem"},
+            "set STEADFAUST_SSL_CERTIFICATE_FILE",
+        ),
+        ({"STEADFAUST_SECURITY_PROTOCOL": "TLS", **USER}, "'SASL_SSL'"),
+    ],
+)
+def test_what_contradicts_itself_or_would_have_no_effect_is_refused(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        settings(monkeypatch, **environment)
+    assert told in str(refused.value)
+    assert PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "some.pem"
+    if content is not None:
+        file.write_text(content)
+    for security in (
+        Security(protocol="SSL", ca_file=str(file)),
+        Security(protocol="SSL", certificate_file=str(file)),
+    ):
+        with pytest.raises(SettingsError, match=r"some\.pem cannot be used .* PEM"):
+            tls_context(security)
+
+
+def test_what_may_pass_by_itself_is_no_refusal() -> None:
+    options = {"sasl_plain_username": "shop", "sasl_mechanism": "PLAIN"}
+    for error in (ConnectionRefusedError(), TimeoutError(), ssl.SSLError("eof"), OSError("no route")):
+        assert refusal(error, "kafka.example", 9093, options) == ""
+    assert "'shop' in by PLAIN" in refusal(SaslAuthenticationFailed("no"), "kafka.example", 9093, options)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [("PLAIN", "plain.PlainLoginModule"), ("SCRAM-SHA-512", "scram.ScramLoginModule")],
+)
+def test_connect_and_all_of_its_clients_get_in_alike(mechanism: str, module: str) -> None:
+    security = Security("SASL_SSL", mechanism, "shop", PASSWORD, ca_file="ca.pem", certificate_file="c.pem")  # type: ignore[arg-type]  # one of the two
+    lines = dict(line.split("=", 1) for line in worker_properties(security).splitlines())
+    for of in ("", "producer.", "consumer.", "admin."):
+        assert lines[f"{of}security.protocol"] == "SASL_SSL"
+        assert lines[f"{of}sasl.mechanism"] == mechanism
+        assert lines[f"{of}sasl.jaas.config"] == (
+            f"org.apache.kafka.common.security.{module} required"
+            ' username="${env:CDC_SASL_USERNAME}" password="${env:CDC_SASL_PASSWORD}";'
+        )
+        assert lines[f"{of}ssl.truststore.location"] == "${env:CDC_SSL_CA_FILE}"
+        assert lines[f"{of}ssl.keystore.location"] == "${env:CDC_SSL_CERTIFICATE_FILE}"
