@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from time import perf_counter
 
 from streams.lane.measures import LaneMeasures
 from streams.lane.parts import Parts
@@ -96,9 +95,9 @@ class Commits:
         if options.linger and sequences.backlog < self._reopening.limit:
             await self._clock.sleep(options.linger)
         staged = sequences.take(self._reopening.limit, options.max_batch_bytes)
-        began, timer = self._clock.now(), perf_counter()
-        ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
-        self._measures.committed(staged.messages, perf_counter() - timer)
+        began = self._clock.now()
+        with self._measures.transaction(staged.messages):
+            ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
         # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
         # Not of now: the process may have been frozen since, for days.
         self._store.apply(

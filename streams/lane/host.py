@@ -12,7 +12,7 @@ from streams.errors import PositionLost, SteadfaustError
 from streams.lane.intake import BacklogLimit
 from streams.lane.lane import Lane
 from streams.lane.standby import Standby
-from streams.lane.state import LaneState
+from streams.lane.watchdog import Watchdog
 from streams.model.application import Application
 from streams.ports import Clock, Cluster, Faults, Stores
 from streams.positions.cuts import Cuts
@@ -20,8 +20,6 @@ from streams.staging.measures import HandlerMeasures, Measures
 
 log = structlog.get_logger(__name__)
 
-#: A lane with work that has committed nothing for this long is stuck, in seconds.
-STUCK_AFTER = 30.0
 #: Beyond a commit's own bound: how long closing connections and stores may take, in seconds.
 CLOSE_TIMEOUT = 5.0
 
@@ -80,6 +78,8 @@ class LaneHost:
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._member = asyncio.Event()
+        self._watchdog = Watchdog(self.lanes, clock)
+        self._watching: asyncio.Task[None] | None = None
         self._stopped = False
 
     def membership_unsure(self) -> None:
@@ -92,11 +92,16 @@ class LaneHost:
             return
         self._wanted = _Wanted(frozenset(active), frozenset(standby), tuple(topics))
         self._member.set()
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watchdog.run(), name="watchdog")
+            self._watching.add_done_callback(self._must_not_fail)
         self._settle_all()
 
     async def stop(self) -> None:
         """End every lane and standby, for good; commits in flight are let finish."""
         self._stopped = True
+        if self._watching is not None:
+            self._watching.cancel()
         self._wanted = _Wanted()
         self._settle_all()
         await self.settled()
@@ -108,13 +113,7 @@ class LaneHost:
 
     def stuck(self) -> list[Lane]:
         """Lanes that have work and make no progress, or that have given up: the worker is not ready."""
-        now = self._clock.now()
-        return [
-            lane
-            for lane in self.lanes.values()
-            if lane.state in (LaneState.QUARANTINED, LaneState.CLOSED)
-            or ((lane.backlog or lane.state is not LaneState.OPEN) and now - lane.last_progress > STUCK_AFTER)
-        ]
+        return self._watchdog.stuck()
 
     def _settle_all(self) -> None:
         wanted = self._wanted
@@ -128,14 +127,14 @@ class LaneHost:
         elif number not in self._ending and not self._wanted.fits(runner):
             ending = asyncio.create_task(self._replace(runner), name=f"replace-{number}")
             self._ending[number] = ending
-            ending.add_done_callback(self._replaced)
+            ending.add_done_callback(self._must_not_fail)
 
     async def _replace(self, runner: Lane | Standby) -> None:
         await self._end(runner)
         del self._ending[runner.number]
         self._settle(runner.number)
 
-    def _replaced(self, task: asyncio.Task[None]) -> None:
+    def _must_not_fail(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_fatal(error)
 

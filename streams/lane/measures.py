@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
 from streams.lane.intake import Intake
 from streams.staging.measures import Distribution
 
@@ -18,6 +22,7 @@ class LaneMeasures:
         batches: messages of each transaction.
         commits: seconds that each took.
         to_recover: changelog records, markers counted, that an opening lane has still to read.
+        in_transaction: whether a transaction is under way.
         intake: what the lane reads by; None while it is not open.
     """
 
@@ -25,12 +30,20 @@ class LaneMeasures:
         self.batches = Distribution(BATCHES)
         self.commits = Distribution(COMMITS)
         self.to_recover = 0
+        self.in_transaction = False
         self.intake: Intake | None = None
 
-    def committed(self, messages: int, seconds: float) -> None:
-        """A transaction is committed."""
+    @contextmanager
+    def transaction(self, messages: int) -> Iterator[None]:
+        """For the length of a transaction; one that fails is not counted."""
+        began = perf_counter()
+        self.in_transaction = True
+        try:
+            yield
+        finally:
+            self.in_transaction = False
         self.batches.add(messages)
-        self.commits.add(seconds)
+        self.commits.add(perf_counter() - began)
 
     def recovering(self, records: int) -> None:
         """So many changelog records are still to be read."""

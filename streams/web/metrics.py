@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from streams.web.families import counter, gauge
 from streams.web.lane_metrics import handler_metrics, lane_metrics
-from streams.web.overview import why_not_ready
+from streams.web.overview import warnings, why_not_ready
 from streams.web.row_metrics import claim_metrics, row_metrics
 from streams.web.samples import Sampler
 from streams.web.view import Problem, WorkerView
@@ -68,6 +68,9 @@ def _worker(view: WorkerView) -> Iterator[Metric]:
     ready = gauge("worker_ready", "1 while /health/ready answers 200.")
     ready.add_metric([], not why_not_ready(view))
     yield ready
+    degraded = gauge("worker_degraded", "1 while /health/ready has warnings.")
+    degraded.add_metric([], bool(warnings(view)))
+    yield degraded
     copied = counter("standby_records", "Changelog records that a follower of a lane has copied.", "lane")
     for number, standby in sorted(view.standbys.items()):
         copied.add_metric([str(number)], standby.records)

@@ -21,6 +21,7 @@ from streams.web.answers import (
 )
 from streams.web.awaited import awaited, warning
 from streams.web.handlers import paused_here
+from streams.web.health import behind, breakers, recovers, why_recovering, why_stuck
 from streams.web.loopback import loopback_origin
 from streams.web.view import LaneView, Problem, WorkerView
 
@@ -61,16 +62,20 @@ def owners(view: WorkerView) -> list[OwnerAnswer]:
 
 
 def readiness(view: WorkerView) -> HealthAnswer:
-    """Ready: in the group, and every lane with work makes progress."""
-    reasons = why_not_ready(view)
-    status = "not ready" if reasons else "ready"
-    return HealthAnswer(status=status, reasons=reasons, warnings=warnings(view))
+    """Ready: in the group, every lane recovered, and every one with work makes progress. Degraded: ready, and
+    somebody should look at it.
+    """
+    reasons, found = why_not_ready(view), warnings(view)
+    status = "not ready" if reasons else "degraded" if found else "ready"
+    return HealthAnswer(status=status, reasons=reasons, warnings=found)
 
 
 def warnings(view: WorkerView) -> list[str]:
     """What somebody should look at: another worker would not mend it."""
-    gates = (gate for lane in view.lanes.values() for gate in lane.gates.values())
+    gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
     found = [warning(each) for each in awaited(gates)]
+    found += breakers(gates)
+    found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"
         found.append(
@@ -85,13 +90,9 @@ def why_not_ready(view: WorkerView) -> list[str]:
     """Nothing when the worker is ready."""
     if not view.assignment.owners:
         return ["the worker has not joined its group yet"]
-    return [_why_stuck(lane, view.now()) for lane in view.stuck()]
-
-
-def _why_stuck(lane: LaneView, now: float) -> str:
-    last = f"; its last error: {lane.error}" if lane.error is not None else ""
-    idle = now - lane.last_progress
-    return f"lane {lane.number} is {lane.state}, without progress for {idle:.0f} s{last}"
+    stuck = view.stuck()
+    opening = [lane for _, lane in sorted(view.lanes.items()) if lane not in stuck and recovers(lane)]
+    return [*map(why_recovering, opening), *(why_stuck(lane, view.now()) for lane in stuck)]
 
 
 def _lane(view: WorkerView, lane: LaneView, *, stuck: bool) -> LaneAnswer:

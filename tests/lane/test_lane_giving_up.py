@@ -14,7 +14,8 @@ from lane_worlds import FakeWorld, World
 
 import streams.policy.reopening
 from streams.errors import ClusterUnavailable, OutcomeUnknown, Refused
-from streams.lane.host import STUCK_AFTER, LaneHost
+from streams.lane.host import LaneHost
+from streams.lane.watchdog import STUCK_AFTER
 from streams.ports import TP
 from streams.testing.faults import NoFaults
 

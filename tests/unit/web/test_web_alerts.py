@@ -164,6 +164,7 @@ def worker(monkeypatch) -> FakeWorker:
     """One that is well, and busy: sagas are done, messages wait for a retry, a timer is set."""
     monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
     worker = FakeWorker.with_lanes(0, 1, 2, 3)
+    worker.measured = True
     for lane in worker.lanes.values():
         lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
     put_saga(worker, "completed", 10 * DAY)

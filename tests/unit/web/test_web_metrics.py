@@ -36,6 +36,7 @@ def with_claims() -> Application:
 def worker(monkeypatch) -> FakeWorker:
     monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
     worker = FakeWorker.with_lanes(0, 1, 2, 3, app=with_claims())
+    worker.measured = True
     worker.handlers = {"post.note": HandlerMeasures()}
     return worker
 
@@ -69,8 +70,9 @@ async def test_the_page_explains_each_metric_and_no_other(worker):
 async def test_lanes_tell_their_counts_state_and_transactions(worker):
     lane = worker.lanes[1]
     lane.state, lane.counters.duplicates, lane.backlog = LaneState.QUARANTINED, 3, 9
-    for messages, seconds in ((1, 0.001), (60, 0.03), (60, 0.03)):
-        lane.measures.committed(messages, seconds)
+    for messages in (1, 60, 60):
+        with lane.measures.transaction(messages):
+            pass
     scrape = await scraped(worker)
     assert values(scrape, "steadfaust_lane_messages_total")["1",] == 41
     assert values(scrape, "steadfaust_lane_inbox_duplicates_total") == {

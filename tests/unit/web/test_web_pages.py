@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker
 
@@ -106,6 +108,57 @@ async def test_a_worker_with_a_stuck_lane_is_not_ready_and_says_why(browser, wor
     assert health["reasons"] == [
         "lane 3 is open, without progress for 42 s; its last error: the answer was lost"
     ]
+
+
+async def test_what_a_stuck_lane_waits_for_is_said(browser, worker):
+    worker.stuck_lanes = [2, 3]
+    gate = HandlerGate("post.note", BreakerPolicy())
+    gate.under_way = 3
+    worker.lanes[2].gates = {gate.handler: gate}
+    worker.lanes[3].measures.in_transaction = True
+    _, health = await browser.json("/health/ready")
+    assert health["reasons"] == [
+        "lane 2 is open, without progress for 2 s; it waits for post.note (3 keys)",
+        "lane 3 is open, without progress for 2 s; it waits for a transaction",
+    ]
+
+
+async def test_a_worker_is_not_ready_while_a_lane_recovers(browser, worker):
+    worker.lanes[1].state = LaneState.OPENING
+    assert (await browser.json("/health/ready"))[1]["reasons"] == ["lane 1 is opening"]
+    worker.lanes[1].measures.recovering(1234)
+    status, health = await browser.json("/health/ready")
+    assert (status, health["status"]) == (503, "not ready")
+    assert health["reasons"] == ["lane 1 is opening: 1234 changelog records are left to read"]
+    worker.stuck_lanes = [1]
+    (reason,) = (await browser.json("/health/ready"))[1]["reasons"]
+    assert "without progress" in reason
+
+
+async def test_a_lane_that_opens_again_after_an_error_is_ready_unless_it_takes_long(browser, worker):
+    worker.lanes[1].state, worker.lanes[1].reopened = LaneState.OPENING, 1
+    assert (await browser.json("/health/ready"))[0] == 200
+
+
+async def test_a_worker_is_degraded_while_a_breaker_is_open(browser, worker):
+    for lane in (1, 2):
+        gate = HandlerGate("post.note", BreakerPolicy())
+        gate.breaker.start_half_open(NOW)
+        worker.lanes[lane].gates = {gate.handler: gate}
+    status, health = await browser.json("/health/ready")
+    assert (status, health["status"], health["reasons"]) == (200, "degraded", [])
+    (warning,) = health["warnings"]
+    assert warning.startswith("the circuit breaker of post.note is open in 2 lanes")
+
+
+@pytest.mark.parametrize(("age", "status"), [(59, "ready"), (61, "degraded")])
+async def test_a_worker_is_degraded_while_a_lane_is_behind(browser, worker, age, status):
+    worker.lanes[1].measures.intake = SimpleNamespace(lag=70, oldest=int((NOW - age) * 1000))
+    _, health = await browser.json("/health/ready")
+    assert health["status"] == status
+    assert health["warnings"] == (
+        ["lane 1 is behind: its oldest message was written 61 s ago, and 70 wait"] if age > 60 else []
+    )
 
 
 async def test_a_worker_is_ready_and_warns_while_messages_wait_for_a_schema(browser, worker):

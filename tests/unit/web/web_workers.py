@@ -102,7 +102,7 @@ class FakeWorker:
     patience: float = 0.0
     unreadable_announcements: int = 0
     choreographed: Sequence[ChoreographedSaga] = ()
-    measured: bool = True
+    measured: bool = False
     handlers: dict[str, HandlerMeasures] = field(default_factory=dict)
 
     @classmethod

@@ -1,0 +1,55 @@
+"""Why a worker is not ready, or degraded, in words for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from streams.lane.state import LaneState
+from streams.lane.watchdog import stands_at
+from streams.policy.breaker import BreakerState
+from streams.retry.gate import HandlerGate
+from streams.web.view import LaneView
+
+#: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.
+BEHIND_AFTER = 60.0
+
+
+def recovers(lane: LaneView) -> bool:
+    """Whether it opens for the first time here: what it owns is handled by nobody yet."""
+    return lane.state is LaneState.OPENING and not lane.reopened
+
+
+def why_recovering(lane: LaneView) -> str:
+    """What it has still to do."""
+    left = lane.measures.to_recover
+    return f"lane {lane.number} is opening" + (f": {left} changelog records are left to read" if left else "")
+
+
+def why_stuck(lane: LaneView, now: float) -> str:
+    """Where it stands still, for how long, and at what."""
+    at = f"; it waits for {found}" if (found := stands_at(lane.measures, lane.gates.values())) else ""
+    last = f"; its last error: {lane.error}" if lane.error is not None else ""
+    idle = now - lane.last_progress
+    return f"lane {lane.number} is {lane.state}, without progress for {idle:.0f} s{at}{last}"
+
+
+def breakers(gates: Iterable[HandlerGate]) -> list[str]:
+    """A warning for each handler that is left alone because what it calls has failed."""
+    found = Counter(gate.handler for gate in gates if gate.breaker.state is not BreakerState.CLOSED)
+    return [
+        f"the circuit breaker of {handler} is open in {number} lane{'s' if number > 1 else ''}: what it calls"
+        " fails, and its messages wait; handler_failed in the log says how"
+        for handler, number in sorted(found.items())
+    ]
+
+
+def behind(lane: LaneView, now: float) -> str:
+    """A warning, if it handles messages long after they were written; else empty."""
+    age = lane.measures.oldest_age(now) if lane.state is LaneState.OPEN else None
+    if age is None or age <= BEHIND_AFTER:
+        return ""
+    return (
+        f"lane {lane.number} is behind: its oldest message was written {age:.0f} s ago,"
+        f" and {lane.measures.lag} wait"
+    )
