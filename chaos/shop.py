@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any, Self
+from zlib import crc32
 
 import aiohttp
 import msgspec
@@ -16,6 +17,9 @@ from chaos.records import ACCEPTED, UNANSWERED, Request, Way
 _AGAIN_AFTER = 0.2
 #: Seconds after which an answer is not waited for any more; the API answers sooner, if it runs.
 _ANSWERS_WITHIN = 10.0
+#: Of those who ask once, every second one waits only so many milliseconds: about as long as an order takes,
+#: so that the API often does what nobody waits for any more.
+_IMPATIENT = range(5, 60)
 NOT_THERE, CONFLICT, TOO_MANY, UNAVAILABLE = 404, 409, 429, 503
 #: After these nobody knows what was done, or it is to be asked again.
 _SAY_NOTHING = {UNANSWERED, TOO_MANY, UNAVAILABLE}
@@ -38,9 +42,7 @@ class Shop:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=_ANSWERS_WITHIN)
-        )
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -48,7 +50,7 @@ class Shop:
             await self._session.close()
 
     async def place(self, order: Order, way: Way, files: tuple[Any, ...] = (), *, once: bool = False) -> None:
-        """Place an order: until it is accepted, or `once`, whatever is answered then.
+        """Place an order: until it is accepted, or `once`, whatever is answered then, or not in time.
 
         Raises ChaosFailed when it is refused.
         """
@@ -56,7 +58,8 @@ class Shop:
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"placed-{order.order_id}"}
         self._note(order.order_id, way=way)
         while True:
-            status, said = await self._ask("POST", f"{self._urls[way]}/orders", body, headers)
+            within = patience(order.order_id) if once else _ANSWERS_WITHIN
+            status, said = await self._ask("POST", f"{self._urls[way]}/orders", body, headers, within)
             if not self.requests[order.order_id].accepted:  # by an earlier request: clients repeat themselves
                 self._note(order.order_id, placed=status)
             if status == ACCEPTED:
@@ -89,11 +92,26 @@ class Shop:
         noted = self.requests.get(order_id) or Request(order_id=order_id, way=fields["way"])
         self.requests[order_id] = msgspec.structs.replace(noted, **fields)
 
-    async def _ask(self, method: str, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        body: bytes,
+        headers: dict[str, str],
+        within: float = _ANSWERS_WITHIN,
+    ) -> tuple[int, str]:
         if self._session is None:
             raise RuntimeError("the client was not entered")
         try:
-            async with self._session.request(method, url, data=body, headers=headers) as answer:
+            timeout = aiohttp.ClientTimeout(total=within)
+            asking = self._session.request(method, url, data=body, headers=headers, timeout=timeout)
+            async with asking as answer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             return UNANSWERED, repr(error)
+
+
+def patience(order_id: str) -> float:
+    """Seconds that the client of an order waits who asks once, the same each time."""
+    drawn = crc32(order_id.encode())
+    return _IMPATIENT[drawn // 2 % len(_IMPATIENT)] / 1000 if drawn % 2 else _ANSWERS_WITHIN

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +27,23 @@ from chaos.check import Report, check
 from chaos.commits import CommitWatch
 from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
+from chaos.edge import Edge
 from chaos.ending import unended
-from chaos.evidence import gather
+from chaos.evidence import Evidence, gather
 from chaos.findings import findings
-from chaos.records import COMMITS, RUN, Commits, Ended, Run
+from chaos.in_postgres import look
+from chaos.records import COMMITS, REQUESTS, RUN, Commits, Ended, Request, Run, Way
+from chaos.shop import Shop
+from chaos.waiting import until_answered
 from demo.evidence import quiet
 from demo.load import place_orders, receive_stock
-from demo.purchases import orchestrated, purchases
+from demo.purchases import Purchase, orchestrated, order, outcome, purchases
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
-from streams.local import declared, local_stack
+from streams.local import declared, declared_databases, local_stack
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Write
+from streams.postgres.database import connect
 from streams.runtime.client import TopicReader
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.store import RocksStores
@@ -50,6 +57,9 @@ SETTLED = "every order settled exactly once"
 TABLES = "every table as its changelog has it"
 MONEY = "captured - refunded = value of confirmed orders"
 STOCK = "received = on hand + shipped"
+HELD = "every order that was accepted is in PostgreSQL and on Kafka once"
+STATUS = "PostgreSQL says of every order what Kafka says"
+OUTBOX = "every row of the outbox on Kafka, in its order's order"
 POSITIONS = "no position above an unhandled message"
 LETTERS = "every poisonous record a dead letter once, and nothing else"
 TOLD = "every saga told once, from its start to one end"
@@ -60,18 +70,30 @@ ENDED = "every saga ended as its order calls for, late only by a fault"
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Without any stock: what comes in is the demo's."""
     var = tmp_path_factory.mktemp("checked")
-    with local_stack(var, processes=declared(PROJECT / "pyproject.toml")) as stack:
+    project = PROJECT / "pyproject.toml"
+    with local_stack(var, processes=declared(project), databases=declared_databases(project)) as stack:
         world = World(stack.bootstrap, stack.url("gateway"), var)
+        world.environment["STEADFAUST_POSTGRES_URL"] = stack.url("postgres")
         with world.closing():
             yield world
 
 
 @pytest.fixture(scope="module")
 def run(world: World) -> Run:
-    """Orders through one worker that has ended, recorded as a driver records it."""
+    """Orders through one worker that has ended, two of three of them by orders APIs, recorded as a driver
+    records it.
+    """
     worker = world.start_worker()
     world.until_shared([worker])
-    load, commits = asyncio.run(_load(world.bootstrap))
+    postgres = world.environment["STEADFAUST_POSTGRES_URL"]
+    settings = {
+        "STEADFAUST_APP_ID": APP,
+        "STEADFAUST_BOOTSTRAP": world.bootstrap,
+        "STEADFAUST_PARTITIONS": str(PARTITIONS),
+        "STEADFAUST_LANES": str(LANES),
+    }
+    with Edge(world.var, postgres, settings) as edge:
+        load, commits, requests, of_edge = asyncio.run(_load(world.bootstrap, edge))
     ended = Ended(worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), told=True, hung=False)
     run = Run(
         seed=0,
@@ -87,26 +109,48 @@ def run(world: World) -> Run:
         workers=[ended],
         poison_every=POISON_EVERY,
         orchestrated=True,
+        postgres=postgres,
+        edge=of_edge,
     )
+    (world.var / REQUESTS).write_bytes(msgspec.json.encode(requests))
     (world.var / RUN).write_bytes(msgspec.json.encode(run))
     (world.var / COMMITS).write_bytes(msgspec.json.encode(commits))
     return run
 
 
-async def _load(bootstrap: str) -> tuple[tuple[float, float], Commits]:
+async def _load(
+    bootstrap: str, edge: Edge
+) -> tuple[tuple[float, float], Commits, list[Request], list[Ended]]:
+    await edge.start()
     watch = CommitWatch(bootstrap, APP, PARTITIONS, LANES)
     watching = asyncio.create_task(watch.run())
     try:
         await receive_stock(bootstrap, APP)
         began = time.time()
-        await place_orders(bootstrap, purchases(ORDERS), lambda _: None, submitted=orchestrated)
+        async with Shop(edge.urls) as shop, asyncio.TaskGroup() as tasks:
+            for each in (each for each in purchases(ORDERS) if _over_http(each)):
+                way: Way = "submitted" if orchestrated(each) else "placed"
+                tasks.create_task(shop.place(order(each), way))
+        others = [each for each in purchases(ORDERS) if not _over_http(each)]
+        await place_orders(bootstrap, others, lambda _: None, submitted=orchestrated)
         await send_poison(bootstrap, purchases(ORDERS), POISON_EVERY)
+        await edge.until_published(await edge.last(), within=60)
         assert await quiet(bootstrap, APP, within=60) == {}
-        return (began, time.time()), watch.commits()
+        await until_answered(partial(_projected, edge), "all is in PostgreSQL", within=60)
+        of_edge = await edge.stop("the end of the run")
+        return (began, time.time()), watch.commits(), list(shop.requests.values()), of_edge
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+
+
+def _over_http(purchase: Purchase) -> bool:
+    return purchase.row % 3 > 0
+
+
+async def _projected(edge: Edge) -> bool:
+    return not await edge.unprojected()
 
 
 def red(report: Report) -> set[str]:
@@ -136,12 +180,18 @@ def test_a_run_in_which_all_went_well_is_green(world: World, run: Run) -> None:
     assert [finding.name for finding in report.findings if "0 copies" in finding.says] == []
 
 
-def test_each_breakage_of_the_recorded_run_is_found(world: World, run: Run) -> None:
-    evidence = asyncio.run(gather(world.var))
+@pytest.fixture(scope="module")
+def recorded(world: World, run: Run) -> Evidence:
+    """What the checker looks at, before anybody tampers with it."""
+    del run
+    return asyncio.run(gather(world.var))
+
+
+def test_each_breakage_of_the_recorded_run_is_found(recorded: Evidence, run: Run) -> None:
     for breakage in BREAKAGES:
         if (breakage.files and not run.s3) or (breakage.over_http and not run.postgres):
             continue  # nothing of it was in this run
-        broken = deepcopy(evidence)
+        broken = deepcopy(recorded)
         breakage.make(broken)
         reds = {each.name for each in findings(purchases(ORDERS), broken) if not each.passed}
         assert breakage.finds in reds, breakage.says
@@ -154,6 +204,75 @@ def test_where_there_was_no_run_it_cannot_look(tmp_path: Path) -> None:
     assert "run.json" in ended.stderr
 
 
+# -- PostgreSQL -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def instead(run: Run, spoil: str, mend: str) -> Iterator[None]:
+    """A statement is run for the time of the block, and then one that undoes it."""
+
+    async def execute(statement: str) -> None:
+        connection = await connect(run.postgres)
+        try:
+            assert not (await connection.execute(statement)).endswith(" 0"), "it changed nothing"
+        finally:
+            await connection.close()
+
+    asyncio.run(execute(spoil))
+    try:
+        yield
+    finally:
+        asyncio.run(execute(mend))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "mend", "finds"),
+    [
+        (
+            "UPDATE orders SET id = 'x' || id {one}",
+            "UPDATE orders SET id = substr(id, 2) {x}",
+            {HELD, STATUS},
+        ),
+        (
+            "UPDATE orders SET status = 'pending' {one} AND status = 'confirmed'",
+            "UPDATE orders SET status = 'confirmed' {one}",
+            {STATUS},
+        ),
+        ("UPDATE orders SET reason = 'luck' {one}", "UPDATE orders SET reason = '' {one}", {STATUS}),
+        ("UPDATE outbox SET id = 'x' || id {first}", "UPDATE outbox SET id = substr(id, 2) {x}", {OUTBOX}),
+        (
+            "UPDATE outbox SET published_at = NULL {first}",
+            "UPDATE outbox SET published_at = now() {first}",
+            {OUTBOX},
+        ),
+    ],
+    ids=["an order is missing", "a status differs", "a reason differs", "a row is missing", "a row waits"],
+)
+def test_what_is_wrong_in_postgresql_is_found(
+    recorded: Evidence, run: Run, spoil: str, mend: str, finds: set[str]
+) -> None:
+    def looked_at_now() -> set[str]:
+        evidence = replace(recorded, database=asyncio.run(look(run.postgres)))
+        return {each.name for each in findings(purchases(ORDERS), evidence) if not each.passed}
+
+    confirmed = next(each for each in purchases(ORDERS) if _over_http(each) and outcome(each) == "confirmed")
+    words = {
+        "one": f"WHERE id = '{confirmed.order_id}'",
+        "first": f"WHERE aggregate_id = '{confirmed.order_id}'",
+        "x": "WHERE id LIKE 'x%'",
+    }
+    with instead(run, spoil.format(**words), mend.format(**words)):
+        assert looked_at_now() == finds
+    assert looked_at_now() == set()
+
+
+def test_an_accepted_order_that_is_nowhere_is_found(disks: Path) -> None:
+    requests = msgspec.json.decode((disks / REQUESTS).read_bytes(), type=list[Request])
+    requests.append(Request(order_id="nowhere", way="placed", placed=202))
+    (disks / REQUESTS).write_bytes(msgspec.json.encode(requests))
+    assert looked_at(disks) == {HELD}
+
+
 # -- disks ------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +281,7 @@ def disks(world: World, run: Run, tmp_path: Path) -> Path:
     """A copy of what the run left on disks, to be tampered with."""
     del run
     shutil.copytree(world.var / "workers", tmp_path / "workers")
-    for name in (RUN, COMMITS):
+    for name in (RUN, COMMITS, REQUESTS):
         shutil.copy(world.var / name, tmp_path / name)
     return tmp_path
 

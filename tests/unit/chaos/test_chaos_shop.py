@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from chaos.errors import ChaosFailed
 from chaos.records import UNANSWERED, Request
-from chaos.shop import Shop
+from chaos.shop import Shop, patience
 from demo.purchases import order, purchases
 
 ORDER = order(purchases(1)[0])
@@ -71,6 +72,35 @@ async def test_who_asks_once_remembers_the_answer_whatever_it_is(status: int) ->
     assert len(asked) == 1
     assert client.requests[ID] == Request(order_id=ID, way="placed", placed=status)
     assert client.accepted["placed"] == (status == 202)
+
+
+async def test_half_of_those_who_ask_once_wait_about_as_long_as_an_order_takes() -> None:
+    waits = [patience(f"off-{number}") for number in range(1000)]
+    hasty = [seconds for seconds in waits if seconds < 1]
+    assert 400 < len(hasty) < 600
+    assert min(hasty) < 0.01 < 0.05 < max(hasty) < 0.1
+    assert {*waits} - {*hasty} == {10.0}
+
+
+async def test_who_does_not_wait_for_the_answer_has_none_though_the_order_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chaos.shop.patience", lambda _: 0.05)
+    come, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        come.set()
+        await go.wait()
+        return web.Response(status=202)
+
+    app = web.Application()
+    app.router.add_post("/orders", answer)
+    async with TestServer(app) as server:
+        async with Shop({"placed": str(server.make_url("")).rstrip("/")}) as client:
+            await client.place(ORDER, "placed", once=True)
+            assert come.is_set()
+            assert client.requests[ID] == Request(order_id=ID, way="placed", placed=UNANSWERED)
+        go.set()
 
 
 async def test_what_was_accepted_stays_so_whatever_a_repetition_is_answered() -> None:
