@@ -1,0 +1,227 @@
+"""Names that others rely on: what dashboards, alerts, SQL of operators and other programs ask for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from streams.model.message import Message
+from streams.postgres import Connection, ConsumerInbox, Database, InboxMetrics, Queue, QueueOptions
+from streams.postgres.inbox.inbox import CLEANUP_BATCH
+from streams.postgres.relay import After, RelayMetrics, RelayOptions
+from streams.postgres.watch import DatabaseWatch
+from streams.saga.kinds import Kind, StatusCode
+from streams.saga.messages import Command, Reply
+from tests.relays import new_outbox, publish
+
+TEXT, BYTES, WHEN, NUMBER = "text", "bytea", "timestamp with time zone", "integer"
+#: Of each table and view the columns that are promised, with their types.
+COLUMNS = {
+    "outbox": {
+        "id": TEXT,
+        "aggregate_type": TEXT,
+        "aggregate_id": TEXT,
+        "event_type": TEXT,
+        "topic": TEXT,
+        "payload": BYTES,
+        "created_at": WHEN,
+        "published_at": WHEN,
+    },
+    "consumer_inbox": {
+        "event_id": TEXT,
+        "consumer_name": TEXT,
+        "source_topic": TEXT,
+        "event_type": TEXT,
+        "payload": BYTES,
+        "consumed_at": WHEN,
+        "processing_duration_ms": "double precision",
+    },
+    "transactional_inbox": {
+        "id": "bigint",
+        "message_id": TEXT,
+        "payload": BYTES,
+        "received_at": WHEN,
+        "processed_at": WHEN,
+    },
+    "producer_queue": {
+        "topic": TEXT,
+        "payload": BYTES,
+        "action": TEXT,
+        "retry": NUMBER,
+        "created": WHEN,
+        "updated": WHEN,
+    },
+    "consumer_queue": {
+        "topic": TEXT,
+        "partition": NUMBER,
+        "payload": BYTES,
+        "retry": NUMBER,
+        "created": WHEN,
+        "updated": WHEN,
+    },
+}
+BY_CONSUMER = {"consumer_name", "event_type"}
+
+
+class Sent(Reply, frozen=True, kw_only=True):
+    TOPIC = "post.saga.replies"
+
+
+class Send(Command, frozen=True, kw_only=True):
+    TOPIC = "post.commands.send"
+    REPLY = Sent
+    weight: int
+
+
+class Packed(Message, frozen=True, kw_only=True):
+    TOPIC = "post.parcel.packed.v1"
+    parcel: str
+
+    @property
+    def key(self) -> str:
+        return self.parcel
+
+
+SAID = {"saga_id": "order:17", "step": "ship", "command_id": "c-1"}
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> AsyncIterator[Database]:
+    async with Database(postgres_url) as database:
+        yield database
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+async def test_a_table_has_the_columns_that_are_promised(database: Database, table: str) -> None:
+    rows = await database.pool.fetch(
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = $1", table
+    )
+    found = {row["column_name"]: row["data_type"] for row in rows}
+    assert found == found | COLUMNS[table]
+
+
+async def test_an_event_is_known_by_consumer_and_id_and_what_waits_has_an_index_of_its_own(
+    database: Database,
+) -> None:
+    rows = await database.pool.fetch("SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'")
+    indexes = [(row["tablename"], row["indexdef"]) for row in rows]
+    assert any(
+        table == "consumer_inbox" and "UNIQUE" in made and made.endswith("(consumer_name, event_id)")
+        for table, made in indexes
+    )
+    assert any(
+        table == "consumer_inbox" and made.endswith("(consumer_name, consumed_at)") for table, made in indexes
+    )
+    assert any(table == "outbox" and made.endswith("WHERE (published_at IS NULL)") for table, made in indexes)
+
+
+async def test_an_inbox_is_called_by_these_names_and_answers(database: Database) -> None:
+    async def length(_connection: Connection, payload: bytes) -> int:
+        return len(payload)
+
+    inbox = ConsumerInbox(storage=database, consumer_name="tally")
+    event: dict[str, Any] = {
+        "event_id": "e-1",
+        "source_topic": Packed.TOPIC,
+        "event_type": Packed.TOPIC,
+        "payload": b"four",
+        "handler": length,
+    }
+    assert list(inspect.signature(inbox.process_idempotent).parameters) == list(event)
+    assert await inbox.process_idempotent(**event) == 4
+    assert await inbox.process_idempotent(**event) is None
+    assert await inbox.cleanup_old_entries(older_than_days=7) == 0
+    assert inspect.signature(inbox.cleanup_old_entries).parameters["older_than_days"].default == 7
+    assert CLEANUP_BATCH == 10_000
+
+
+def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """The labels of each metric that was told of, but for those of a histogram's buckets."""
+    return {
+        sample.name: set(sample.labels)
+        for family in registry.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_bucket")
+    }
+
+
+async def test_an_inbox_tells_these_metrics(database: Database) -> None:
+    async def handle(_connection: Connection, _payload: bytes) -> None:
+        pass
+
+    registry = CollectorRegistry()
+    inbox = ConsumerInbox(database, "tally", metrics=InboxMetrics(registry))
+    for _ in range(2):
+        await inbox.process_idempotent("e-1", Packed.TOPIC, Packed.TOPIC, b"", handle)
+    found = labels_of(registry)
+    for name in (
+        "consumer_inbox_processed_total",
+        "consumer_inbox_duplicates_total",
+        "consumer_inbox_processing_duration_seconds_count",
+    ):
+        assert found[name] == BY_CONSUMER
+        assert registry.get_sample_value(name, {"consumer_name": "tally", "event_type": Packed.TOPIC}) == 1
+
+
+async def test_an_outbox_tells_lag_latency_failures_and_size_and_is_degraded_after_five_minutes(
+    database: Database,
+) -> None:
+    registry = CollectorRegistry()
+    RelayMetrics(registry)
+    watch = DatabaseWatch(database, registry)
+    async with database.acquire() as connection:
+        await publish(new_outbox(), connection, ("o-1", 0))
+    for minutes, is_well in ((4, True), (6, False)):
+        await database.pool.execute("UPDATE outbox SET created_at = now() - $1 * interval '1 min'", minutes)
+        await watch.look()
+        assert (await watch.outbox() == "") == is_well
+    assert registry.get_sample_value("outbox_unpublished_rows") == 1
+    assert 360 <= (registry.get_sample_value("outbox_oldest_unpublished_seconds") or 0) < 420
+    assert (registry.get_sample_value("outbox_table_bytes") or 0) > 0
+    for name in ("outbox_publish_latency_seconds_count", "outbox_publish_failures_total"):
+        assert registry.get_sample_value(name) == 0
+
+
+def test_alerts_and_bounds_are_those_that_are_promised() -> None:
+    groups = yaml.safe_load(Path("ops/outbox-alerts.yml").read_text())["groups"]
+    rules = {
+        rule["alert"]: (rule["expr"].split()[-1], rule["for"]) for each in groups for rule in each["rules"]
+    }
+    assert rules.items() >= {
+        ("OutboxLag", ("1000", "5m")),
+        ("OutboxLatency", ("30", "5m")),
+        ("OutboxPublishErrors", ("0.01", "5m")),
+    }
+    assert RelayOptions().batch >= 100
+    assert set(After) == {"mark", "delete", "archive"}
+    assert QueueOptions().tries == 3
+
+
+async def test_a_queue_keeps_what_each_kind_of_message_says(database: Database) -> None:
+    assert set(Kind) == {"event", "command", "reply"}
+    assert set(StatusCode) == {"success", "error", "system error"}
+    async with database.transaction() as connection:
+        await Queue("producer_queue").enqueue_many(
+            connection,
+            [
+                Packed(parcel="a"),
+                Send(**SAID, attempt=1, expires=0.0, weight=3),
+                Sent(**SAID, outcome="refused"),
+            ],
+        )
+    told = "SELECT kind, topic, saga_id, reply_topic, status_code FROM queue_job ORDER BY id"
+    assert [tuple(row) for row in await database.pool.fetch(told)] == [
+        ("event", Packed.TOPIC, None, None, None),
+        ("command", Send.TOPIC, "order:17", Sent.TOPIC, None),
+        ("reply", Sent.TOPIC, "order:17", None, "error"),
+    ]
+    first = (await database.pool.fetch("SELECT * FROM producer_queue ORDER BY id"))[0]
+    assert (first["topic"], first["action"], first["retry"]) == (Packed.TOPIC, "handle", 0)
+    assert isinstance(first["created"], datetime)
