@@ -31,7 +31,7 @@ from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 from streams.postgres.relay import After
 from streams.settings import Settings
 
-app = typer.Typer(help="The outbox by change data capture: start, relay, status, stop.", no_args_is_help=True)
+app = typer.Typer(help="The outbox by change data capture: start, status, stop, files.", no_args_is_help=True)
 
 TROUBLE = 4
 STARTED_WITHIN = 120.0
@@ -50,7 +50,10 @@ TakeOver = Annotated[
 
 @app.command()
 def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = False) -> None:
-    """Have the connector relay the outbox; returns when it does. `relay` looks after it from then on."""
+    """Have the connector relay the outbox; returns when it does.
+
+    `steadfaust outbox relay` with STEADFAUST_OUTBOX=cdc looks after it from then on.
+    """
 
     async def work(database: Database, at: Connect) -> CdcStatus:
         if take_over:
@@ -73,19 +76,6 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
             ) from None
 
     _print(_run(url, connect, work))
-
-
-@app.command()
-def relay(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = False) -> None:
-    """Look after the connector until Ctrl-C: restart what fails, warn of its slot, mark what it relayed."""
-
-    async def work(database: Database, at: Connect) -> None:
-        if take_over:
-            async with database.acquire() as connection:
-                await hand_over(connection, RelayKind.CDC)
-        await _relay(database, at).run()
-
-    _run(url, connect, work)
 
 
 @app.command()

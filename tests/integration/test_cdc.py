@@ -20,8 +20,8 @@ from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
-from streams.postgres import Database, Outbox, migrate
-from streams.postgres.cdc import CdcRelay, Connect, slot_lag
+from streams.postgres import Outbox, migrate
+from streams.postgres.cdc import slot_lag
 from streams.postgres.database import connect
 from streams.postgres.outbox.desk import republish
 from streams.postgres.relay import After
@@ -69,23 +69,26 @@ async def prepared(stack: Stack) -> None:
     await migrate(connection)
     await connection.close()
     async with KafkaTopics(stack.bootstrap) as topics:
-        await topics.create([TopicSpec(Placed.TOPIC, 4, 1)])
+        announcements = Settings().layout().announcements
+        await topics.create([TopicSpec(Placed.TOPIC, 4, 1), TopicSpec(announcements, 1, 1)])
 
 
 @asynccontextmanager
-async def relaying(ground: Ground, *, after: After = After.MARK) -> AsyncIterator[CdcRelay]:
-    async with (
-        Database(ground.postgres) as database,
-        Connect(ground.stack.url("connect")) as connect,
-    ):
-        relay = CdcRelay(database, connect, after=after)
-        running = asyncio.create_task(relay.run())
-        try:
-            yield relay
-        finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+async def relaying(ground: Ground, *, after: After = After.MARK) -> AsyncIterator[RelayService]:
+    settings = Settings(
+        postgres_url=ground.postgres,
+        bootstrap=ground.stack.bootstrap,
+        outbox="cdc",
+        outbox_after=after.value,
+        connect_url=ground.stack.url("connect"),
+    )
+    service = RelayService(settings)
+    await service.start()
+    try:
+        yield service
+        assert service.failure is None
+    finally:
+        await service.stop()
 
 
 def new_order() -> str:
@@ -299,15 +302,7 @@ async def must_be_told(ground: Ground, *words: str) -> None:
 
 async def must_be_degraded(ground: Ground, words: str) -> None:
     """By the health and the metrics of a relay, while Connect is down."""
-    settings = Settings(
-        postgres_url=ground.postgres,
-        bootstrap=ground.stack.bootstrap,
-        outbox="cdc",
-        connect_url=ground.stack.url("connect"),
-    )
-    service = RelayService(settings)
-    await service.start()
-    try:
+    async with relaying(ground) as service:
 
         async def told() -> bool:
             reasons = [each for each in (await service.health.report()).reasons if each.startswith("slot: ")]
@@ -318,8 +313,6 @@ async def must_be_degraded(ground: Ground, words: str) -> None:
             name: service.registry.get_sample_value(f"outbox_slot_{name}") or 0
             for name in ("active", "retained_bytes", "beginnings")
         }
-    finally:
-        await service.stop()
     assert figures["active"] == 0
     assert figures["retained_bytes"] > 0
     assert figures["beginnings"] > 0

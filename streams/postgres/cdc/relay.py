@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Collection
@@ -15,7 +14,6 @@ from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus
 from streams.postgres.cdc.connector import connector_settings
 from streams.postgres.cdc.marking import Marking
 from streams.postgres.database import Database
-from streams.postgres.errors import ConnectUnavailable, DatabaseUnavailable
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from streams.postgres.relay.options import After
 from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
@@ -66,8 +64,7 @@ async def cdc_status(database: Database, connect: Connect, slot_warn_at: int = W
 class CdcRelay:
     """Keeps the connector configured and running, warns of its slot, and marks what it has relayed.
 
-    Several may run. It stops for nothing but a cancellation, and an outbox that is the polling relays': what
-    cannot be reached is tried again.
+    Call `step` again and again, also when something could not be reached. Several may run.
 
     Arguments:
         after: what becomes of a row that was relayed.
@@ -91,17 +88,6 @@ class CdcRelay:
         self._restarted = 0.0
         self._began = -math.inf
         self._told = ""
-
-    async def run(self) -> None:
-        """Look again and again. Raises OutboxOwned when the outbox is the polling relays'."""
-        while True:
-            try:
-                problem = (await self.step()).problem
-                self.marked()  # nobody counts
-            except (DatabaseUnavailable, ConnectUnavailable) as error:
-                problem = str(error)
-            self.tell(problem)
-            await asyncio.sleep(STEP)
 
     async def step(self) -> CdcStatus:
         """One look. Raises OutboxOwned, DatabaseUnavailable or ConnectUnavailable."""

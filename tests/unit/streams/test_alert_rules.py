@@ -64,6 +64,9 @@ def test_the_bounds_are_those_that_operators_were_told() -> None:
     assert found["OutboxLatency"]["expr"].endswith("> 30")
     assert found["OutboxPublishErrors"]["expr"].endswith("> 0.01")
     assert f"< {SHARDS}" in found["OutboxNotRelayed"]["expr"]
+    assert found["OutboxSlotKeepsLog"]["expr"] == (
+        "max(outbox_slot_retained_bytes >= outbox_slot_warn_bytes) > 0"
+    )
 
 
 @pytest.mark.parametrize("file", ["outbox-alerts.yml", "queue-alerts.yml"])
