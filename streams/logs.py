@@ -1,14 +1,40 @@
-"""How logs look: one line an event, on standard error, JSON when nobody watches."""
+"""How logs look: one line an event, on standard error, JSON when nobody watches. A line that is written while
+a message is handled has the ids of that message.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 import structlog
 
 
-def configure_logs(level: int = logging.INFO) -> None:
+class Identified(Protocol):
+    """What is handled. Its ids are asked for when a line is written, not for each message."""
+
+    def log_ids(self) -> Mapping[str, str]:
+        """Its ids by their names in the log."""
+
+
+#: What the running task handles; None: nothing.
+HANDLED: ContextVar[Identified | None] = ContextVar("handled", default=None)
+
+
+def add_ids(logger: Any, method: str, line: Any) -> Any:
+    """A processor of structlog: what a line does not say of the message that is handled is added."""
+    del logger, method
+    handled = HANDLED.get()
+    if handled is not None:
+        for name, value in handled.log_ids().items():
+            line.setdefault(name, value)
+    return line
+
+
+def configure_logs(level: int | str = logging.INFO) -> None:
     """Set structlog up for this process; records below `level` are dropped."""
     watched = sys.stderr.isatty()
     tail: list[structlog.types.Processor] = (
@@ -19,6 +45,7 @@ def configure_logs(level: int = logging.INFO) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            add_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *tail,

@@ -66,6 +66,9 @@ class Settings(BrokerSettings):
     metrics: bool = Field(
         default=True, description="whether workers measure themselves, and answer /metrics for Prometheus"
     )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least that workers log; debug: each transition of a saga, too"
+    )
     session_timeout: float = Field(
         default=10.0, gt=0, description="silence after which a worker's lanes move on"
     )

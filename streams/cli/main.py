@@ -14,6 +14,7 @@ from streams.cli import (
     dlq,
     handler,
     inbox,
+    logs,
     outbox,
     positions,
     queue,
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
+app.command("logs")(logs.logs)
 app.command("compile")(compiling.compile_hot_path)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(handler.app, name="handler")

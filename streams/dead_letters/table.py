@@ -4,6 +4,8 @@ replayed, and succeeds.
 
 from __future__ import annotations
 
+import structlog
+
 from streams.dead_letters.record import ROOM, dead_letter
 from streams.dead_letters.row import (
     Letter,
@@ -18,17 +20,20 @@ from streams.dead_letters.row import (
     local_key,
     new_letter,
 )
+from streams.errors import text_of
 from streams.model.application import Application, BoundRoute
-from streams.model.envelope import ID, rfc3339
+from streams.model.envelope import CORRELATION, ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done
-from streams.ports import TP, Outgoing, Record, Store
+from streams.ports import TP, Headers, Outgoing, Record, Store
 from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
 from streams.staging.inbox import Inbox
 from streams.staging.keys import store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry, Overlay
+
+log = structlog.get_logger(__name__)
 
 #: A record, and where it goes.
 Send = tuple[TP, Outgoing]
@@ -115,6 +120,16 @@ class DeadLetters:
         writer.put(entry, changes)
         entry.sends.extend(sends)
         writer.refer(entry, record, now)
+        log.warning(
+            "dead_letter",
+            handler=handler,
+            error=f"{type(error).__name__}: {capped(text_of(error), SHOWN)}",
+            attempts=attempts,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            **ids_of(record),
+        )
 
     def _row_of(
         self,
@@ -207,3 +222,11 @@ class DeadLetters:
             job=job,
         )
         return self._log, Outgoing(ident.encode(), encode_done(done), [])
+
+
+def ids_of(record: Record) -> dict[str, str]:
+    """What names a record in the log, as far as it says; it may be none that can be read."""
+    headers: Headers = record.headers
+    said = {name: value or b"" for name, value in headers}
+    found = {"message_id": said.get(ID), "correlation_id": said.get(CORRELATION), "key": record.key}
+    return {name: value[:SHOWN].decode("utf-8", "replace") for name, value in found.items() if value}

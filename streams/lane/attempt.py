@@ -10,6 +10,7 @@ from typing import Any
 from streams.errors import HandlerFailed, TransientError, UnknownSchema
 from streams.lane.rows import RowReader
 from streams.lane.turns import Timed, Turns
+from streams.logs import HANDLED
 from streams.model.application import BoundHandler
 from streams.ports import Clock
 from streams.retry.gate import UNASKED, HandlerGate
@@ -51,6 +52,7 @@ class AttemptRunner:
         """Run the handlers at once, up to one whose outcome has a payload that is to be written first. Where
         nothing waits and nothing fails, a message needs no attempt of its own: see `_try`. Epoch seconds.
         """
+        HANDLED.set(arrival)
         began = perf_counter()
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
@@ -76,16 +78,19 @@ class AttemptRunner:
                 names = [each.name for each, _ in arrival.handlers]
                 arrival.handlers = arrival.handlers[names.index(handler.name) :]
                 attempt = attempt or Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+                HANDLED.set(None)
                 return Unfinished(attempt, upload.size)
             ended = self._turns.ended(handler.name, arrival, began)
             if measured is not None:
                 measured.add(ended - began)
             began = ended
+        HANDLED.set(None)
         self._done(arrival)
         return None
 
     async def run_in_background(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
         """Run the handlers, and fetch and write payloads. The first one goes on as `unfinished`."""
+        HANDLED.set(arrival)
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
             gate.under_way += 1
@@ -97,6 +102,7 @@ class AttemptRunner:
             if attempt is not None:
                 await self._try(attempt, ())
             gate.under_way -= 1
+        HANDLED.set(None)
         self._done(arrival)
 
     def _admitted(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Attempt | None:

@@ -107,7 +107,8 @@ class BoundTable:
 @dataclass(frozen=True, slots=True)
 class BoundMessage:
     """A message that a service sends: its codec and the headers that never change. `binary` says that its
-    payload goes to the object store whatever its size, `expires` and `within` which fields have its deadline.
+    payload goes to the object store whatever its size, `expires` and `within` which fields have its deadline,
+    `logged` that each is a line in the log.
     """
 
     topic: str
@@ -118,6 +119,7 @@ class BoundMessage:
     binary: bool
     expires: str
     within: str
+    logged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,5 +264,12 @@ class Application:
         headers = ((TYPE, message.TOPIC.encode()), (SOURCE, source), (FINGERPRINT, codec.fingerprint))
         partitions = tuple(TP(message.TOPIC, number) for number in range(self.layout.partitions))
         return BoundMessage(
-            message.TOPIC, codec, headers, partitions, message.BINARY, message.EXPIRES, message.WITHIN
+            message.TOPIC,
+            codec,
+            headers,
+            partitions,
+            message.BINARY,
+            message.EXPIRES,
+            message.WITHIN,
+            message.LOGGED,
         )

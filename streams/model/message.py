@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 #: The namespace in Avro of a class that says no other.
 NAMESPACE = "steadfaust"
+
+
+class LogLine(NamedTuple):
+    """A line of the log.
+
+    Attributes:
+        level: `debug`, `info`, `warning` or `error`.
+        event: its name.
+        fields: what else it says.
+    """
+
+    level: str
+    event: str
+    fields: Mapping[str, Any]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +43,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     #: Which of its fields says for how many seconds it is of use, from when the lane that handles it takes it
     #: (`ce_within`); 0 there: always. What it waits in its topic before that does not count.
     WITHIN: ClassVar[str] = ""
+
+    #: Whether each one that is sent is a line in the log, too: see `log_line`.
+    LOGGED: ClassVar[bool] = False
+
+    def log_line(self) -> LogLine:
+        """How it stands in the log. Of a class that is LOGGED."""
+        raise NotImplementedError(f"{type(self).__name__} is LOGGED, and has no log_line")
 
     @property
     def key(self) -> str:

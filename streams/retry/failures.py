@@ -37,7 +37,7 @@ def note_failure(
         topic=arrival.record.topic,
         partition=arrival.record.partition,
         offset=arrival.record.offset,
-        id=arrival.envelope.id,
+        **arrival.log_ids(),
     )
 
 

@@ -156,7 +156,7 @@ class LaneApp(faust.App):
         make an event loop.
         """
         super().worker_init()
-        configure_logs()
+        configure_logs(self.steadfaust.log_level)
         tune_process()
 
     # -- life ------------------------------------------------------------------------------------------

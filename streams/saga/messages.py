@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from streams.model.message import Message
+from streams.model.message import LogLine, Message
 
 #: How a command ended. Participants say the first five; the saga's own timers the other two.
 #: success: done. refused: not done, for a reason of the business. error: it may or may not have been done.
@@ -135,6 +135,21 @@ class SagaTransition(Message, frozen=True, kw_only=True):
     before: str
     after: str
     detail: str
+
+    LOGGED: ClassVar[bool] = True
+
+    def log_line(self) -> LogLine:
+        """What goes on is for whoever looks for it, what goes back or fails for everybody."""
+        fields = {"saga_id": self.saga_id, "step": self.step, "before": self.before, "after": self.after}
+        if self.before == self.after:
+            level, event = "debug", "saga_heard"
+        elif self.after == "failed":
+            level, event = "warning", "saga_step_failed" if self.step else "saga_failed"
+        elif self.after in ("compensating", "compensated"):
+            level, event = "info", "saga_step_compensation" if self.step else "saga_compensation"
+        else:
+            level, event = "debug", "saga_step_transition" if self.step else "saga_transition"
+        return LogLine(level, event, {**fields, "detail": self.detail})
 
     @property
     def key(self) -> str:

@@ -97,6 +97,17 @@ class Arrival:
         until, within = self.envelope.deadline, self.envelope.within
         return until if until is not None or within is None else self.taken + within
 
+    def log_ids(self) -> dict[str, str]:
+        """What names it in the log; see `streams.logs`."""
+        key = (self.record.key or b"").decode("utf-8", "replace")
+        ids = {
+            "message_id": self.envelope.id,
+            "correlation_id": self.envelope.correlation_id,
+            "key": key,
+        }
+        saga = getattr(self.message, "saga_id", None)
+        return {**ids, "saga_id": str(saga)} if saga else ids
+
     @property
     def lacks_payload(self) -> bool:
         """Whether a handler is to see it once its payload has been fetched."""

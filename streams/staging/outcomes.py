@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
+
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import TooLarge, Unencodable, WiringError
 from streams.model.application import Application, BoundHandler, BoundMessage, BoundTable
@@ -32,6 +34,8 @@ from streams.staging.inbox import Inbox
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference, reference_in
 from streams.staging.sequences import Entry, Overlay, Sequences
 from streams.staging.timers import Due, remove_timer, set_timer, timer_name
+
+log = structlog.get_logger(__name__)
 
 #: What a text that is no Unicode, or a time that is none, leads to.
 _NOT_DATA = (ArithmeticError, ValueError, OSError)
@@ -200,6 +204,9 @@ class OutcomeWriter:
         outgoing = Outgoing(key, value, headers)
         if size + outside > self._small or bound.binary:
             outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, max(now, needed))
+        if bound.logged:
+            level, event, fields = message.log_line()
+            getattr(log, level)(event, handler=handler.name, **fields)
         return bound, outgoing, uploads
 
     def _time_of(self, now: float) -> bytes:

@@ -1,0 +1,90 @@
+"""`steadfaust logs`: what workers have said of an order, out of their log files.
+
+Exit status: 0 found; 1 an error; 3 nobody has said anything of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from streams.cli.workers import Json, json_line
+from streams.errors import SteadfaustError
+from streams.settings import Settings
+
+NOTHING = 3
+#: Which fields of a line name what it is about.
+IDS = ("correlation_id", "key", "message_id", "order_id", "saga_id")
+#: What a line begins with; the rest follows as it was written.
+_FIRST = ("timestamp", "level", "event")
+
+Line = Mapping[str, Any]
+
+
+class NoLog(SteadfaustError):
+    """There is no log file, or one cannot be read; the message says which."""
+
+
+def logs(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Log files; - is standard input; none: *.log under VAR.")
+    ] = None,
+    order: Annotated[str, typer.Option(help="An order's id, or a saga's, a message's.")] = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Print what was logged of an order, in order of time over all files."""
+    if not order:
+        raise typer.BadParameter("of which order? give --order ID")
+    found = sorted(of_order(lines(files or _own()), order), key=_time)
+    for line in found:
+        typer.echo(json_line(line) if as_json else shown(line))
+    raise typer.Exit(0 if found else NOTHING)
+
+
+def _own() -> list[str]:
+    var = Settings().var
+    found = sorted(str(path) for path in var.rglob("*.log"))
+    if not found:
+        raise NoLog(f"there is no *.log under {var}: name the files, such as worker-*.log")
+    return found
+
+
+def lines(files: Sequence[str]) -> Iterator[Line]:
+    """The lines of structlog in files; others are passed by. Raises NoLog for a file that cannot be read."""
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for name in files:
+        try:
+            with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
+                for raw in file:
+                    if raw.startswith(b"{"):
+                        try:
+                            yield decode(raw)
+                        except msgspec.DecodeError:
+                            continue  # another program's, or one that a kill has cut off
+        except OSError as error:
+            raise NoLog(f"{name} cannot be read: {error}") from error
+
+
+def of_order(found: Iterable[Line], order: str) -> Iterator[Line]:
+    """Those lines that name an order: by its own id, or as the key of a saga, `<name>:<key>`."""
+    for line in found:
+        ids = [line[name] for name in IDS if isinstance(line.get(name), str)]
+        if any(each == order or each.partition(":")[2] == order for each in ids):
+            yield line
+
+
+def shown(line: Line) -> str:
+    """A line for people; a traceback follows on lines of its own."""
+    fields = [f"{name}={value}" for name, value in line.items() if name not in (*_FIRST, "exception")]
+    begin = f"{_time(line):27} {line.get('level', ''):8} {line.get('event', '')}"
+    return "\n".join(["  ".join([begin, *fields]), *str(line.get("exception", "")).splitlines()])
+
+
+def _time(line: Line) -> str:
+    return str(line.get("timestamp", ""))
