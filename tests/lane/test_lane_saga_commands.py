@@ -41,7 +41,8 @@ class Operator:
 
     async def lines(self, *arguments: str) -> list[Any]:
         """What the command prints as JSON; the lane's log goes there as well."""
-        found = [json.loads(line) for line in (await self.run(*arguments, "--json")).stdout.splitlines()]
+        said = (await self.run(*arguments, "--json")).stdout.splitlines()
+        found = [json.loads(line) for line in said if line.startswith("{")]  # a log may be for people
         return [line for line in found if "event" not in line]
 
 
