@@ -123,7 +123,7 @@ def with_claim(headers: Headers, claim: Claim) -> list[tuple[str, bytes]]:
 
 def without_claim(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     """The headers of a message that has its payload with it after all."""
-    refers = any(name == DATAREF for name, _ in headers)
+    refers = any(name == DATAREF and value is not None for name, value in headers)
     return [header for header in headers if not refers or header[0] not in _HEADERS]
 
 
@@ -133,7 +133,8 @@ def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
     Raises:
         BadReference: the reference, its digest or its size is missing or does not read.
     """
-    if DATAREF not in headers:
+    # A relay by change data capture sends a header without a value for a column without one.
+    if headers.get(DATAREF) is None:
         return None
     reference = _matched(headers, DATAREF, _REFERENCE)
     if not all(0 < len(part) <= _MAX_FILE and part.strip(".") for part in reference[2].split("/")):

@@ -112,11 +112,40 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
 
 
 async def referenced(settings: Settings) -> AsyncIterator[str]:
-    """The objects that rows of any lane name, up to the ends that the changelog has now."""
+    """The objects that rows of any lane name, up to the ends that the changelog has now, and those that rows
+    of the outbox name: these first, since a relay may hand them on to the lanes meanwhile.
+
+    Raises SettingsError when the outbox may forget a message that no lane has read yet.
+    """
     from streams.runtime.client import TopicReader
 
+    for name in await _in_outbox(settings):
+        yield name
     changelog = settings.layout().changelog(CLAIMS)
     async with TopicReader(settings.brokers(), [changelog]) as reader:
         async for record in reader.to_end():
             if record.value is not None:
                 yield (record.key or b"").decode()
+
+
+async def _in_outbox(settings: Settings) -> list[str]:
+    """Names of objects, without their bucket; none where no database is set, nor runs in the local stack."""
+    from streams.postgres.database import connect
+    from streams.postgres.outbox.desk import referenced as references
+
+    try:
+        url = settings.postgres()
+    except SettingsError:  # there is no database
+        return []
+    connection = await connect(url, name="steadfaust claims")
+    try:
+        found = await references(connection)
+    finally:
+        await connection.close()
+    rows, messages = settings.outbox_retention_days, settings.message_retention_days
+    if found and rows < messages:
+        raise SettingsError(
+            f"the outbox keeps published rows for {rows:g} days, topics keep messages for {messages:g}: a"
+            " payload could be deleted before its message is read. Raise STEADFAUST_OUTBOX_RETENTION_DAYS"
+        )
+    return [each.removeprefix("s3://").partition("/")[2] for each in found]

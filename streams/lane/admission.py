@@ -77,7 +77,7 @@ class Admission:
             if home != record.partition:
                 self._writer.forward(entry, record, home, now)
                 entry.done = True
-            elif not record.value and DATAREF in envelope.headers:
+            elif not record.value and envelope.headers.get(DATAREF) is not None:
                 if self._free <= 0:
                     return False
                 arrivals.append(self._referring(entry, route, record, envelope, now))

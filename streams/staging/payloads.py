@@ -99,7 +99,7 @@ class Payloads:
 
 def refers(record: Record) -> bool:
     """Whether a record has its payload elsewhere."""
-    return not record.value and any(name == DATAREF for name, _ in record.headers)
+    return not record.value and dict(record.headers).get(DATAREF) is not None
 
 
 def require_reference(route: BoundRoute, envelope: Envelope) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
+from streams.claims.checks import ClaimChecks
 from streams.errors import ClusterUnavailable
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.message import Message
@@ -26,22 +27,28 @@ class MemoryOutbox(Outbox):
     """
 
     def __init__(
-        self, codecs: MakeCodec = json_without_schema, *, source: str = "test", limit: int = 1_000_000
+        self,
+        codecs: MakeCodec = json_without_schema,
+        *,
+        source: str = "test",
+        limit: int = 1_000_000,
+        claims: ClaimChecks | None = None,
     ) -> None:
-        super().__init__(codecs, source=source, limit=limit)
+        super().__init__(codecs, source=source, limit=limit, claims=claims)
         self.rows: list[OutboxRow] = []
         self.messages: list[Message] = []
         self._positions = count(1)
 
     @asynccontextmanager
     async def transaction(self, connection: Any = None) -> AsyncIterator[OutboxTransaction]:
-        """As that of the real one; the connection is not used. Raises MessageIdTaken."""
+        """As that of the real one; the connection is not used. Raises MessageIdTaken, BlobsUnavailable."""
         del connection
         tx = OutboxTransaction(self)
         try:
             yield tx
         finally:
             rows = tx.close()
+        await tx.check_in()
         taken = {row.id for row in self.rows}
         for row in rows:
             if row.id in taken:
@@ -62,7 +69,6 @@ class MemoryOutbox(Outbox):
             ce_specversion="1.0",
             ce_expirytime=None,
             ce_within=None,
-            content_type=None,
             attempts=0,
             age=0.0,
         )

@@ -8,7 +8,9 @@ from typing import Protocol
 
 import pytest
 
-from streams.errors import TooLarge, Unencodable
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import VALUE, with_claim
+from streams.errors import BlobsUnavailable, TooLarge, Unencodable
 from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
@@ -17,6 +19,7 @@ from streams.postgres import Database, Outbox, OutboxTransaction
 from streams.postgres.errors import MessageIdTaken
 from streams.postgres.outbox import OutboxRow, record_of
 from streams.testing import MemoryOutbox
+from streams.testing.blobs import MemoryBlobs
 
 CODECS = avro(nothing_frozen, Schemas())
 
@@ -30,6 +33,12 @@ class Placed(Message, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return self.order
+
+
+class Scanned(Placed, frozen=True, kw_only=True):
+    """Of a binary kind."""
+
+    BINARY = True
 
 
 class World(Protocol):
@@ -169,3 +178,60 @@ async def test_nothing_is_published_when_the_transaction_is_over(world: World) -
         pass
     with pytest.raises(RuntimeError, match="over"):
         tx.publish(Placed(order="o-1"))
+
+
+@pytest.fixture
+def blobs(world: World) -> MemoryBlobs:
+    """An object store for the outbox."""
+    blobs = MemoryBlobs()
+    world.outbox.claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=2_000)
+    return blobs
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Placed(order="o-1", note="n" * 2_000), Placed(order="o-1", note="n" * 50_000), Scanned(order="o-1")],
+    ids=["over the threshold", "over the limit", "of a binary kind"],
+)
+async def test_a_payload_for_the_object_store_is_there_before_the_row_that_refers_to_it(
+    world: World, blobs: MemoryBlobs, message: Placed
+) -> None:
+    async with world.transaction() as tx:
+        tx.publish(Placed(order="o-1"), "small")
+        tx.publish(message, "m/1", traceparent="00-aa-bb-01")
+    small, large = await world.records()
+    assert (dict(small.headers).get("ce_dataref"), large.value) == (None, VALUE)
+    headers = dict(large.headers)
+    claims, codec = world.outbox.claims, CODECS(type(message), Placed.TOPIC)
+    assert claims is not None
+    assert codec.decode(await claims.check_out(headers), None) == message
+    claim = claims.claim(Placed.TOPIC, "m/1", codec.encode(message), codec.content_type)
+    assert blobs.names == [claim.name]
+    plain = [pair for pair in large.headers if pair[0] not in dict(with_claim((), claim))]
+    assert sorted(large.headers) == sorted(with_claim(plain, claim))
+
+
+async def test_nothing_is_published_when_the_object_store_does_not_take_a_payload(
+    world: World, blobs: MemoryBlobs
+) -> None:
+    blobs.down = True
+
+    async def publish(*notes: str) -> None:
+        async with world.transaction() as tx:
+            for note in notes:
+                tx.publish(Placed(order="o-1", note=note))
+
+    with pytest.raises(BlobsUnavailable):
+        await publish("", "n" * 50_000)
+    assert await world.records() == []
+    await publish("")  # a small one needs no store
+    assert len(await world.records()) == 1
+
+
+async def test_a_key_that_leaves_no_room_is_refused_though_there_is_an_object_store(
+    world: World, blobs: MemoryBlobs
+) -> None:
+    async with world.transaction() as tx:
+        with pytest.raises(TooLarge):
+            tx.publish(Placed(order="o" * 11_000))
+    assert blobs.names == []

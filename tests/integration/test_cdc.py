@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
+from streams.claims.checks import ClaimChecks
 from streams.local import Stack, local_stack
 from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
@@ -30,11 +31,13 @@ from streams.runtime.declared import TopicSpec
 from streams.runtime.relay import RelayService
 from streams.runtime.topics import KafkaTopics
 from streams.settings import Settings
+from streams.testing.blobs import MemoryBlobs
 
 pytestmark = pytest.mark.stack
 
 WITHIN = 90.0
 CODECS = avro(nothing_frozen, Schemas())
+CLAIMS = ClaimChecks(MemoryBlobs(), bucket=MemoryBlobs().bucket)
 _orders = counter(1)
 
 
@@ -46,6 +49,12 @@ class Placed(Message, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return self.order
+
+
+class Scanned(Placed, frozen=True, kw_only=True):
+    """Of a binary kind: its payload is an object."""
+
+    BINARY = True
 
 
 class Ground(NamedTuple):
@@ -89,6 +98,25 @@ async def relaying(ground: Ground, *, after: After = After.MARK) -> AsyncIterato
         assert service.failure is None
     finally:
         await service.stop()
+
+
+class ByReference(NamedTuple):
+    """A message whose payload is in the object store."""
+
+    key: str
+    reference: bytes
+
+
+async def scan(ground: Ground) -> ByReference:
+    """Publish one by a transaction of its own."""
+    order, outbox = new_order(), Outbox(CODECS, source="shop", claims=CLAIMS)
+    connection = await connect(ground.postgres)
+    try:
+        async with outbox.transaction(connection) as tx:
+            tx.publish(Scanned(order=order, number=1))
+    finally:
+        await connection.close()
+    return ByReference(order, (tx.rows[0].ce_dataref or "").encode())
 
 
 def new_order() -> str:
@@ -165,6 +193,13 @@ async def test_what_commits_arrives_once_in_the_order_of_its_aggregate_as_a_prod
         expected = {order: before[order] + ids for order, ids in zip(orders, placed, strict=True)}
         records = await arrivals(ground, orders, lambda found: len(found) >= 160)
         assert ids_by_order(records) == expected
+
+        by_reference = await scan(ground)
+        (large,) = await arrivals(ground, [by_reference.key], bool)
+        assert (large.value, said(large)["ce_dataref"]) == (b"", by_reference.reference)
+        assert CODECS(Scanned, Placed.TOPIC).decode(await CLAIMS.check_out(said(large)), None) == Scanned(
+            order=by_reference.key, number=1
+        )
 
         async def all_marked() -> bool:
             return not await unpublished(ground)

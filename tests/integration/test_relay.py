@@ -10,12 +10,15 @@ from typing import Self
 
 import pytest
 
+from streams.claims.checks import ClaimChecks
 from streams.postgres import Database, Outbox
 from streams.postgres.outbox import OutboxRow
+from streams.postgres.outbox.desk import cleanup, referenced
 from streams.postgres.relay import After, Relay
 from streams.postgres.relay.options import SHARDS
 from streams.postgres.relay.session import _SQL, RelaySession
 from streams.testing import MemoryPublisher
+from streams.testing.blobs import MemoryBlobs
 from tests.relays import (
     QUICK,
     Billed,
@@ -265,3 +268,19 @@ async def test_an_error_that_nobody_expects_ends_the_relay(
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(Relay(database.url, publisher, QUICK).run(), 30)
     assert await unpublished(database) == 1
+
+
+async def test_a_row_whose_payload_is_in_the_object_store_stays_until_cleanup_though_others_go(
+    database: Database, outbox: Outbox, publisher: MemoryPublisher
+) -> None:
+    blobs = MemoryBlobs()
+    outbox.claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=500)
+    async with database.acquire() as connection:
+        await publish(outbox, connection, ("o-1", 1))
+        await publish(outbox, connection, ("o-1", 2), note="n" * 1000)
+        async with relaying(database.url, publisher, replace(QUICK, after=After.DELETE)):
+            await drained(database)
+        assert [row["id"] for row in await connection.fetch("SELECT id FROM outbox")] == ["o-1:2"]
+        assert await referenced(connection) == [f"s3://{blobs.bucket}/{blobs.names[0]}"]
+        assert await cleanup(connection, 0.0) == 1
+    assert by_aggregate(publisher.written) == {"o-1": [1, 2]}

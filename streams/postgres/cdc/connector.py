@@ -7,6 +7,7 @@ connector's configuration names them, and Connect keeps it in a topic. `ops/` ha
 from __future__ import annotations
 
 from streams.brokers import Security
+from streams.claims.claim import CONTENT_TYPE, DATAREF, SHA256, SIZE
 from streams.model.envelope import (
     CAUSATION,
     CORRELATION,
@@ -38,7 +39,10 @@ HEADERS = {
     "ce_causationid": CAUSATION,
     "ce_expirytime": EXPIRY,
     "ce_within": WITHIN,
-    "content_type": "content-type",
+    "ce_dataref": DATAREF,
+    "content_type": CONTENT_TYPE,
+    "claim_sha256": SHA256,
+    "claim_size": SIZE,
     "traceparent": TRACEPARENT,
 }
 """Columns of the outbox, and the headers that they become: those of the polling relay, in its order."""

@@ -95,6 +95,15 @@ async def republish(
     return [dict(row) for row in archived] + rows
 
 
+async def referenced(connection: Connection) -> list[str]:
+    """The objects that rows refer to, `s3://bucket/name`, whether they wait, were published or archived; none
+    when the database has no outbox.
+    """
+    if await connection.fetchval("SELECT to_regclass('outbox') IS NULL"):
+        return []
+    return [row["ce_dataref"] for row in await connection.fetch(_SQL["references"])]
+
+
 async def removable(connection: Connection, older_than: float) -> int:
     """How many rows `cleanup` would remove."""
     return int(await connection.fetchval(_SQL["removable"], older_than))

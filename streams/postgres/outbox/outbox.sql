@@ -4,26 +4,29 @@ WITH given AS (
     SELECT *
     FROM unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[],
-        $9::text[], $10::text[], $11::text[], $12::text[]
+        $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]
     ) WITH ORDINALITY AS each (
         id, aggregate_type, aggregate_id, event_type, topic, payload, ce_source, ce_time,
-        ce_correlationid, schema_fingerprint, ce_causationid, traceparent, place
+        ce_correlationid, schema_fingerprint, ce_causationid, traceparent, content_type, ce_dataref, claim_sha256,
+        claim_size, place
     )
 ),
 schemas AS (
     INSERT INTO outbox_schemas (fingerprint, schema)
     SELECT each.fingerprint, each.schema
-    FROM unnest($13::text[], $14::text[]) AS each (fingerprint, schema)
+    FROM unnest($17::text[], $18::text[]) AS each (fingerprint, schema)
     WHERE NOT EXISTS (SELECT FROM outbox_schemas AS known WHERE known.fingerprint = each.fingerprint)
 ),
 inserted AS (
     INSERT INTO outbox (
         id, aggregate_type, aggregate_id, event_type, topic, payload, ce_source, ce_time,
-        ce_correlationid, schema_fingerprint, ce_causationid, traceparent, created_at
+        ce_correlationid, schema_fingerprint, ce_causationid, traceparent, content_type, ce_dataref, claim_sha256,
+        claim_size, created_at
     )
     SELECT
         id, aggregate_type, aggregate_id, event_type, topic, payload, ce_source, ce_time,
-        ce_correlationid, schema_fingerprint, ce_causationid, traceparent, clock_timestamp()
+        ce_correlationid, schema_fingerprint, ce_causationid, traceparent, content_type, ce_dataref, claim_sha256,
+        claim_size, clock_timestamp()
     FROM given
     ORDER BY place
 )
@@ -118,11 +121,13 @@ WITH gone AS (
 )
 INSERT INTO outbox (
     id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
-    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, created_at
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, ce_dataref,
+    claim_sha256, claim_size, created_at
 )
 SELECT
     id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
-    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, clock_timestamp()
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, ce_dataref,
+    claim_sha256, claim_size, clock_timestamp()
 FROM gone
 ORDER BY position
 
@@ -140,11 +145,13 @@ WITH gone AS (
 )
 INSERT INTO outbox (
     id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
-    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, created_at
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, ce_dataref,
+    claim_sha256, claim_size, created_at
 )
 SELECT
     id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time, ce_correlationid,
-    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, clock_timestamp()
+    schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent, ce_dataref,
+    claim_sha256, claim_size, clock_timestamp()
 FROM gone
 ORDER BY position
 
@@ -194,3 +201,9 @@ SELECT count(*) FROM gone
 SELECT
     (SELECT count(*) FROM outbox WHERE published_at < now() - $1::float8 * interval '1 second')
     + (SELECT count(*) FROM outbox_archive WHERE published_at < now() - $1::float8 * interval '1 second')
+
+-- name: references
+-- The objects that rows refer to, whether they wait or were published.
+SELECT ce_dataref FROM outbox WHERE ce_dataref IS NOT NULL
+UNION ALL
+SELECT ce_dataref FROM outbox_archive WHERE ce_dataref IS NOT NULL

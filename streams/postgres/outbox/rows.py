@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import CONTENT_TYPE, DATAREF, SHA256, SIZE, VALUE, Claim, with_claim
 from streams.errors import TooLarge
 from streams.model.codecs import Codec
 from streams.model.envelope import (
@@ -20,16 +22,19 @@ from streams.model.envelope import (
     TRACEPARENT,
     TYPE,
     WITHIN,
+    headers_size,
     new_headers,
     record_size,
 )
 from streams.model.message import Message
 from streams.ports import Outgoing
 
-_CONTENT_TYPE = "content-type"
 #: Room for the headers that are not counted: fingerprint, causation, traceparent.
 _LATER_HEADERS = 256
-_INSTEAD = "keep the payload in the object store, and publish where it is"
+_INSTEAD = "give the outbox claim checks, which keep the payload in the object store"
+
+#: A payload that is checked in, and its claim.
+Upload: TypeAlias = tuple[Claim, bytes]
 
 
 class NewRow(NamedTuple):
@@ -47,6 +52,10 @@ class NewRow(NamedTuple):
     schema_fingerprint: str
     ce_causationid: str | None
     traceparent: str | None
+    content_type: str | None = None
+    ce_dataref: str | None = None
+    claim_sha256: str | None = None
+    claim_size: str | None = None
 
 
 class OutboxRow(NamedTuple):
@@ -70,6 +79,9 @@ class OutboxRow(NamedTuple):
     ce_within: str | None
     content_type: str | None
     traceparent: str | None
+    ce_dataref: str | None
+    claim_sha256: str | None
+    claim_size: str | None
     attempts: int
     age: float
 
@@ -90,10 +102,13 @@ def new_row(
     correlation_id: str = "",
     causation_id: str = "",
     traceparent: str = "",
-) -> NewRow:
-    """The row of a message that begins something or, with a causation, is an answer.
+    claims: ClaimChecks | None = None,
+) -> tuple[NewRow, Upload | None]:
+    """The row of a message that begins something or, with a causation, is an answer; and what is to be
+    checked in before it is inserted.
 
-    Raises Unencodable, and TooLarge for one whose record would have more than `limit` bytes.
+    Raises Unencodable, and TooLarge for one whose record would have more than `limit` bytes and, without
+    claim checks, for one of a binary kind.
     """
     topic, key = type(message).TOPIC, message.key
     headers = dict(
@@ -120,12 +135,39 @@ def new_row(
         ce_causationid=causation_id or None,
         traceparent=traceparent or None,
     )
-    if type(message).BINARY:
-        raise TooLarge(f"{topic} {row.id} is of a binary kind: {_INSTEAD}")
-    size = record_size(key.encode(), row.payload, list(headers.items())) + _LATER_HEADERS
-    if size > limit:
-        raise TooLarge(f"{topic} {row.id} makes a record of {size} bytes, {limit} is the most: {_INSTEAD}")
-    return row
+    return _fitting(row, message, list(headers.items()), codec.content_type, limit, claims)
+
+
+def _fitting(
+    row: NewRow,
+    message: Message,
+    headers: list[tuple[str, bytes]],
+    content_type: str,
+    limit: int,
+    claims: ClaimChecks | None,
+) -> tuple[NewRow, Upload | None]:
+    """The row, with its payload or with a reference to it."""
+    binary = type(message).BINARY
+    rest = record_size(row.aggregate_id.encode(), b"", headers) + _LATER_HEADERS
+    if claims is not None and claims.is_due(len(row.payload), rest, limit=limit, binary=binary):
+        claim = claims.claim(row.topic, row.id, row.payload, content_type)
+        upload = claim, row.payload
+        row = row._replace(
+            payload=VALUE,
+            content_type=claim.content_type,
+            ce_dataref=claim.reference,
+            claim_sha256=claim.sha256,
+            claim_size=str(claim.size),
+        )
+        rest += headers_size(with_claim((), claim))
+    elif binary:
+        raise TooLarge(f"{row.topic} {row.id} is of a binary kind: {_INSTEAD}")
+    else:
+        upload = None
+    if (size := rest + len(row.payload)) > limit:
+        instead = "its key and headers are too long" if upload else _INSTEAD
+        raise TooLarge(f"{row.topic} {row.id} makes a record of {size} bytes, {limit} is the most: {instead}")
+    return row, upload
 
 
 def entity_of(topic: str) -> str:
@@ -150,7 +192,10 @@ def record_of(row: OutboxRow) -> Outgoing:
         (CAUSATION, row.ce_causationid),
         (EXPIRY, row.ce_expirytime),
         (WITHIN, row.ce_within),
-        (_CONTENT_TYPE, row.content_type),
+        (DATAREF, row.ce_dataref),
+        (CONTENT_TYPE, row.content_type),
+        (SHA256, row.claim_sha256),
+        (SIZE, row.claim_size),
         (TRACEPARENT, row.traceparent),
     )
     headers += [(name, text.encode()) for name, text in further if text is not None]

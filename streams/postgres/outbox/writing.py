@@ -8,11 +8,12 @@ from typing import Any
 
 from asyncpg import UniqueViolationError
 
+from streams.claims.checks import ClaimChecks
 from streams.model.codecs import Codec, MakeCodec
 from streams.model.message import Message
 from streams.postgres.database import Connection
 from streams.postgres.errors import MessageIdTaken
-from streams.postgres.outbox.rows import NewRow, new_row
+from streams.postgres.outbox.rows import NewRow, Upload, new_row
 from streams.postgres.statements import statements
 
 _INSERT = statements("outbox/outbox.sql")["insert"]
@@ -32,6 +33,7 @@ class OutboxTransaction:
         self._outbox = outbox
         self.messages: list[Message] = []
         self.rows: list[NewRow] = []
+        self._uploads: list[Upload] = []
         self._is_open = True
 
     def publish(
@@ -59,7 +61,7 @@ class OutboxTransaction:
         """
         if not self._is_open:
             raise RuntimeError("the outbox transaction is over: publish inside of its `async with`")
-        row = new_row(
+        row, upload = new_row(
             message,
             self._outbox.codec(type(message)),
             source=self._outbox.source,
@@ -69,7 +71,10 @@ class OutboxTransaction:
             correlation_id=correlation_id,
             causation_id=causation_id,
             traceparent=traceparent,
+            claims=self._outbox.claims,
         )
+        if upload is not None:
+            self._uploads.append(upload)
         self.rows.append(row)
         self.messages.append(message)
         return row.id
@@ -79,6 +84,11 @@ class OutboxTransaction:
         self._is_open = False
         return self.rows
 
+    async def check_in(self) -> None:
+        """Write the payloads that rows refer to. Raises BlobsUnavailable."""
+        if self._uploads and self._outbox.claims is not None:
+            await self._outbox.claims.check_in_all(self._uploads)
+
 
 class Outbox:
     """Writes messages to the outbox table.
@@ -87,11 +97,16 @@ class Outbox:
         codecs: makes the codec of a message class, as the application's producers have it.
         source: the CloudEvents source: ids are unique within it.
         limit: bytes of the largest record, as the topics allow it.
+        claims: keep payloads that are too large for a record, or of a binary kind, in the object store; None:
+            such messages are refused.
     """
 
-    def __init__(self, codecs: MakeCodec, *, source: str, limit: int = 1_000_000) -> None:
+    def __init__(
+        self, codecs: MakeCodec, *, source: str, limit: int = 1_000_000, claims: ClaimChecks | None = None
+    ) -> None:
         self.source = source
         self.limit = limit
+        self.claims = claims
         self._make_codec = codecs
         self._codecs: dict[type[Message], Codec[Any]] = {}
 
@@ -107,7 +122,11 @@ class Outbox:
         aggregate's row has it locked by then, so that the order of an aggregate's messages is the order of
         its commits. When the block raises, or the transaction around it does, nothing is published.
 
-        Raises MessageIdTaken when a message of one of the ids is there already.
+        A payload that goes to the object store is written before, while the transaction is open: rows that it
+        has locked stay so meanwhile. What is rolled back then leaves an object that the sweeper deletes.
+
+        Raises MessageIdTaken when a message of one of the ids is there already, BlobsUnavailable when a
+        payload could not be written.
         """
         async with connection.transaction():
             tx = OutboxTransaction(self)
@@ -116,6 +135,7 @@ class Outbox:
             finally:
                 rows = tx.close()
             if rows:
+                await tx.check_in()
                 await self._insert(connection, rows)
 
     async def _insert(self, connection: Connection, rows: list[NewRow]) -> None:

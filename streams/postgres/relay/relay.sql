@@ -8,7 +8,7 @@
 SELECT
     position, shard, id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source,
     ce_time, ce_correlationid, schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type,
-    traceparent, attempts, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age
+    traceparent, ce_dataref, claim_sha256, claim_size, attempts, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age
 FROM (
     SELECT
         found.*,
@@ -40,7 +40,13 @@ UPDATE outbox SET published_at = clock_timestamp(), retry_at = NULL
 WHERE position = ANY ($1::bigint[]) AND published_at IS NULL
 
 -- name: delete
-DELETE FROM outbox WHERE position = ANY ($1::bigint[])
+-- One whose payload is in the object store is marked: until a reader has its message, nothing else says that the object
+-- is needed.
+WITH gone AS (
+    DELETE FROM outbox WHERE position = ANY ($1::bigint[]) AND ce_dataref IS NULL
+)
+UPDATE outbox SET published_at = clock_timestamp(), retry_at = NULL
+WHERE position = ANY ($1::bigint[]) AND ce_dataref IS NOT NULL AND published_at IS NULL
 
 -- name: archive
 WITH gone AS (
@@ -50,12 +56,12 @@ WITH gone AS (
 INSERT INTO outbox_archive (
     position, id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time,
     ce_correlationid, schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent,
-    created_at, published_at, attempts, last_error
+    ce_dataref, claim_sha256, claim_size, created_at, published_at, attempts, last_error
 )
 SELECT
     position, id, aggregate_type, aggregate_id, event_type, topic, payload, ce_specversion, ce_source, ce_time,
     ce_correlationid, schema_fingerprint, ce_causationid, ce_expirytime, ce_within, content_type, traceparent,
-    created_at, clock_timestamp(), attempts, last_error
+    ce_dataref, claim_sha256, claim_size, created_at, clock_timestamp(), attempts, last_error
 FROM gone
 
 -- name: fail

@@ -25,6 +25,8 @@ from streams.claims.claim import (
 )
 from streams.errors import BlobAltered, PermanentError
 from streams.model.envelope import ID
+from streams.records.batches import Plain
+from streams.staging.payloads import refers
 
 DIGEST = sha256(b"a gift").hexdigest()
 CLAIM = claim_of("event-payloads", "orders.order.placed.v1", "o-1", b"a gift")
@@ -195,3 +197,11 @@ def test_altered_bytes_name_the_object_and_what_differs(data: bytes, message: st
     with pytest.raises(BlobAltered) as raised:
         verify(CLAIM, data)
     assert str(raised.value) == f"{CLAIM.reference} is not what was checked in: {message}"
+
+
+def test_headers_without_a_value_make_no_claim() -> None:
+    without: Any = [(ID, b"o-1"), (DATAREF, None), ("content-type", None), (SHA256, None), (SIZE, None)]
+    assert claim_in(dict(without)) is None
+    assert without_claim(without) == without
+    assert not refers(Plain("t", 0, 0, 0, b"k", b"", without))
+    assert refers(Plain("t", 0, 0, 0, b"k", b"", with_claim([], CLAIM)))
