@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from asyncpg import UniqueViolationError
 
 from streams.postgres.database import Connection
 from streams.postgres.errors import MessageIdTaken
+from streams.postgres.outbox import archive
 from streams.postgres.statements import statements
 from streams.units import DAY
 
 _SQL = statements("outbox/outbox.sql")
 #: Rows of a step of the cleanup, which is a transaction of its own.
 STEP = 10_000
-#: Between two steps, in seconds: others have their turn, and vacuum.
-REST = 0.05
 
 
 class OutboxStatus(NamedTuple):
@@ -106,13 +106,15 @@ async def referenced(connection: Connection) -> list[str]:
 
 async def removable(connection: Connection, older_than: float) -> int:
     """How many rows `cleanup` would remove."""
-    return int(await connection.fetchval(_SQL["removable"], older_than))
+    rows = int(await connection.fetchval(_SQL["removable"], older_than))
+    return rows + await archive.removable(connection, _ago(older_than))
 
 
 async def cleanup(connection: Connection, older_than: float = 7 * DAY, *, step: int = STEP) -> int:
     """Remove rows that were published over so many seconds ago, archived ones too; returns how many.
 
-    In steps of few rows, beside relays and writers: nothing is locked but the rows that go.
+    In steps of few rows, beside relays and writers: nothing is locked but the rows that go. Of the archive
+    whole days go, when the last of their rows is so old.
     """
     removed, behind = 0, 0
     while True:
@@ -122,8 +124,9 @@ async def cleanup(connection: Connection, older_than: float = 7 * DAY, *, step: 
         if row["is_young"]:
             break
         behind = row["last"]
-        await asyncio.sleep(REST)
-    while gone := await connection.fetchval(_SQL["cleanup_archive"], older_than, step):
-        removed += int(gone)
-        await asyncio.sleep(REST)
-    return removed
+        await asyncio.sleep(archive.REST)
+    return removed + await archive.clean_up(connection, _ago(older_than), step)
+
+
+def _ago(seconds: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds)

@@ -181,26 +181,8 @@ SELECT
     coalesce(bool_and(created_at > now() - $3::float8 * interval '1 second'), true) AS is_young
 FROM looked
 
--- name: cleanup_archive
-WITH old AS (
-    SELECT published_at, position
-    FROM outbox_archive
-    WHERE published_at < now() - $1::float8 * interval '1 second'
-    ORDER BY published_at
-    LIMIT $2
-),
-gone AS (
-    DELETE FROM outbox_archive
-    USING old
-    WHERE outbox_archive.published_at = old.published_at AND outbox_archive.position = old.position
-    RETURNING outbox_archive.position
-)
-SELECT count(*) FROM gone
-
 -- name: removable
-SELECT
-    (SELECT count(*) FROM outbox WHERE published_at < now() - $1::float8 * interval '1 second')
-    + (SELECT count(*) FROM outbox_archive WHERE published_at < now() - $1::float8 * interval '1 second')
+SELECT count(*) FROM outbox WHERE published_at < now() - $1::float8 * interval '1 second'
 
 -- name: references
 -- The objects that rows refer to, whether they wait or were published.
