@@ -60,8 +60,8 @@ _LANE = (
     _Of(
         gauge,
         "lane_progress_age_seconds",
-        "Since it has committed, or had nothing to do.",
-        lambda lane, now: max(0.0, now - lane.last_progress),
+        "Since it has committed, or had nothing to do; not of a lane that recovers.",
+        lambda lane, now: None if lane.measures.to_recover else max(0.0, now - lane.last_progress),
     ),
     _Of(
         gauge,

@@ -193,6 +193,12 @@ async def test_an_alert_fires_for_what_it_warns_of(worker, alert):
     assert fires(rules()[alert]["expr"], await scrape(worker), before) == {label}
 
 
+async def test_a_lane_that_recovers_for_long_is_no_stall(worker):
+    stalled(worker)
+    worker.lanes[2].measures.recovering(5)
+    assert fires(rules()["LaneStalled"]["expr"], await scrape(worker)) == set()
+
+
 def test_an_alert_fires_when_there_is_no_worker():
     assert fires(rules()["NoWorker"]["expr"], "") == {""}
 
