@@ -1,6 +1,7 @@
-"""Where Kafka is, and how to get in: one value, which every client of the library takes.
+"""Where Kafka is and how to get in, as one value, which every client of the library takes; and how workers
+reach each other.
 
-It is made of settings; what aiokafka, Faust and Kafka Connect are told follows from it.
+Both are made of settings; what aiokafka, Faust and Kafka Connect are told follows from them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from streams.errors import SettingsError
 
 Protocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+#: The value of `web_host` for which a worker looks for its address itself.
+FIND = "auto"
+#: Characters of a token at least: it is all that stands between the network and the operations.
+LEAST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,31 @@ class Brokers:
 Bootstrap: TypeAlias = Brokers | str
 
 
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """How a worker is reached from other machines, and what they have to show. No text of it has the token.
+
+    Attributes:
+        host: the name or address that it tells the others, `auto` for the one that reaches the brokers;
+            empty: it is reached on its own machine alone.
+        token: what whoever asks from another machine has to show; the same for all workers.
+    """
+
+    host: str = ""
+    token: str = field(default="", repr=False)
+
+    def check(self) -> None:
+        """Raise SettingsError where a worker would be open to the network without a token worth the name."""
+        if self.host and not self.token:
+            raise SettingsError(
+                f"STEADFAUST_WEB_HOST is {self.host}, so other machines can ask this worker: set"
+                " STEADFAUST_WEB_TOKEN, or its _FILE, to the same secret on all workers"
+            )
+        worthy = len(self.token) >= LEAST and self.token.isascii() and self.token.isprintable()
+        if self.token and not worthy:
+            raise SettingsError(f"STEADFAUST_WEB_TOKEN has to be {LEAST} characters of ASCII at least")
+
+
 class BrokerSettings(BaseSettings):
     """The settings that say where Kafka is and how to get in."""
 
@@ -121,6 +152,24 @@ class BrokerSettings(BaseSettings):
             key_file=self.ssl_key_file,
             key_password=self.ssl_key_password.get_secret_value(),
         )
+        found.check()
+        return found
+
+
+class PeerSettings(BaseSettings):
+    """The settings that say how workers reach each other."""
+
+    web_host: str = Field(
+        default="", description="host that other machines reach this worker at; auto: found; empty: none do"
+    )
+    web_token: SecretStr = Field(
+        default=SecretStr(""), description="what they have to show; the same for all workers"
+    )
+    web_token_file: str = Field(default="", description="file with the token, in its place")
+
+    def peers(self) -> Peers:
+        """How this worker is reached. Raises SettingsError."""
+        found = Peers(self.web_host, secret("WEB_TOKEN", self.web_token, self.web_token_file))
         found.check()
         return found
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from streams.brokers import Brokers, BrokerSettings
+from streams.brokers import Brokers, BrokerSettings, PeerSettings
 from streams.claims.claim import DEFAULT_THRESHOLD
 from streams.errors import SettingsError
 from streams.model.application import LaneOptions
@@ -38,7 +38,7 @@ class Bucket(NamedTuple):
     region: str
 
 
-class Settings(BrokerSettings):
+class Settings(PeerSettings, BrokerSettings):
     """What an operator can choose. Times in seconds unless the name says otherwise, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix="STEADFAUST_", extra="ignore")
@@ -176,6 +176,7 @@ class Settings(BrokerSettings):
             settings.lane_options()
             settings.agents_group()
             settings.security()
+            settings.peers()
         except (SettingsError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
         return settings

@@ -1,4 +1,4 @@
-"""Asking a worker of this machine, over HTTP."""
+"""Asking a worker over HTTP."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import typer
 from streams.errors import SteadfaustError
 from streams.runtime.slots import addresses
 from streams.settings import Settings
+from streams.web.access import Access
+from streams.web.loopback import loopback_origin
 from streams.web.patience import PASSING
 from streams.web.patience import PATIENCE as ASK_AGAIN
 
@@ -57,8 +59,10 @@ class _NotYet(NoAnswer):
 class Worker:
     """A worker by its address; any of them knows who owns what."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
+        """`token` is shown to other machines' workers alone."""
         self.url = url.rstrip("/")
+        self._headers = {} if loopback_origin(url) else Access(token).headers
         self._open = build_opener(ProxyHandler({})).open
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
@@ -93,6 +97,8 @@ class Worker:
 
     def _ask(self, request: Request) -> Any:
         request.add_header(ASK_AGAIN, "0")  # we ask again ourselves, and say so
+        for name, value in self._headers.items():
+            request.add_unredirected_header(name, value)
         waiting = _Waiting(PATIENCE)
         while True:
             try:
@@ -141,9 +147,9 @@ def _refusal(error: HTTPError) -> NoAnswer:
 
 def find_worker(url: str = "") -> Worker:
     """The worker at an address, or the first one that runs here. Raises NoAnswer when none does."""
-    if url:
-        return Worker(url)
     settings = Settings()
+    if url:
+        return Worker(url, settings.peers().token)
     found = addresses(settings.var / "workers" / settings.app_id)
     if not found:
         raise NoAnswer(

@@ -33,6 +33,7 @@ from streams.runtime.loop import tune_process
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import EXIT_FAILED, WorkerProcess
+from streams.runtime.reached import LOOPBACK, reached_at, url_of
 from streams.runtime.slots import Slot, free_port, take_slot
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
@@ -56,8 +57,8 @@ def _faust_options(settings: Settings) -> dict[str, Any]:
         "broker_request_timeout": settings.session_timeout + 5,  # a join is held back for so long
         "topic_disable_leader": True,
         "stream_wait_empty": False,
-        "web_host": "127.0.0.1",
-        "web_bind": "127.0.0.1",
+        "web_host": LOOPBACK,  # until the worker has a slot
+        "web_bind": LOOPBACK,
         "web_tables_enabled": False,
         "web_router_enabled": False,
         "web_graph_enabled": False,
@@ -139,16 +140,17 @@ class LaneApp(faust.App):
         """
         settings = self.steadfaust
         try:
-            settings.brokers()
+            host = reached_at(settings.peers(), settings.brokers())
         except SettingsError as error:
             raise SystemExit(f"error: {error}") from error
         self.slot = take_slot(settings.var / "workers" / settings.app_id)
-        self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number)
-        self.conf.canonical_url = f"http://127.0.0.1:{self.conf.web_port}"
-        self.slot.announce(str(self.conf.canonical_url))
-        self.conf.consumer_group_instance_id = static_member_id(
-            settings.layout(), self.slot.number, socket.gethostname()
-        )
+        self.conf.web_host = host
+        self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number, host)
+        self.conf.canonical_url = url_of(host, self.conf.web_port)
+        # Commands of this machine need no token there.
+        self.slot.announce(url_of(LOOPBACK, self.conf.web_port))
+        machine = f"{socket.gethostname()}-{self.slot.place}"
+        self.conf.consumer_group_instance_id = static_member_id(settings.layout(), self.slot.number, machine)
         return self.slot
 
     def worker_init(self) -> None:

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
 from streams.errors import SteadfaustError
 
+LOOPBACK = "127.0.0.1"
 MOST = 1024
+#: Ports by chance of which one is free at two addresses.
+_TRIES = 20
 
 
 class Slot:
-    """A slot held by this process until it ends or `release` is called."""
+    """A slot held by this process until it ends or `release` is called.
 
-    def __init__(self, number: int, directory: Path, lock: IO[str]) -> None:
+    Attributes:
+        place: tells the directory of slots from any other, on whatever machine.
+    """
+
+    def __init__(self, number: int, directory: Path, lock: IO[str], place: str) -> None:
         self.number = number
+        self.place = place
         self.directory = directory
         self._lock = lock
 
@@ -55,10 +64,22 @@ def _lowest_free(root: Path) -> Slot:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        return Slot(number, directory, lock)
+        return Slot(number, directory, lock, _place(root))
     raise SteadfaustError(
         f"all {MOST} slots under {root} are taken: stop workers, or use another var directory"
     )
+
+
+def _place(root: Path) -> str:
+    """Of a directory, made by chance once: names of hosts, and ids of machines, are alike where these are
+    copies of one image. The caller holds the lock on the directory.
+    """
+    file = root / "place"
+    if not file.exists():
+        made = file.with_suffix(".new")
+        made.write_text(secrets.token_hex(8))
+        made.rename(file)  # whole, or not there
+    return file.read_text()
 
 
 def addresses(root: Path) -> list[str]:
@@ -90,15 +111,27 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def free_port(preferred: int) -> int:
-    """The preferred loopback port when it is free, else any free one; 0 prefers none."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            # As the server will: a port that a worker has just left is not in the way.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def free_port(preferred: int, host: str = LOOPBACK) -> int:
+    """The preferred port when it is free on loopback and at `host`, else any free one; 0 prefers none.
+
+    Raises SteadfaustError.
+    """
+    for port in (preferred, *[0] * _TRIES):
+        with ExitStack() as probes:
             try:
-                probe.bind(("127.0.0.1", port))
+                found = _bound(probes, LOOPBACK, port)
+                if host != LOOPBACK:
+                    _bound(probes, host, found)
             except OSError:
                 continue
-            return int(probe.getsockname()[1])
-    raise SteadfaustError("no free port on the loopback address: close something that listens there")
+            return found
+    raise SteadfaustError(f"no port is free on {LOOPBACK} and {host}: close something that listens there")
+
+
+def _bound(probes: ExitStack, host: str, port: int) -> int:
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    probe = probes.enter_context(socket.socket(family))
+    # As the server will: a port that a worker has just left is not in the way.
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(address)
+    return int(probe.getsockname()[1])

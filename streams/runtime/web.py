@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from aiohttp.web import AppRunner
+from aiohttp.web import AppRunner, TCPSite
 from faust.web.drivers.aiohttp import Web
 
 from streams.errors import ClusterUnavailable
@@ -22,6 +22,7 @@ from streams.runtime.slots import Slot
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.staging.measures import Measures
+from streams.web.access import Access
 from streams.web.routes import application
 
 #: Seconds that a page under way may take when the worker stops.
@@ -58,8 +59,16 @@ class LaneWeb(Web):
 
     def __init__(self, app: ShownApp, **options: Any) -> None:
         super().__init__(app, **options)
-        self.web_app = application(_View(app))
+        peers = app.steadfaust.peers()
+        self.web_app = application(_View(app), Access(peers.token if peers.host else ""))
         self._runner = AppRunner(self.web_app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT)
+
+    async def start_server(self) -> None:
+        """Listen on loopback, and where other machines reach this worker, if they do."""
+        await super().start_server()
+        conf = self.app.conf
+        if conf.web_host != conf.web_bind:
+            await TCPSite(self._runner, conf.web_host, conf.web_port).start()
 
     def init_server(self) -> None:
         """Mount nothing: the pages are complete, and Faust's index stands at / whatever its settings say."""

@@ -1,4 +1,4 @@
-"""Addresses of this machine: the pages have no login, so they are served to it and fetched from it alone."""
+"""Addresses of this machine and of others: the pages have no login for people, so they are for this one."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ def names_loopback(host_header: str | None) -> bool:
         return is_loopback(URL(f"http://{host_header}").host)
     except ValueError:
         return False
+
+
+def peer_origin(url: str, own: str) -> str | None:
+    """The origin of another worker, as the one at `own` can reach it; None where it cannot: loopback leads
+    nowhere but to one's own machine, and whoever is reached there alone has no token to show elsewhere.
+    """
+    try:
+        parsed, here = URL(url), URL(own)
+        if parsed.scheme == "http" and parsed.host and is_loopback(parsed.host) is is_loopback(here.host):
+            return str(parsed.origin())
+    except ValueError:
+        pass
+    return None
 
 
 def loopback_origin(url: str) -> str | None:

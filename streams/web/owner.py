@@ -1,4 +1,4 @@
-"""Asking the worker that owns a lane what is in it: on this machine only, with a bound on time and size."""
+"""Asking the worker that owns a lane what is in it, with a bound on time and size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from streams.units import MIB
 from streams.web.answers import FoundAnswer
-from streams.web.loopback import loopback_origin
+from streams.web.loopback import peer_origin
 from streams.web.view import Problem, WorkerView
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -47,9 +47,14 @@ async def ask_json(
     session: ClientSession, owner: str, path: str, query: Mapping[str, str], *, kind: type[A], asked_by: str
 ) -> A:
     """The owner's answer. Raises Problem: the owner's own, 504 for none in time, 502 for anything else."""
-    origin = loopback_origin(owner)
+    origin = peer_origin(owner, asked_by)
     if origin is None:
-        raise Problem(502, "owner_elsewhere", f"the key is on {owner}, not on this machine: ask there")
+        raise Problem(
+            502,
+            "owner_elsewhere",
+            f"the key is on {owner}, which {asked_by} cannot ask: on several machines all workers have"
+            " STEADFAUST_WEB_HOST and STEADFAUST_WEB_TOKEN (docs/cluster.md)",
+        )
     try:
         async with session.get(
             f"{origin}{path}",
@@ -82,6 +87,9 @@ def _read(owner: str, status: int, body: bytes, kind: type[A]) -> A:
     try:
         if status == 200 and len(body) <= MOST_BYTES:
             return msgspec.json.decode(body, type=kind)
+        if status == 401:
+            detail = f"{owner} owns the key and wants another token: give both the same STEADFAUST_WEB_TOKEN"
+            raise Problem(502, "owner_refused", detail)
         if status >= 400:
             refusal = _refusal(body)
             raise Problem(status, refusal.error, refusal.detail)

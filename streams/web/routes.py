@@ -14,11 +14,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from streams.errors import SteadfaustError
 from streams.units import MIB
+from streams.web.access import Access
 from streams.web.answers import HealthAnswer
 from streams.web.handler_routes import handler_routes
 from streams.web.letter_routes import jobs_of, letter_routes
 from streams.web.lookup import browse, look_up, tables
-from streams.web.loopback import names_loopback
 from streams.web.metrics import WorkerMetrics
 from streams.web.overview import overview, readiness
 from streams.web.owner import ASKED_BY, Refusal, ask_owner
@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 MOST_ASKED = 4 * MIB
 
 _VIEW: web.AppKey[WorkerView] = web.AppKey("view")
+_ACCESS = web.AppKey("access", Access)
 _METRICS = web.AppKey("metrics", WorkerMetrics)
 _SESSION = web.AppKey("session", ClientSession)
 _HEADERS = {
@@ -118,10 +119,11 @@ def routes() -> list[web.RouteDef]:
     ]
 
 
-def application(view: WorkerView) -> web.Application:
-    """The pages of one worker, to be served on a loopback address."""
+def application(view: WorkerView, access: Access = Access()) -> web.Application:
+    """The pages of one worker, to be served on a loopback address, and on others to who may ask."""
     app = web.Application(middlewares=[_guarded], client_max_size=MOST_ASKED)
     app[_VIEW] = view
+    app[_ACCESS] = access
     app[_METRICS] = WorkerMetrics(view)
     app.cleanup_ctx.append(_session)
     app.cleanup_ctx.append(_sampling)
@@ -131,8 +133,8 @@ def application(view: WorkerView) -> web.Application:
 
 
 async def _session(app: web.Application) -> AsyncIterator[None]:
-    # No proxy: the other workers are on this machine.
-    async with ClientSession(trust_env=False) as session:
+    # No proxy: the other workers are here, or near. Nobody but them is asked, so all are shown the token.
+    async with ClientSession(trust_env=False, headers=app[_ACCESS].headers) as session:
         app[_SESSION] = session
         yield
 
@@ -169,15 +171,17 @@ async def _as_page(page: Page, request: web.Request) -> web.Response:
 async def _guarded(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Nothing for other hosts' names; every error as JSON or as a page, like the answer it stands for."""
+    """Nothing for whoever may not ask; every error as JSON or as a page, like the answer it stands for."""
     try:
-        _check_host(request)
+        request.app[_ACCESS].check(request)
         # Nothing is done before a question has its answer, so that all of it can be asked again.
         most = request.app[_VIEW].patience if ASKED_BY not in request.headers else 0.0  # the asker waits
         patience = patience_of(request.headers, most)
         response = await patiently(lambda: handler(request), patience)
     except Problem as problem:
         response = _refuse(request, problem)
+        if problem.status == 401:
+            response.headers["WWW-Authenticate"] = "Bearer"
     except web.HTTPException as error:
         response = _refuse(
             request, Problem(error.status, error.reason.lower().replace(" ", "_"), error.reason)
@@ -190,11 +194,6 @@ async def _guarded(
         response = _refuse(request, Problem(500, "failed", f"{type(error).__name__}: see this worker's log"))
     response.headers.update(_HEADERS)
     return response
-
-
-def _check_host(request: web.Request) -> None:
-    if not names_loopback(request.headers.get("Host")):
-        raise Problem(403, "foreign_host", "these pages are served to this machine by its own names only")
 
 
 def _refuse(request: web.Request, problem: Problem) -> web.Response:

@@ -225,3 +225,17 @@ async def test_the_rows_of_a_lane_elsewhere_are_browsed_there(two):
     assert second.url in problem["detail"]
     _, page = await one.page("/tables/parcels")
     assert f'<a href="{second.url}/tables/parcels">' in page
+
+
+async def test_an_owner_that_wants_another_token_is_told_as_that(stranger):
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"error": "wrong_token", "detail": "the token is another one"}, status=401)
+
+    worker, browser = stranger
+    app = web.Application()
+    app.router.add_get("/{path:.*}", refuse)
+    async with TestServer(app) as server:
+        worker.owns(dict.fromkeys((1, 2, 3), str(server.make_url("")).rstrip("/")))
+        status, problem = await browser.json(f"/api/tables/parcels/rows?key={elsewhere(worker)}")
+    assert (status, problem["error"]) == (502, "owner_refused")
+    assert "STEADFAUST_WEB_TOKEN" in problem["detail"]

@@ -29,6 +29,7 @@ from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
+from streams.web.access import Access
 from streams.web.routes import application
 
 NOW = 1_800_000_000.0
@@ -164,8 +165,8 @@ class Browser(TestClient):
     """Asks a worker's pages."""
 
     @classmethod
-    def of(cls, worker: FakeWorker) -> Browser:
-        return cls(TestServer(application(worker)))
+    def of(cls, worker: FakeWorker, access: Access = Access()) -> Browser:
+        return cls(TestServer(application(worker, access)))
 
     async def json(self, path: str, **options: Any) -> tuple[int, Any]:
         async with self.get(path, **options) as response:

@@ -1,0 +1,81 @@
+"""Where workers reach each other, and what they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streams.brokers import Brokers, Peers
+from streams.errors import SettingsError
+from streams.model.layout import Layout
+from streams.runtime.membership import static_member_id
+from streams.runtime.reached import reached_at, url_of
+from streams.runtime.slots import take_slot
+from streams.settings import Settings
+
+TOKEN = "a-token-of-this-application"
+NEAR = Brokers("127.0.0.1:9092")
+
+
+def test_loopback_alone_is_the_default() -> None:
+    assert reached_at(Settings().peers(), NEAR) == "127.0.0.1"
+
+
+def test_an_address_that_is_to_be_found_is_that_of_the_interface_that_reaches_the_brokers() -> None:
+    assert reached_at(Peers("auto", TOKEN), NEAR) == "127.0.0.1"
+    assert reached_at(Peers("auto", TOKEN), Brokers("nowhere.invalid:1,127.0.0.1:9092")) == "127.0.0.1"
+
+
+def test_an_address_is_this_machine_s() -> None:
+    assert reached_at(Peers("127.0.0.3", TOKEN), NEAR) == "127.0.0.3"
+    assert reached_at(Peers("localhost", TOKEN), NEAR) == "localhost"
+    with pytest.raises(SettingsError, match=r"192\.0\.2\.1, where this machine cannot be reached"):
+        reached_at(Peers("192.0.2.1", TOKEN), NEAR)
+    with pytest.raises(SettingsError, match="no way leads to a broker"):
+        reached_at(Peers("auto", TOKEN), Brokers("nowhere.invalid:1"))
+
+
+def test_an_address_of_the_newer_kind_stands_in_brackets() -> None:
+    assert url_of("fd00::7", 6066) == "http://[fd00::7]:6066"
+    assert url_of("10.0.0.7", 6066) == "http://10.0.0.7:6066"
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"WEB_HOST": "auto"}, "set STEADFAUST_WEB_TOKEN"),
+        ({"WEB_HOST": "auto", "WEB_TOKEN": "short"}, "16 characters"),
+        ({"WEB_HOST": "auto", "WEB_TOKEN": TOKEN, "WEB_TOKEN_FILE": "secret"}, "are both set"),
+        ({"WEB_HOST": "auto", "WEB_TOKEN_FILE": "/nowhere/secret"}, "cannot be read"),
+    ],
+)
+def test_a_worker_does_not_open_to_the_network_without_a_token(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(f"STEADFAUST_{name}", value)
+    with pytest.raises(SystemExit) as refused:
+        Settings.read_or_exit()
+    assert told in str(refused.value)
+    assert TOKEN not in str(refused.value)
+
+
+def test_no_text_of_the_settings_has_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADFAUST_WEB_TOKEN", TOKEN)
+    settings = Settings()
+    for text in (repr(settings), settings.model_dump_json(), repr(settings.peers())):
+        assert TOKEN not in text
+
+
+def test_two_machines_of_one_name_are_different_members(tmp_path: Path) -> None:
+    """Both are made of the same image, and both take slot 0."""
+    one, other = take_slot(tmp_path / "one"), take_slot(tmp_path / "other")
+    ids = [static_member_id(Layout("app", 8, 4), each.number, f"vm-{each.place}") for each in (one, other)]
+    assert one.number == other.number == 0
+    assert ids[0] != ids[1]
+    one.release()
+    again = take_slot(tmp_path / "one")  # a restart is the same member
+    assert static_member_id(Layout("app", 8, 4), again.number, f"vm-{again.place}") == ids[0]
+    other.release()
+    again.release()
