@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 #: Bytes.
+KIB = 1 << 10
 MIB = 1 << 20
 #: Seconds.
 DAY = 86_400.0

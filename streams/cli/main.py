@@ -21,6 +21,7 @@ from streams.cli import (
     saga,
     schemas,
     stack,
+    trace,
 )
 from streams.errors import SteadfaustError
 
@@ -36,6 +37,7 @@ app.command()(stack.down)
 app.command()(stack.status)
 app.command("logs")(logs.logs)
 app.command("compile")(compiling.compile_hot_path)
+app.command()(trace.trace)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(handler.app, name="handler")
 app.add_typer(saga.app, name="saga")

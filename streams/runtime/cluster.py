@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from streams.brokers import Bootstrap
 from streams.ports import TP, Identity
@@ -12,6 +13,8 @@ from streams.runtime.clients import KafkaOptions
 from streams.runtime.metadata import Metadata
 from streams.runtime.producer import KafkaTransactions
 from streams.runtime.reader import KafkaReader
+from streams.runtime.timeline import Sieve
+from streams.units import MIB
 
 
 class KafkaCluster:
@@ -42,6 +45,16 @@ class KafkaCluster:
         reader = KafkaReader(self._bootstrap, self._options, self._metadata.log_range)
         await reader.start()
         return reader
+
+    async def sieving_reader(self, wanted: tuple[bytes, ...]) -> tuple[KafkaReader, Sieve]:
+        """A connected reader that reads only the batches with one of some texts in them, in small fetches:
+        lanes share its event loop. Raises ClusterUnavailable.
+        """
+        options = replace(self._options, max_fetch=2 * MIB)
+        sieve = Sieve(options.max_unpacked, wanted=wanted)
+        reader = KafkaReader(self._bootstrap, options, self._metadata.log_range, sieve)
+        await reader.start()
+        return reader, sieve
 
     async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
         """The group's committed positions; partitions without one are left out.

@@ -41,6 +41,10 @@ class Isolation:
     #: the network has damaged is right then, what the disk has damaged is the same.
     suspects: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
+    def lets_through(self, tp: TP, head: Head, body: bytes) -> bool:  # noqa: ARG002 - for those that choose
+        """Whether the records of a sound batch, decompressed, are read at all."""
+        return True
+
     def is_sure(self, tp: TP, base: int, raw: bytes) -> bool:
         """Whether a batch with a wrong checksum has come like this before."""
         suspect = (base, zlib.crc32(raw))
@@ -114,7 +118,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
                 )
             if not self._is_passed_over(head, batch, is_whole=is_whole):
                 if is_whole:
-                    yield from self._sound(head, raw, end, isolation.limit)
+                    yield from self._sound(head, raw, end, isolation)
                 else:
                     why = "its checksum is wrong"
                     last, timestamp = end - 1, head.max_timestamp
@@ -133,16 +137,18 @@ class IsolatingRecords(fetcher.PartitionRecords):
             return is_whole
         return head.is_transactional and head.producer_id in producers
 
-    def _sound(self, head: Head, raw: bytes, end: int, limit: int) -> Iterator[Any]:
+    def _sound(self, head: Head, raw: bytes, end: int, isolation: Isolation) -> Iterator[Any]:
         """The records of a batch with the right checksum: aiokafka's, unless it cannot read it."""
         try:
-            body = opened(head, raw, limit)
+            body = opened(head, raw, isolation.limit)
+            if not isolation.lets_through(self._place, head, body):
+                return
             if len(body) > _MAX_FAST:
                 records = None
             else:
                 records = list(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
         except Exception:  # noqa: BLE001 - looked for again by `read_batch`, which says what it is
-            yield from self._from_here(read_batch(self._place, raw, limit, end))
+            yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
             return
         if records is None or not _in_order(head, records, end):
             yield from self._from_here(walk(self._place, head, body, end - 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Batch
-from streams.runtime.clients import KafkaOptions, require_partitions
+from streams.runtime.clients import KafkaOptions, ask, require_partitions
 from streams.runtime.partition_records import Isolation
 
 #: Between attempts to cancel what swallows a cancellation, in seconds.
@@ -25,7 +25,13 @@ LogRange = Callable[[TP], Awaitable[tuple[int, int]]]
 class KafkaReader:
     """Reads partitions chosen by hand; it belongs to no group and commits nothing. For one task at a time."""
 
-    def __init__(self, bootstrap: Bootstrap, options: KafkaOptions, log_range: LogRange) -> None:
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        options: KafkaOptions,
+        log_range: LogRange,
+        isolation: Isolation | None = None,
+    ) -> None:
         self._options = options
         self._log_range = log_range
         self._consumer = AIOKafkaConsumer(
@@ -37,7 +43,7 @@ class KafkaReader:
             fetch_max_bytes=options.max_fetch,
             max_partition_fetch_bytes=options.max_partition_fetch,
             fetch_max_wait_ms=int(options.fetch_wait * 1000),
-            check_crcs=Isolation(options.max_unpacked),
+            check_crcs=isolation or Isolation(options.max_unpacked),
         )
         self._fetcher: Any = None
         self._states: list[tuple[TP, Any]] = []
@@ -79,6 +85,23 @@ class KafkaReader:
             consumer.seek(TopicPartition(*tp), offset)
             self._states.append((tp, assignment.state_value(TopicPartition(*tp))))
         self._positions = dict(positions)
+
+    async def ranges_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, tuple[int, int]]:
+        """Of each partition with a record since a time, epoch milliseconds: that record's offset, and where
+        what is committed ends. Raises TopicMismatch or ClusterUnavailable.
+        """
+        bound, wanted = self._options.metadata_timeout, list(tps)
+        await require_partitions(self._consumer._client, wanted, bound)
+
+        async def look() -> dict[TP, tuple[int, int]]:
+            times = {TopicPartition(*tp): since_ms for tp in wanted}
+            first = {
+                tp: at.offset for tp, at in (await self._consumer.offsets_for_times(times)).items() if at
+            }
+            ends = await self._consumer.end_offsets(list(first))
+            return {TP(*tp): (offset, ends[tp]) for tp, offset in first.items()}
+
+        return await ask(f"where {len(wanted)} partitions stood then", look, bound + 1)
 
     async def _hang_up(self) -> None:
         """End the fetches of the last assignment, connections included: a broker answers in order, so the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -17,18 +18,23 @@ from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.runtime.announcements import Announcements
+from streams.runtime.cluster import KafkaCluster
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.slots import Slot
+from streams.runtime.timeline import scan
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.staging.measures import Measures
 from streams.web.access import Access
 from streams.web.routes import application
+from streams.web.scans import Question, Scan
 
 #: Seconds that a page under way may take when the worker stops.
 SHUTDOWN_TIMEOUT = 2.0
 #: Seconds in which the next owner of a dead worker's lane has opened it, mostly.
 _LANE_OPENS_WITHIN = 5.0
+#: Looks through topics at the same time; further ones wait for these.
+_SCANS_AT_ONCE = 2
 
 
 class ShownApp(Protocol):
@@ -39,6 +45,7 @@ class ShownApp(Protocol):
     slot: Slot | None
     host: LaneHost | None
     operators: OperationsProducer | None
+    cluster: KafkaCluster | None
     announcements: Announcements | None
 
     @property
@@ -79,6 +86,7 @@ class _View:
 
     def __init__(self, app: ShownApp) -> None:
         self._app = app
+        self._scans = asyncio.Semaphore(_SCANS_AT_ONCE)
 
     @property
     def application(self) -> Application:
@@ -133,6 +141,12 @@ class _View:
         if self._app.operators is None:
             raise ClusterUnavailable("the worker is starting: ask again")
         await self._app.operators.send(posts)
+
+    async def scan(self, question: Question) -> Scan:
+        if self._app.cluster is None:
+            raise ClusterUnavailable("the worker is starting: ask again")
+        async with self._scans:
+            return await scan(self._app.cluster, question)
 
     def stuck(self) -> Sequence[Lane]:
         return self._app.host.stuck() if self._app.host is not None else []

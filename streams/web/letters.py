@@ -84,7 +84,7 @@ async def list_letters(
         looked += 1
         letter = decode_summary(data)
         if meant.matches(letter):
-            letters.append(_answer(view.application, letter_id(local), letter))
+            letters.append(summary_answer(view.application, letter_id(local), letter))
     return LettersAnswer(letters=letters, looked=looked, next=cursor_of(view.application, lane, at))
 
 
@@ -145,7 +145,8 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 # -- how --------------------------------------------------------------------------------------------------
 
 
-def _answer(app: Application, ident: str, letter: Summary) -> LetterAnswer:
+def summary_answer(app: Application, ident: str, letter: Summary) -> LetterAnswer:
+    """A letter as it stands in a list, by its id."""
     gone = bool(letter.handler) and app.taker(letter.handler, letter.topic) is None
     return letter_answer(ident, letter, gone=gone)
 
@@ -184,7 +185,7 @@ def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
     except (PermanentError, UnknownSchema) as error:
         unreadable = str(error)
     return LetterShown(
-        letter=_answer(app, ident, letter),
+        letter=summary_answer(app, ident, letter),
         value=value,
         hex=(letter.value or b"")[:MOST_HEX].hex() if unreadable else "",
         unreadable=unreadable,

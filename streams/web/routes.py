@@ -24,6 +24,7 @@ from streams.web.overview import overview, readiness
 from streams.web.owner import ASKED_BY, Refusal, ask_owner
 from streams.web.patience import patience_of, patiently
 from streams.web.saga_routes import list_answer, saga_routes, shown_answer
+from streams.web.search_routes import search_routes
 from streams.web.view import Problem, WorkerView
 
 log = structlog.get_logger(__name__)
@@ -116,6 +117,7 @@ def routes() -> list[web.RouteDef]:
         *letter_routes(_VIEW, _SESSION, _as_json),
         *handler_routes(_VIEW, _SESSION, _as_json),
         *saga_routes(_VIEW, _SESSION, _as_json),
+        *search_routes(_VIEW, _SESSION, _as_json, _page),
     ]
 
 

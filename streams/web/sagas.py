@@ -15,7 +15,7 @@ from streams.errors import Undecodable, UnknownSchema
 from streams.model.codecs import decode_row
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.table import row_key, split_row_key
-from streams.ports import TP, Outgoing
+from streams.ports import TP, Outgoing, Store
 from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id
 from streams.saga.repairs import reason_text
@@ -155,6 +155,14 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
                 operations=kind.repairs is not None and saga is not None,
             )
     raise Problem(404, "no_saga", f"there is no saga {ident}: asked {view.url}, the owner of lane {lane}")
+
+
+def saga_of_key(
+    view: WorkerView, kind: SagaKind, store: Store, partition: int, key: bytes
+) -> SagaAnswer | None:
+    """The saga of a kind for a key, if there is one, from the store of the key's lane."""
+    data = store.get(kind.table, store_key(partition, row_key(key)))
+    return None if data is None else _read(view, kind, saga_id(kind.name, text_of(key)), data)[0]
 
 
 def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:

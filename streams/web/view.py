@@ -14,6 +14,7 @@ from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.measures import Measures
+from streams.web.scans import Question, Scan
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -151,6 +152,9 @@ class WorkerView(Protocol):
         """Send operators' messages, each to its topic and partition; returns when Kafka has them.
         Raises ClusterUnavailable.
         """
+
+    async def scan(self, question: Question) -> Scan:
+        """Look through topics. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
 
     def stuck(self) -> Sequence[LaneView]:
         """Lanes with work and without progress, or which have given up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import Message, Outcome, Row, Service, Table, Worker, choreography, on, outcome
+from streams import Message, Outcome, PermanentError, Row, Service, Table, Worker, choreography, on, outcome
 from streams.model.codecs import json_without_schema
 
 
@@ -29,7 +29,11 @@ post = Service("post")
 
 @post.handler(parcel=PARCELS)
 def note(seen: ParcelSeen, parcel: Parcel | None) -> Outcome:
-    """Count it."""
+    """Count it. Of some nobody knows anything, and some cannot be looked up for now."""
+    if seen.parcel.startswith("lost-"):
+        raise PermanentError(f"there is no <b>{seen.parcel}</b>")
+    if seen.parcel.startswith("late-"):
+        raise ConnectionError("the register does not answer")
     return outcome(parcel=Parcel(seen=1 if parcel is None else parcel.seen + 1))
 
 

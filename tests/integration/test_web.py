@@ -11,14 +11,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -118,9 +120,9 @@ def rows(urls: list[str]) -> int:
     return sum(len(ask_json(f"{url}/api/tables/parcels")["rows"]) for url in urls)
 
 
-async def produce(bootstrap: str) -> None:
+async def produce(bootstrap: str, keys: Sequence[str] = KEYS) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-        for key in KEYS:
+        for key in keys:
             headers = new_headers(TOPIC, key, source="test", time=time.time(), message_id=key)
             value = json.dumps({"parcel": key}).encode()
             await producer.send_and_wait(TOPIC, value, key=key.encode(), headers=headers)
@@ -201,6 +203,87 @@ def test_nobody_listens_but_on_the_loopback_address(urls):
         own = probe.getsockname()[0]
     with socket.socket() as outside:
         assert outside.connect_ex((own, port)) != 0
+
+
+# -- what happened to a key -------------------------------------------------------------------------------
+
+
+def search(url: str, **query: str):
+    return ask_json(f"{url}/api/search?{urlencode(query)}")
+
+
+def trace(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    steadfaust = str(Path(sys.executable).parent / "steadfaust")
+    command = [steadfaust, "trace", *words, "--worker", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_key_that_waits_for_a_retry_says_when_and_why_on_either_worker(kafka, urls):
+    asyncio.run(produce(kafka.bootstrap, ["late-one"]))
+    eventually(lambda: search(urls[0], q="late-one")["held"]["waiting"], "it waits for a retry")
+    for url in urls:
+        found = search(url, q="late-one")
+        assert [(each["kind"], each["cause"]) for each in found["entries"][:2]] == [
+            ("event", 0),
+            ("retry", 1),
+        ]
+        assert found["entries"][1]["failure"]["error-message"] == "the register does not answer"
+        (waiting,) = found["held"]["waiting"]
+        assert (waiting["handler"], waiting["id"]) == ("post.note", "late-one")
+        _, _, page = ask(f"{url}/search?q=late-one")
+        assert "post.note waits (retry): due " in page
+        assert "the register does not answer" in page
+
+
+def test_a_dead_letter_says_what_has_failed_and_what_it_says_is_inert(kafka, urls):
+    asyncio.run(produce(kafka.bootstrap, ["lost-one"]))
+    eventually(lambda: search(urls[0], q="lost-one")["held"]["letters"], "a dead letter")
+    for url in urls:
+        _, _, page = ask(f"{url}/search?q=lost-one")
+        assert "there is no &lt;b&gt;lost-one&lt;/b&gt;" in page
+        assert "<b>lost-one" not in page
+        entries = search(url, q="lost-one")["entries"]
+        assert [(each["kind"], each["handlers"]) for each in entries] == [
+            ("event", ["post.note"]),
+            ("dead letter", ["post.note"]),
+        ]
+
+
+def test_a_message_id_is_found_wherever_its_key_is_and_nothing_says_where_it_was_looked(kafka, urls):
+    asyncio.run(produce(kafka.bootstrap, ["late-two"]))  # its id is its key: the retry has that, too
+    found = trace(urls[0], "late-two", "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["entries"][0]["id"] == "late-two"
+    nothing = trace(urls[1], "nobody", "--since", "2h")
+    assert (nothing.returncode, nothing.stdout) == (3, "")
+    assert "--since 6h looks further back" in nothing.stderr
+    assert trace(urls[0], "nobody", "--since", "yesterday").returncode == 1
+
+
+def test_a_page_takes_no_second_with_two_hundred_thousand_other_records(kafka, urls):
+    noise = Producer({"bootstrap.servers": kafka.bootstrap, "queue.buffering.max.messages": 250_000})
+    value = b'{"parcel":"other"}' + b" " * 200
+    for number in range(200_000):
+        noise.produce(f"{TOPIC}.retry-1", value, key=b"other-%d" % number)
+    assert noise.flush(60) == 0
+    seconds = []
+    for _ in range(3):
+        began = time.monotonic()
+        found = search(urls[0], q=KEYS[0], since="1h")
+        seconds.append(time.monotonic() - began)
+        assert found["looked"] > 200_000
+        assert found["stopped"] == ""
+        assert [each["key"] for each in found["entries"]] == [KEYS[0]]
+    assert min(seconds) < 3, seconds  # 0.2 s on a machine that does nothing else
+
+
+def test_a_bounded_look_says_how_far_it_came(urls):
+    """After the last one: there is more than it may look at."""
+    found = search(urls[0], q=KEYS[0], most="1000")
+    assert "1,000 records are looked at" in found["stopped"]
+    assert 1000 <= found["looked"] < 200_000
+    _, _, page = ask(f"{urls[0]}/timeline?q={KEYS[0]}&most=1000")
+    assert "It is complete" in page
 
 
 def test_after_a_kill_what_the_dead_worker_owned_is_waited_for(workers, urls):

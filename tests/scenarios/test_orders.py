@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from urllib.request import urlopen
 
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
@@ -25,6 +26,30 @@ def test_every_order_is_settled_once_with_the_outcome_its_data_calls_for(world: 
         for each, way in ways.items()
     }
     eventually(lambda: sagas(world) == ends, "listed as sagas of both ways that have ended")
+    for each in [next(each for each in ids if ends[each] == end) for end in sorted({*ends.values()})]:
+        page_tells_why(world, each)
+
+
+def page_tells_why(world: World, order_id: str) -> None:
+    """Whoever searches for an order finds on one page what became of it, and which message says so."""
+    outcome, _ = world.expected[order_id]
+    with urlopen(f"{world.address()}/search?q={order_id}") as answer:
+        page = answer.read().decode()
+    (found,) = steadfaust(world, "trace", order_id)
+    types = [entry["type"] for entry in found["entries"]]
+    causes = {entry["type"] for entry in found["entries"] if outcome in str(entry["value"])}
+    if outcome == "confirmed":
+        assert types.count("OrderConfirmed") == 1, types
+    else:
+        assert types.count("OrderCancelled") == 1, types
+        assert len(causes) > 1, types  # the message that says no, and the end that it led to
+    (all_of_it,) = steadfaust(world, "trace", order_id, "--everywhere")  # the messages of its stock, too
+    assert len(all_of_it["entries"]) > len(types)
+    uncaused = [entry["type"] for entry in all_of_it["entries"] if not entry["cause"]]
+    assert uncaused in (["OrderPlaced"], ["OrderSubmitted"])
+    assert f"/sagas/order%3A{order_id}" in page
+    for word in (*types, outcome):
+        assert word in page
 
 
 def submit(world: World, run: str, count: int) -> list[str]:

@@ -28,6 +28,7 @@ from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.message import Message
 from streams.model.table import split_row_key
+from streams.runtime.slots import addresses
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed
 
@@ -159,6 +160,10 @@ class World:
             "STEADFAUST_CHOREOGRAPHY": self.choreography,
             "STEADFAUST_WEB_PORT": "0",
         }
+
+    def address(self) -> str:
+        """Where a running worker serves its pages."""
+        return addresses(self.var / "workers" / APP)[0]
 
     def running(self) -> list[Worker]:
         """Workers that have not ended."""

@@ -31,6 +31,7 @@ from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.access import Access
 from streams.web.routes import application
+from streams.web.scans import Question, Scan
 
 NOW = 1_800_000_000.0
 
@@ -103,6 +104,8 @@ class FakeWorker:
     patience: float = 0.0
     unreadable_announcements: int = 0
     choreographed: Sequence[ChoreographedSaga] = ()
+    records: list[FakeRecord] = field(default_factory=list)
+    scanned: list[Question] = field(default_factory=list)
     measured: bool = False
     handlers: dict[str, HandlerMeasures] = field(default_factory=dict)
 
@@ -122,6 +125,20 @@ class FakeWorker:
 
     def stuck(self) -> list[FakeLane]:
         return [self.lanes[number] for number in self.stuck_lanes]
+
+    async def scan(self, question: Question) -> Scan:
+        """What `records` has of it, as the topics would: from a time on, in some partitions."""
+        self.scanned.append(question)
+        there = [
+            each
+            for each in self.records
+            if TP(each.topic, each.partition) in question.partitions and each.timestamp >= question.since_ms
+        ]
+        looked = there[: question.most]
+        until = looked[-1].timestamp if len(looked) < len(there) else None
+        found = [each for each in looked if question.means(each)]
+        places = {(each.topic, each.partition) for each in looked}
+        return Scan(found, len(looked), len(places), until, "" if until is None else "so many are looked at")
 
     async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         self.asked.extend(posts)

@@ -1,0 +1,88 @@
+"""`steadfaust trace`: what happened to a key.
+
+Exit status: 0 found, 1 an error, 3 nothing matched, 4 the answer is not complete: it has stopped at a bound,
+or the key's owner has not answered.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from streams.cli.workers import At, Json, find_worker, json_line
+
+NOTHING = 3
+UNFINISHED = 4
+
+
+def trace(
+    key: Annotated[str, typer.Argument(help="A key, a saga's id, a message id or a correlation id.")],
+    since: Annotated[
+        str, typer.Option(help="How far to look back: 90s, 10m, 2h, 1d, or a time (RFC 3339).")
+    ] = "",
+    worker: At = "",
+    *,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="In all partitions, with what has the same correlation id.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened to a key: every message of it in order of time, and what waits."""
+    asked = {"q": key, "since": since, "everywhere": "1" if everywhere else ""}
+    found = find_worker(worker).get("/api/search", {name: text for name, text in asked.items() if text})
+    if as_json:
+        typer.echo(json_line(found))
+    else:
+        _print(found)
+    if found["stopped"] or found["held"] is None:
+        raise typer.Exit(UNFINISHED)
+    held = found["held"]
+    things = any(held[name] for name in ("sagas", "tables", "letters", "waiting", "timers"))
+    raise typer.Exit(0 if found["entries"] or things else NOTHING)
+
+
+def _print(found: dict[str, Any]) -> None:
+    for entry in found["entries"]:
+        typer.echo(_entry_line(entry))
+    for line in _held_lines(found["held"] or {}):
+        typer.echo(line)
+    looked = f"looked at {found['looked']} records since {found['since']} in {found['partitions']} partitions"
+    if found["stopped"]:
+        looked += f"; complete until {found['until']} only: {found['stopped']}"
+    if found["missing"]:
+        looked += f"; what its owner has is not known: {found['missing']}"
+    if found["longer"]:
+        looked += f"; --since {found['longer']} looks further back"
+    typer.echo(looked, err=True)
+
+
+def _entry_line(entry: dict[str, Any]) -> str:
+    cause = f"  caused by {entry['cause']}" if entry["cause"] else ""
+    handlers = f"  {', '.join(entry['handlers'])}" if entry["handlers"] else ""
+    said = " ".join(f"{name}={text}" for name, text in entry["failure"].items())
+    value = entry["reference"] or entry["unreadable"] or json_line(entry["value"])
+    what = f"{entry['type']} ({entry['kind']}){handlers}{cause}"
+    return f"{entry['number']:>4}  +{entry['after_ms']} ms  {what}  {said + '  ' if said else ''}{value}"
+
+
+def _held_lines(held: dict[str, Any]) -> list[str]:
+    return [
+        *(f"saga {each['id']}  {each['status']}  {each['reason']}" for each in held.get("sagas", [])),
+        *(
+            f"waiting {each['handler']}  {each['reason']}  {_due(each)}  {each['attempts']} attempts"
+            for each in held.get("waiting", [])
+        ),
+        *(
+            f"timer {each['name']} of {each['handler']}  {each['topic']}  {_due(each)}"
+            for each in held.get("timers", [])
+        ),
+        *(
+            f"dead letter {each['id']}  {each['error_type']}: {each['error_message']}"
+            for each in held.get("letters", [])
+        ),
+    ]
+
+
+def _due(each: dict[str, Any]) -> str:
+    return "not by itself" if each["due_in"] is None else f"due in {each['due_in']:g} s"
