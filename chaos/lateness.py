@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from agents.gateway.wire import Charged, Refunded
-from chaos.records import Happened, Run
+from chaos.records import Happened, Run, of_lanes
 from chaos.stalls import healed_at
 from demo import evidence as books
 from demo.findings import Finding, finding
@@ -47,8 +47,8 @@ def explained(asked: float, heard: float, run: Run) -> bool:
 
 
 def faulty(began: float, ended: float, run: Run) -> float:
-    """Seconds of a time in which there was any fault, or its aftermath."""
-    return _covered(began, ended, run.faults, run)
+    """Seconds of a time in which there was any fault of what lanes need, or its aftermath."""
+    return _covered(began, ended, of_lanes(run), run)
 
 
 def at_most(began: float, ended: float, run: Run) -> float:
@@ -58,7 +58,7 @@ def at_most(began: float, ended: float, run: Run) -> float:
     """
     lasted = [
         healed_at(fault, run) - fault.began
-        for fault in run.faults
+        for fault in of_lanes(run)
         if fault.began < ended and healed_at(fault, run) + AFTERMATH > began
     ]
     return max(lasted, default=0.0) + BOUND

@@ -14,6 +14,8 @@ REQUESTS = "requests.json"
 LARGEST = 1_000_000
 #: A worker that was killed, and killed again while it recovered: two faults in a row, and judged as such.
 KILLED_TWICE = "kill_in_recovery"
+#: Faults that hit nothing a lane needs: they excuse no stall of a lane and nothing that is late there.
+OUTSIDE_LANES = frozenset({"kill_relay", "freeze_relay", "kill_api", "kill_postgres"})
 #: What the orders API has orders do: be settled by choreography, or by a saga.
 Way: TypeAlias = Literal["placed", "submitted"]
 #: The status of a request to which no answer came, and of one that is taken.
@@ -92,6 +94,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     lanes_at_end: int = 0
     postgres: str = ""
     edge: list[Ended] = []
+
+
+def of_lanes(run: Run) -> list[Happened]:
+    """The faults that hit something a lane needs."""
+    return [fault for fault in run.faults if fault.kind not in OUTSIDE_LANES]
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,10 +121,11 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     from chaos import letters, retried
     from chaos.calls import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
     from chaos.findings import HANDLERS
-    from chaos.kinds import Kind
+    from chaos.kinds import OF_DATABASE, Kind
     from chaos.lateness import OF_PARTICIPANTS, TIME
     from chaos.noted import TABLE
     from chaos.notes import NOTES, NoteMade, whole, with_notes
+    from chaos.records import OUTSIDE_LANES
     from chaos.saga_records import STEPS
     from streams.model.layout import DEAD_LETTERS, dead_letter_topic, retry_topic
     from streams.staging.changes import MESSAGES as MESSAGES_THAT_WAIT
@@ -135,6 +136,7 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     assert {each.name: (each.do, each.undo) for each in STEPS} == steps
     assert {each.timeout for stage in OrderSaga.stages for each in stage} == {TIME}
     assert {*Kind} >= OF_PARTICIPANTS
+    assert OF_DATABASE == OUTSIDE_LANES
     assert {each.table for each in STEPS} <= whole.tables().keys()
     covered = {topic: route for topic, route in with_notes.routes.items() if with_notes.uses_inbox(topic)}
     named = {topic: tuple(handler.name for handler in route.handlers) for topic, route in covered.items()}

@@ -10,9 +10,9 @@ from agents.commands import CapturePayment, OrderSagaReply
 from agents.messages import LineReserved, ReserveLine, StockReserved
 from chaos.consequences import Sent
 from chaos.key_order import effects_of, judge_key_order
-from chaos.lateness import BOUND
+from chaos.lateness import BOUND, at_most, faulty
 from chaos.overtaken import judge_waits, waits
-from chaos.records import Happened, Run
+from chaos.records import OUTSIDE_LANES, Happened, Run
 from demo.findings import Finding
 from streams.model.message import Message
 
@@ -79,6 +79,14 @@ def a_run(*faults: tuple[float, float]) -> Run:
         for began, ended in faults
     ]
     return msgspec.structs.replace(good_run(), faults=happened)
+
+
+def test_what_happens_at_the_database_edge_makes_nobody_late() -> None:
+    run = a_run((0.0, 100.0))
+    elsewhere = [msgspec.structs.replace(fault, kind=kind) for fault in run.faults for kind in OUTSIDE_LANES]
+    beside = msgspec.structs.replace(run, faults=elsewhere)
+    assert (at_most(10.0, 20.0, run), at_most(10.0, 20.0, beside)) == (100.0 + BOUND, BOUND)
+    assert (faulty(10.0, 20.0, run), faulty(10.0, 20.0, beside)) == (10.0, 0.0)
 
 
 def handled(*times: tuple[float, float]) -> list[Sent]:
