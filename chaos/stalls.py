@@ -19,7 +19,7 @@ AFTER = 5.0
 #: lane may stand still while workers are restarted one after the other. Both are what workers need of a
 #: processor: beside others it lasts longer (`Happened.slowed`). The session timeout is the clock's.
 TAKING_OVER = 4.0
-ROLLING = 5.0
+ROLLING = 6.0
 
 
 class Stall(msgspec.Struct, frozen=True):

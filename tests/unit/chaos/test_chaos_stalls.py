@@ -48,8 +48,8 @@ def passes(run: Run, *lanes: list[float]) -> bool:
         ("kill_at_point", 10.5, False),
         ("kill_in_recovery", 19.5, True),
         ("kill_in_recovery", 20.5, False),
-        ("rolling_restart", 4.5, True),
-        ("rolling_restart", 5.5, False),
+        ("rolling_restart", 5.5, True),
+        ("rolling_restart", 6.5, False),
         ("kill_broker", 25.0, True),
     ],
 )
