@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-from chaos.records import KILLED_TWICE, Commits, Happened, Run, of_lanes
+from chaos.records import KILLED_TWICE, Commits, Happened, Run
 from demo.findings import Finding
 
 #: A lane's last commit comes this long before the fault that ended it, at most; in seconds.
@@ -63,7 +63,7 @@ def stalls(run: Run, commits: Commits) -> list[Stall]:
         if longest is not None:
             limit = _limit(fault, run)
             alone = not any(
-                _excuses(other, longest, limit, run) for other in of_lanes(run) if other is not fault
+                _excuses(other, longest, limit, run) for other in run.faults if other is not fault
             )
             found.append(_stall(fault.kind, longest, alone=alone, limit=limit))
     quiet = (gap for gap in gaps if not any(_overlap(gap.began, gap.began + gap.seconds, *w) for w in near))
@@ -104,7 +104,7 @@ def healed_at(fault: Happened, run: Run) -> float:
 def _near(fault: Happened, run: Run) -> tuple[float, float]:
     """When a stall may begin that is due to a fault: after the one before, and before the next one."""
     healed = healed_at(fault, run)
-    others = [other for other in of_lanes(run) if other is not fault]
+    others = [other for other in run.faults if other is not fault]
     before = [over for other in others if (over := healed_at(other, run)) <= fault.began]
     after = [other.began for other in others if other.began >= healed]
     noticed = fault.began + run.session_timeout  # by the group, when nobody came back sooner

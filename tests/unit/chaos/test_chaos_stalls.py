@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from good_run import BEGAN, good_run
 
-from chaos.records import OUTSIDE_LANES, Commits, Happened, Run
+from chaos.records import Commits, Happened, Run
 from chaos.stalls import Stall, judge_stalls, stalls
 
 
@@ -83,14 +83,6 @@ def test_beside_another_fault_a_long_stall_is_told_and_not_judged() -> None:
     lane = steady_but((20, 33))
     assert not found(run, lane)["kill_worker"].alone
     assert passes(run, lane)
-
-
-@pytest.mark.parametrize("kind", sorted(OUTSIDE_LANES))
-def test_what_happens_at_the_database_edge_does_not_excuse_a_stall(kind: str) -> None:
-    lane = steady_but((20, 32))
-    beside = fault(kind, 21, 31), fault(kind, 29, 30)
-    assert not passes(run_with(fault("kill_worker", 20, 28), *beside), lane)
-    assert passes(run_with(fault("kill_worker", 20, 28), fault("kill_broker", 21, 31)), lane)
 
 
 def test_a_fault_that_has_passed_before_and_one_that_comes_after_do_not_excuse_a_stall() -> None:
