@@ -1,7 +1,7 @@
 """What happened to a key: what its owner has of it, and its records in all topics, in order of time.
 
 The topics' own time index says where to begin to read, and the key says in which partition, so nothing is
-written for this on the way of a message (docs/adr/0030-timeline.md).
+written for this on the way of a message (docs/adr/0032-timeline.md).
 """
 
 from __future__ import annotations
