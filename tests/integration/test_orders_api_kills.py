@@ -62,8 +62,12 @@ async def database(postgres_url: str) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def api(url: str, log: Path) -> AsyncIterator[ApiProcess]:
-    settings = os.environ | {"STEADFAUST_POSTGRES_URL": url, "STEADFAUST_API_PROJECTION": "false"}
-    process = ApiProcess(log, settings)
+    settings = {
+        "STEADFAUST_POSTGRES_URL": url,
+        "STEADFAUST_API_PROJECTION": "false",
+        "STEADFAUST_CLEANUP_EVERY": "0",  # its transactions would be taken for the request's
+    }
+    process = ApiProcess(log, os.environ | settings)
     await asyncio.to_thread(process.__enter__)
     try:
         yield process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -16,7 +16,7 @@ from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
 from schemas import latest
 from streams.errors import ClusterUnavailable
-from streams.local import Stack
+from streams.local import Stack, local_stack
 from streams.model.codecs import Schemas, avro
 from streams.model.envelope import new_headers
 from streams.model.layout import dead_letter_topic
@@ -50,11 +50,18 @@ def postgres_url(postgres_url: str) -> str:
     return postgres_url
 
 
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Not the one that all share: lanes' tests have topics of these names there, cut otherwise."""
+    with local_stack(tmp_path_factory.mktemp("projection")) as stack:
+        yield stack
+
+
 @pytest.fixture
-async def bootstrap(kafka: Stack) -> str:
-    async with KafkaTopics(kafka.bootstrap) as topics:
+async def bootstrap(own_kafka: Stack) -> str:
+    async with KafkaTopics(own_kafka.bootstrap) as topics:
         await topics.create(TopicSpec(kind.TOPIC, 1, 1) for kind in TOLD)
-    return kafka.bootstrap
+    return own_kafka.bootstrap
 
 
 def confirmed(name: str) -> Outgoing:

@@ -208,7 +208,7 @@ async def test_what_clients_and_relays_write_and_groups_read_goes_by_tls_and_sas
         await producer.send(Note(about="first"), message_id="note-1")
     named = ("1.0", "shop", "2026-11-22T12:00:00Z", "note-2", "")
     row = OutboxRow(
-        1, 0, "note-2", "note", "second", Note.TOPIC, Note.TOPIC, b"{}", *named, *[None] * 5, 0, 0.0
+        1, 0, "note-2", "note", "second", Note.TOPIC, Note.TOPIC, b"{}", *named, *[None] * 8, 0, 0.0
     )
     publisher = KafkaPublisher(secured.brokers(mechanism="PLAIN"), "secured-announcements")
     try:
