@@ -74,6 +74,7 @@ def own_peers() -> list[Peer]:
     from_sources = Peer("lane_from_sources", "the lane, not compiled", "", lane, FROM_SOURCES)
     return [
         Peer(LANE, "the lane", "", lane),
+        Peer("lane_without_metrics", "the lane, without metrics", "", lane, {"STEADFAUST_METRICS": "false"}),
         *([from_sources] if is_compiled() else []),
         Peer(RAW_SEND, "bare aiokafka loop, a send for each record", "no rows, no inbox", [*loop, "send"]),
         Peer("raw_send_batch", "bare aiokafka loop, packed", "no rows, no inbox", [*loop, "send_batch"]),

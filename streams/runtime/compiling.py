@@ -30,6 +30,7 @@ HOT = (
     "retry.waiting_line",
     "staging.arrival",
     "staging.inbox",
+    "staging.measures",
     "staging.outcomes",
     "staging.sequences",
     "staging.unpacking",
