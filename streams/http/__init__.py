@@ -13,21 +13,25 @@ from streams.http.page import PlainPage
 from streams.http.problems import problem, problem_body, problem_handlers
 from streams.http.requests import Requests, request_id, traceparent
 from streams.http.server import HttpServer
+from streams.http.traced import Publishing, Traced, publishing
 
 __all__ = [
     "Check",
     "Health",
     "HttpServer",
     "PlainPage",
+    "Publishing",
     "RateLimit",
     "Report",
     "Requests",
     "StrictJson",
+    "Traced",
     "metrics_handler",
     "operations_app",
     "problem",
     "problem_body",
     "problem_handlers",
+    "publishing",
     "request_id",
     "traceparent",
 ]

@@ -34,13 +34,22 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an ASGI application while it is entered.
+    """Serves an ASGI application while it is entered. Requests under way have `grace` seconds when it ends.
+    `proxied`: a proxy on this machine is believed where a request comes from.
 
     Attributes:
         url: where it listens, once it is entered.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        grace: int = _GRACE,
+        proxied: bool = True,
+    ) -> None:
         self._host = host
         self._port = port
         self._server = _Server(
@@ -52,7 +61,8 @@ class HttpServer:
                 log_config=None,
                 lifespan="off",
                 server_header=False,
-                timeout_graceful_shutdown=_GRACE,
+                proxy_headers=proxied,
+                timeout_graceful_shutdown=grace,
             )
         )
         self._task: asyncio.Task[None] | None = None

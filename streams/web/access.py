@@ -1,50 +1,135 @@
-"""Who may ask a worker: this machine by its own names, other machines by the token of the application."""
+"""Who may ask a worker, and who may change something: this machine, other machines by a token, people by a
+login or by the word of a reverse proxy.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from hmac import compare_digest
-
-from aiohttp import web
+from typing import NamedTuple
 
 from streams.web.loopback import is_loopback, names_loopback
+from streams.web.sessions import LASTS, SESSION, opened, sealed
 from streams.web.view import Problem
 
 #: For supervisors and load balancers, which have no token.
 OPEN = frozenset({"/health/live", "/health/ready"})
+LOGIN, LOGOUT, _FILES = "/login", "/logout", "/static/"
 _SCHEME = "Bearer "
+
+
+class Role(StrEnum):
+    """What a visitor may do: look, or change something, too."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks. The name is what a proxy says, and empty otherwise."""
+
+    role: Role
+    name: str = ""
+    has_session: bool = False
+
+    @property
+    def operates(self) -> bool:
+        """Whether it may change something."""
+        return self.role is Role.OPERATOR
+
+
+class Incoming(NamedTuple):
+    """A request as it comes.
+
+    Attributes:
+        address: the socket's that was asked: whoever reaches loopback is on this machine.
+        client: the asker's, which is looked at for proxies alone.
+    """
+
+    address: str | None
+    client: str
+    path: str
+    headers: Mapping[str, str]
+    cookies: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is asked of whoever asks. Without a token nobody is answered but this machine."""
+    """What is asked of whoever asks. Without a token nobody is answered but this machine.
+
+    Attributes:
+        token: of operators, and of the workers themselves.
+        viewer_token: of those who may only look.
+        login: this machine has to log in, too.
+        user_header: where a proxy says who somebody is; only `proxies` (addresses) are believed.
+        operators: of these names; `*` for all. The others may look.
+    """
 
     token: str = field(default="", repr=False)
+    viewer_token: str = field(default="", repr=False)
+    login: bool = False
+    user_header: str = ""
+    proxies: frozenset[str] = frozenset()
+    operators: frozenset[str] = frozenset()
+    now: Callable[[], float] = time.time
 
     @property
     def headers(self) -> dict[str, str]:
         """With what this worker asks others."""
         return {"Authorization": f"{_SCHEME}{self.token}"} if self.token else {}
 
-    def check(self, request: web.Request) -> None:
-        """Raise Problem 401 or 403 for what is not to be answered."""
-        address = request.transport.get_extra_info("sockname") if request.transport is not None else None
-        if address is None or is_loopback(address[0]):
-            # The socket cannot be reached from elsewhere; a web site's name that was made to lead here can.
-            if not names_loopback(request.headers.get("Host")):
-                raise Problem(
-                    403, "foreign_host", "these pages are served to this machine by its own names only"
-                )
-        elif request.path not in OPEN:
-            self._check_token(request.headers.get("Authorization", ""))
+    def visitor(self, incoming: Incoming) -> Visitor:
+        """Who it is. Raises Problem 401 or 403 for what is not to be answered."""
+        if (by_proxy := self._by_proxy(incoming)) is not None:
+            return by_proxy
+        is_here = incoming.address is None or is_loopback(incoming.address)
+        # The socket cannot be reached from elsewhere; a web site's name that was made to lead here can.
+        if is_here and not names_loopback(incoming.headers.get("Host")):
+            raise Problem(403, "foreign_host", "these pages are served to this machine by its own names only")
+        if is_here and not self.login:
+            return Visitor(Role.OPERATOR)
+        path = incoming.path
+        if path in OPEN or path == LOGIN or path.startswith(_FILES):
+            return Visitor(Role.VIEWER)
+        if session := self._by_session(incoming.cookies.get(SESSION, "")):
+            return session
+        return self._by_token(incoming.headers.get("Authorization", ""))
 
-    def _check_token(self, shown: str) -> None:
+    def role_of(self, token: str) -> Role | None:
+        """The role of whoever has a token; None for a wrong one."""
         # Compared in a time that does not tell how much of it is right.
-        known = f"{_SCHEME}{self.token}".encode()
-        if not self.token or not compare_digest(shown.encode("utf-8", "surrogateescape"), known):
+        shown, found = token.encode("utf-8", "surrogateescape"), None
+        for known, role in ((self.viewer_token, Role.VIEWER), (self.token, Role.OPERATOR)):
+            if known and compare_digest(shown, known.encode()):
+                found = role
+        return found
+
+    def session(self, role: Role) -> str:
+        """What a browser shows from now on."""
+        return sealed(self.token, role.value, self.now() + LASTS)
+
+    def _by_proxy(self, incoming: Incoming) -> Visitor | None:
+        name = incoming.headers.get(self.user_header, "") if self.user_header else ""
+        if not name or incoming.client not in self.proxies:
+            return None
+        operates = name in self.operators or "*" in self.operators
+        return Visitor(Role.OPERATOR if operates else Role.VIEWER, name)
+
+    def _by_session(self, shown: str) -> Visitor | None:
+        role = opened(self.token, shown, self.now()) if shown else ""
+        return Visitor(Role(role), has_session=True) if role else None
+
+    def _by_token(self, shown: str) -> Visitor:
+        role = self.role_of(shown.removeprefix(_SCHEME)) if shown.startswith(_SCHEME) else None
+        if role is None:
             raise Problem(
                 401,
                 "wrong_token" if shown else "no_token",
-                f"the token is {'another one' if shown else 'missing'}: whoever asks from another machine"
-                " sends `Authorization: Bearer TOKEN`, with the STEADFAUST_WEB_TOKEN of its workers",
+                f"the token is {'another one' if shown else 'missing'}: people log in with it, programs send"
+                " `Authorization: Bearer TOKEN`, with the STEADFAUST_WEB_TOKEN of the workers",
             )
+        return Visitor(role)

@@ -79,23 +79,50 @@ class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     paused: list[PausedAnswer]
 
 
+class TablePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in one lane: about how many rows, and bytes in files and memory; who owns it, and who has a
+    copy.
+    """
+
+    lane: int
+    partitions: tuple[int, ...]
+    owner: str
+    standbys: tuple[str, ...]
+    rows: int
+    bytes: int
+
+
 class TableAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that can be browsed."""
+    """A table that can be browsed. `parts` has its size, lane by lane, where that was asked for."""
 
     name: str
     about: str
     changelog: str
     builtin: bool
+    parts: list[TablePart] = []
+
+    @property
+    def rows(self) -> int:
+        """About how many, in the lanes that have answered."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """About what they take."""
+        return sum(part.bytes for part in self.parts)
 
 
 class TablesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """All tables."""
+    """All tables. `left_out` are lanes whose sizes are not known, with why."""
 
     tables: list[TableAnswer]
+    left_out: dict[int, str] = {}
 
 
 class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A row. `schema` is the fingerprint of its writer's schema; `error` says why there is no value."""
+    """A row. `schema` is the fingerprint of its writer's schema; `error` says why there is no value, and
+    `hex` has the beginning of its bytes then.
+    """
 
     key: str
     subkey: str
@@ -104,6 +131,24 @@ class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
     schema: str = ""
     error: str = ""
+    hex: str = ""
+
+
+class StaleAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """That rows are those of a standby's copy, because their owner does not answer.
+
+    Attributes:
+        worker: whose copy it is.
+        behind: offsets of changelogs that it lacks, markers counted, as far as it knows; None: not known.
+        seconds: since it last had all that brokers told of; None: never so far.
+        why: what is known of the owner.
+    """
+
+    lane: int
+    worker: str
+    behind: int | None
+    seconds: float | None
+    why: str
 
 
 class BrowseAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +162,7 @@ class BrowseAnswer(msgspec.Struct, frozen=True, kw_only=True):
         owners: who has the other lanes' rows.
         rows: of all pages together each row once, as far as nothing changes meanwhile.
         next: cursor of the next page; empty on the last one.
+        stale: of which lanes these are the rows of a standby, which may be older.
     """
 
     table: TableAnswer
@@ -126,10 +172,11 @@ class BrowseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     owners: list[OwnerAnswer]
     rows: list[RowAnswer]
     next: str
+    stale: list[StaleAnswer] = []
 
 
 class FoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of a key, from its owner."""
+    """The rows of a key, from its owner, or, with `stale`, from a standby."""
 
     table: str
     key: str
@@ -138,6 +185,7 @@ class FoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     rows: list[RowAnswer]
     next: str
+    stale: StaleAnswer | None = None
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,45 +1,44 @@
-"""Addresses of handlers: what they do, and what operators ask of them; JSON only."""
+"""Addresses of handlers: what they do, and what operators ask of them."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from urllib.parse import quote, urlencode
 
 import msgspec
-from aiohttp import web
 
+from streams.web.asked import Asked, Form, Operation, Read
 from streams.web.handler_answers import AskHandler, HandlersAnswer
-from streams.web.handlers import HANDLERS_PATH, ask_handler, list_handlers
-from streams.web.letter_routes import AsJson, Session, View, check_origin
-from streams.web.owner import asker
+from streams.web.handlers import ask_handler, list_handlers
 from streams.web.view import Problem
 
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 
-def handler_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
-    """Every address of handlers. What changes something takes JSON only."""
+async def _handlers(asked: Asked) -> msgspec.Struct:
+    return await list_handlers(
+        asked.view, asked.query, handler=asked.names.get("handler", ""), **asked.asker(HandlersAnswer)
+    )
 
-    def asking(request: web.Request) -> dict[str, Any]:
-        return asker(request, request.app[view_key], request.app[session_key], HandlersAnswer)
 
-    async def handlers(request: web.Request) -> msgspec.Struct:
-        return await list_handlers(request.app[view_key], request.query, **asking(request))
+async def _operate(asked: Asked) -> msgspec.Struct:
+    return await ask_handler(asked.view, asked.names["handler"], asked.json(_decode_ask))
 
-    async def handler(request: web.Request) -> msgspec.Struct:
-        view, name = request.app[view_key], request.match_info["handler"]
-        return await list_handlers(view, request.query, handler=name, **asking(request))
 
-    async def operate(request: web.Request) -> msgspec.Struct:
-        check_origin(request)
-        try:
-            asked = _decode_ask(await request.read())
-        except msgspec.DecodeError as error:
-            raise Problem(400, "bad_request", str(error)) from error
-        return await ask_handler(request.app[view_key], request.match_info["handler"], asked)
+async def _settle(asked: Asked, fields: dict[str, str]) -> str:
+    """Ask a handler for what a form says, and lead back to its page."""
+    wanted = {name: fields.get(name, "") for name in ("operation", "who", "why")}
+    try:
+        ask = msgspec.convert(wanted, AskHandler)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "bad_request", str(error)) from error
+    handler = asked.names["handler"]
+    told = await ask_handler(asked.view, handler, ask)
+    return f"/handlers/{quote(handler, safe='')}?{urlencode({'asked': told.operation})}"
 
-    return [
-        web.get(HANDLERS_PATH, partial(as_json, handlers)),
-        web.get(f"{HANDLERS_PATH}/{{handler}}", partial(as_json, handler)),
-        web.post(f"{HANDLERS_PATH}/{{handler}}/operations", partial(as_json, operate)),
-    ]
+
+ROUTES = (
+    Read("/handlers", _handlers, "handlers.html"),
+    Read("/handlers/{handler}", _handlers, "handlers.html"),
+    Form("/handlers/{handler}", _settle),
+    Operation("/handlers/{handler}/operations", _operate),
+)

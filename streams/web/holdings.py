@@ -19,7 +19,7 @@ from streams.web.lane_rows import AskOwner, elsewhere
 from streams.web.letters import summary_answer
 from streams.web.paging import after
 from streams.web.saga_answers import SagaAnswer
-from streams.web.sagas import kinds, saga_of_key
+from streams.web.saga_rows import kinds, saga_of_key
 from streams.web.shown import shown_table, text_of
 from streams.web.timeline_answers import KeyAnswer, TableRows, TimerAnswer, WaitingAnswer
 from streams.web.view import Problem, WorkerView, readable_store

@@ -88,10 +88,10 @@ class Jobs:
             lanes=self._view.application.layout.lanes,
             groups=[],
         )
+        self._asked[asked.job] = asked
         self._forget_old()
         if asked.letters:
             return await self._send_named(asked, job)
-        self._asked[asked.job] = asked
         self._tasks[asked.job] = asyncio.create_task(self._run(asked, job))
         return job
 
@@ -110,6 +110,11 @@ class Jobs:
         if name not in self._jobs:
             raise Problem(404, "no_job", f"this worker ({self._view.url}) has no job {name!r}")
         return self._jobs[name]
+
+    def asked(self, name: str) -> Ask:
+        """What a job was asked for. Raises Problem 404."""
+        self.get(name)
+        return self._asked[name]
 
     def all(self) -> list[JobAnswer]:
         """Every job that is remembered."""

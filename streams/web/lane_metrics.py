@@ -32,6 +32,7 @@ _LANE = (
     _counted(
         "messages", "handled", "Messages that handlers have seen to their end: done, waiting, given up."
     ),
+    _counted("looped", "looped", "Messages among them that it has sent to itself, and handled at once."),
     _counted(
         "inbox_duplicates", "duplicates", "Messages that a handler had seen before, and did not see again."
     ),

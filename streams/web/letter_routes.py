@@ -1,100 +1,77 @@
-"""Addresses of dead letters and of operations on them, JSON only."""
+"""Addresses of dead letters, and of operations on them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
-from typing import Any
-
 import msgspec
-from aiohttp import ClientSession, web
 
-from streams.web.jobs import Jobs
-from streams.web.lane_rows import Query
+from streams.web import desk
+from streams.web.asked import Asked, Form, Operation, Read
+from streams.web.audit import audit_page
 from streams.web.letter_answers import Ask, GroupsAnswer, JobsAnswer, LettersAnswer, LetterShown
 from streams.web.letters import group_letters, list_letters, show_letter
-from streams.web.loopback import loopback_origin
-from streams.web.owner import ask_json, asker
-from streams.web.view import Problem, WorkerView
 
-View = web.AppKey[WorkerView]
-Session = web.AppKey[ClientSession]
-_JOBS = web.AppKey("jobs", Jobs)
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
-Answered = Callable[[web.Request], Awaitable[msgspec.Struct]]
-#: Writes the answer to a request.
-AsJson = Callable[[Answered, web.Request], Awaitable[web.Response]]
+
+async def _letters(asked: Asked) -> msgspec.Struct:
+    return await list_letters(asked.view, asked.query, **asked.asker(LettersAnswer))
 
 
-def letter_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
-    """Every address of dead letters. Those that change something take JSON only, which a foreign page that is
-    open in a browser here cannot send.
-
-    Longer than other functions: it is one list.
-    """
-
-    def asking(request: web.Request, kind: type[msgspec.Struct]) -> dict[str, Any]:
-        return asker(request, request.app[view_key], request.app[session_key], kind)
-
-    async def letters(request: web.Request) -> msgspec.Struct:
-        return await list_letters(request.app[view_key], request.query, **asking(request, LettersAnswer))
-
-    async def groups(request: web.Request) -> msgspec.Struct:
-        return await group_letters(request.app[view_key], request.query, **asking(request, GroupsAnswer))
-
-    async def letter(request: web.Request) -> msgspec.Struct:
-        ident = request.match_info["letter"]
-        return await show_letter(request.app[view_key], ident, **asking(request, LetterShown))
-
-    async def operate(request: web.Request) -> msgspec.Struct:
-        return await request.app[_JOBS].ask(await _asked(request))
-
-    async def jobs(request: web.Request) -> msgspec.Struct:
-        return JobsAnswer(jobs=request.app[_JOBS].all())
-
-    async def job(request: web.Request) -> msgspec.Struct:
-        return request.app[_JOBS].get(request.match_info["job"])
-
-    async def stop(request: web.Request) -> msgspec.Struct:
-        check_origin(request)
-        return await request.app[_JOBS].stop(request.match_info["job"])
-
-    base = "/api/dead-letters"
-    return [
-        web.get(base, partial(as_json, letters)),
-        web.get(f"{base}/groups", partial(as_json, groups)),
-        web.get(f"{base}/jobs", partial(as_json, jobs)),
-        web.post(f"{base}/operations", partial(as_json, operate)),
-        web.get(f"{base}/jobs/{{job}}", partial(as_json, job)),
-        web.post(f"{base}/jobs/{{job}}/stop", partial(as_json, stop)),
-        web.get(f"{base}/{{letter}}", partial(as_json, letter)),
-    ]
+async def _groups(asked: Asked) -> msgspec.Struct:
+    return await group_letters(asked.view, asked.query, **asked.asker(GroupsAnswer))
 
 
-async def jobs_of(view_key: View, session_key: Session, app: web.Application) -> AsyncIterator[None]:
-    """The worker's jobs, for as long as its pages are served."""
-    view, session = app[view_key], app[session_key]
-    ask = partial(ask_json, session, kind=LettersAnswer, asked_by=view.url)
-
-    async def page(query: Query) -> LettersAnswer:
-        return await list_letters(view, query, asked_by=None, ask=ask)
-
-    app[_JOBS] = Jobs(view, page)
-    yield
-    await app[_JOBS].close()
+async def _letter(asked: Asked) -> msgspec.Struct:
+    return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))
 
 
-async def _asked(request: web.Request) -> Ask:
-    check_origin(request)
-    try:
-        return _decode_ask(await request.read())
-    except msgspec.DecodeError as error:
-        raise Problem(400, "bad_request", str(error)) from error
+async def _operate(asked: Asked) -> msgspec.Struct:
+    return await asked.jobs.ask(asked.json(_decode_ask))
 
 
-def check_origin(request: web.Request) -> None:
-    """Raises Problem 403 for what a foreign page could have sent."""
-    origin = request.headers.get("Origin")
-    if request.content_type != "application/json" or (origin and loopback_origin(origin) is None):
-        raise Problem(403, "not_json", "operations are taken as application/json, from this machine only")
+async def _jobs(asked: Asked) -> msgspec.Struct:
+    return JobsAnswer(jobs=asked.jobs.all())
+
+
+async def _job(asked: Asked) -> msgspec.Struct:
+    return asked.jobs.get(asked.names["job"])
+
+
+async def _stop(asked: Asked) -> msgspec.Struct:
+    asked.check_json()
+    return await asked.jobs.stop(asked.names["job"])
+
+
+async def _audit(asked: Asked) -> msgspec.Struct:
+    return await audit_page(asked.view, asked.query)
+
+
+async def _groups_page(asked: Asked) -> msgspec.Struct:
+    return await desk.groups_page(asked.view, asked.query, asked.asker(GroupsAnswer)["ask"])
+
+
+async def _letters_page(asked: Asked) -> msgspec.Struct:
+    return await desk.letters_page(asked.view, asked.query, asked.asker(LettersAnswer)["ask"])
+
+
+ROUTES = (
+    Read("/dead-letters", _letters),
+    Read("/dead-letters/groups", _groups),
+    Read("/dead-letters/jobs", _jobs),
+    Operation("/dead-letters/operations", _operate),
+    Read("/dead-letters/jobs/{job}", _job),
+    Operation("/dead-letters/jobs/{job}/stop", _stop),
+    Read("/dead-letters/audit", _audit, "letter_audit.html"),
+    Read("/dead-letters/{letter}", _letter),
+    # The pages, which show all lanes together.
+    Read("/dead-letters", _groups_page, "letter_groups.html", json=None),
+    Read("/dead-letters/letters", _letters_page, "letters.html", json=None),
+    Form("/dead-letters/letters", desk.operate_on_all),
+    Read("/dead-letters/jobs", desk.jobs_page, "letter_jobs.html", json=None),
+    Read("/dead-letters/jobs/{job}", desk.job_page, "letter_job.html", json=None),
+    Form("/dead-letters/jobs/{job}/stop", desk.stop_job),
+    Read("/dead-letters/{letter}", desk.letter_page, "letter.html", json=None),
+    Form("/dead-letters/{letter}", desk.operate),
+    Read("/dead-letters/{letter}/edit", desk.edit_page, "letter_edit.html", json=None),
+    Form("/dead-letters/{letter}/edit", desk.edit),
+)

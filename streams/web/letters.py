@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from streams.claims.claim import claim_in
@@ -12,7 +13,19 @@ from streams.model.codecs import describe
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.staging.keys import store_key
-from streams.web.lane_rows import AskOwner, Query, age_of, cursor_of, elsewhere, place_of, rows_of
+from streams.web.indexes import LETTERS, is_indexed
+from streams.web.lane_rows import (
+    AT_ONCE,
+    AskOwner,
+    Query,
+    age_of,
+    check_still_here,
+    cursor_of,
+    elsewhere,
+    let_others,
+    place_of,
+    rows_of,
+)
 from streams.web.letter_answers import (
     GroupAnswer,
     GroupsAnswer,
@@ -23,6 +36,7 @@ from streams.web.letter_answers import (
     letter_answer,
 )
 from streams.web.paging import decode_limit
+from streams.web.row_index import entries, place_of_row
 from streams.web.shown import text_of
 from streams.web.view import Problem, WorkerView, readable_store
 
@@ -77,7 +91,7 @@ async def list_letters(
         return found
     letters: list[LetterAnswer] = []
     looked, at = 0, b""
-    async for local, data in rows_of(view, DEAD_LETTERS, lane, begin):
+    async for local, data in await _rows(view, lane, begin, query):
         if looked == MOST_LOOKED_AT or len(letters) == limit:
             at = local
             break
@@ -99,7 +113,7 @@ async def group_letters(
         return found
     groups: dict[tuple[str, str, str, str], list[Any]] = {}
     looked, at = 0, b""
-    async for local, data in rows_of(view, DEAD_LETTERS, lane, begin):
+    async for local, data in await _rows(view, lane, begin, query):
         if looked == MOST_LOOKED_AT:
             at = local
             break
@@ -143,6 +157,30 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 
 
 # -- how --------------------------------------------------------------------------------------------------
+
+
+async def _rows(
+    view: WorkerView, lane: int, begin: bytes, query: Query
+) -> AsyncIterator[tuple[bytes, bytes]]:
+    """A lane's rows from a local key on; those of one state, where it is asked for, from the index."""
+    state = query.get("state", "")
+    if not state or not await is_indexed(view, lane):
+        return rows_of(view, DEAD_LETTERS, lane, begin)
+    return _rows_of_state(view, lane, begin, state)
+
+
+async def _rows_of_state(
+    view: WorkerView, lane: int, begin: bytes, state: str
+) -> AsyncIterator[tuple[bytes, bytes]]:
+    store = readable_store(view, lane)
+    first = place_of_row(LETTERS, state, DEAD_LETTERS, begin)
+    for looked, found in enumerate(entries(store, LETTERS, state, width=0, begin=first), start=1):
+        data = store.get(DEAD_LETTERS, found.local)
+        if data is not None:
+            yield found.local, data
+        if looked % AT_ONCE == 0:
+            await let_others()
+            check_still_here(view, lane, store)
 
 
 def summary_answer(app: Application, ident: str, letter: Summary) -> LetterAnswer:

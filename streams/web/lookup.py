@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from streams.model.table import row_key
+from streams.ports import Store
 from streams.staging.keys import split_store_key, store_key
-from streams.web.answers import BrowseAnswer, FoundAnswer, RowAnswer, TableAnswer, TablesAnswer
+from streams.web.answers import BrowseAnswer, FoundAnswer, RowAnswer
 from streams.web.overview import owners
 from streams.web.paging import (
     Page,
@@ -20,19 +23,14 @@ from streams.web.paging import (
     prefix_ranges,
     read_page,
 )
-from streams.web.shown import ShownTable, shown_table, shown_tables
-from streams.web.view import Problem, WorkerView, readable_store
+from streams.web.shown import ShownTable, shown_table
+from streams.web.standby_rows import copy_asked_for, copy_of, staleness
+from streams.web.table_sizes import about
+from streams.web.view import Problem, StandbyView, WorkerView, readable_store
 
 Query = Mapping[str, str]
 #: Asks an owner's address for rows: (owner, table, query).
 AskOwner = Callable[[str, str, Query], Awaitable[FoundAnswer]]
-
-
-def tables(view: WorkerView) -> TablesAnswer:
-    """Every table that can be browsed on this worker."""
-    stores = [lane.store for lane in view.lanes.values() if lane.store is not None]
-    local = {name for store in stores for name in store.tables()}
-    return TablesAnswer(tables=[_about(table) for table in shown_tables(view.application, local)])
 
 
 def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
@@ -43,16 +41,22 @@ def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
         raise Problem(400, "no_prefix", f"{name} is not sorted by key: browse it without a prefix")
     begin = decode_cursor(query.get("cursor", ""))
     limit = decode_limit(query.get("limit", ""))
-    partitions, left_out = _partitions(view, query)
-    page = read_page(name, _ranges(view, name, partitions, prefix, begin), limit)
+    copied = copy_asked_for(view, query)
+    if copied is not None:
+        partitions = sorted(view.application.layout.partitions_of(copied.number))
+        left_out: dict[int, str] = {}
+    else:
+        partitions, left_out = _partitions(view, query)
+    page = read_page(name, _ranges(view, name, partitions, prefix, begin, copied), limit)
     return BrowseAnswer(
-        table=_about(table),
+        table=about(table),
         owner=view.url,
         lanes=sorted({view.application.layout.lane_of(partition) for partition in partitions}),
         left_out=left_out,
         owners=owners(view),
         rows=_rows(view, table, page),
         next=encode_cursor(page.next),
+        stale=[] if copied is None else [staleness(view, copied)],
     )
 
 
@@ -74,8 +78,11 @@ async def look_up(
     decode_limit(query.get("limit", ""))
     partition = app.layout.partition_of(key)
     lane = app.layout.lane_of(partition)
+    if (copied := copy_asked_for(view, {**query, "lane": str(lane)})) is not None:
+        found = _find(view, table, key, query, copy_of(copied))
+        return replace(found, stale=staleness(view, copied))
     if lane in view.lanes:
-        return _find(view, table, key, query)
+        return _find(view, table, key, query, readable_store(view, lane))
     owner = view.assignment.owners.get(lane)
     if owner is None:
         raise Problem(503, "no_owner", f"lane {lane} has no owner yet: this worker has not joined its group")
@@ -92,11 +99,10 @@ async def look_up(
     return await ask(owner, name, wanted)
 
 
-def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query) -> FoundAnswer:
+def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query, store: Store) -> FoundAnswer:
     layout = view.application.layout
     partition = layout.partition_of(key)
     lane = layout.lane_of(partition)
-    store = readable_store(view, lane)
     if "subkey" in query:
         exact = store_key(partition, row_key(key, _bytes("subkey", query["subkey"])))
         value = store.get(table.name, exact)
@@ -125,10 +131,16 @@ def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query) -> Foun
 
 
 def _ranges(
-    view: WorkerView, table: str, partitions: list[int], prefix: bytes, begin: bytes
+    view: WorkerView,
+    table: str,
+    partitions: list[int],
+    prefix: bytes,
+    begin: bytes,
+    copied: StandbyView | None,
 ) -> Iterator[Range]:
     for partition in partitions:
-        store = readable_store(view, view.application.layout.lane_of(partition))
+        lane = view.application.layout.lane_of(partition)
+        store = readable_store(view, lane) if copied is None else copy_of(copied)
         whole = partition_range(store, partition)
         if whole.stop is not None and whole.stop <= begin:
             continue
@@ -139,8 +151,8 @@ def _ranges(
 def _partitions(view: WorkerView, query: Query) -> tuple[list[int], dict[int, str]]:
     """The partitions to browse, in order, and the lanes that are left out because they are not open."""
     layout = view.application.layout
-    only = _number(query, "partition", layout.partitions)
-    lane = _number(query, "lane", layout.lanes)
+    only = number_in(query, "partition", layout.partitions)
+    lane = number_in(query, "lane", layout.lanes)
     if only is not None:
         if lane not in (None, layout.lane_of(only)):
             raise Problem(400, "bad_lane", f"partition {only} is of lane {layout.lane_of(only)}, not {lane}")
@@ -169,7 +181,8 @@ def _check_here(view: WorkerView, lane: int) -> None:
     raise Problem(404, "not_here", f"lane {lane} is on {owner}: browse it there")
 
 
-def _number(query: Query, name: str, count: int) -> int | None:
+def number_in(query: Query, name: str, count: int) -> int | None:
+    """A number of a query, below `count`; None where it has none. Raises Problem 400."""
     text = query.get(name, "")
     if not text:
         return None
@@ -193,7 +206,3 @@ def _rows(view: WorkerView, table: ShownTable, page: Page) -> list[RowAnswer]:
         fields = table.read(changelog_key, data)
         answers.append(RowAnswer(partition=partition, lane=layout.lane_of(partition), **fields._asdict()))
     return answers
-
-
-def _about(table: ShownTable) -> TableAnswer:
-    return TableAnswer(name=table.name, about=table.about, changelog=table.changelog, builtin=table.builtin)

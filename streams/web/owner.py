@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from streams.units import MIB
 from streams.web.answers import FoundAnswer
 from streams.web.loopback import peer_origin
-from streams.web.view import Problem, WorkerView
+from streams.web.refusal import Refusal
+from streams.web.view import Problem
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -23,13 +23,6 @@ ASKED_BY = "Steadfaust-Asked-By"
 TIMEOUT = 5.0
 #: A page has a bound in stored bytes; as JSON it may be larger, but not without end.
 MOST_BYTES = 16 * MIB
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """An error as JSON."""
-
-    error: str
-    detail: str
 
 
 _refusal = msgspec.json.Decoder(Refusal).decode
@@ -73,14 +66,6 @@ async def ask_json(
         detail = f"{owner} owns the key and cannot be asked: {error or type(error).__name__}"
         raise Problem(502, "owner_unreachable", detail) from error
     return _read(owner, response.status, body, kind)
-
-
-def asker(
-    request: web.Request, view: WorkerView, session: ClientSession, kind: type[msgspec.Struct]
-) -> dict[str, Any]:
-    """Which worker asks, if one does, and how to ask the owner of something for an answer of a class."""
-    ask = partial(ask_json, session, kind=kind, asked_by=view.url)
-    return {"asked_by": request.headers.get(ASKED_BY), "ask": ask}
 
 
 def _read(owner: str, status: int, body: bytes, kind: type[A]) -> A:

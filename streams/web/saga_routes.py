@@ -1,54 +1,52 @@
-"""Addresses of sagas: answers that are pages and JSON alike, and what operators ask of them, JSON only."""
+"""Addresses of sagas, and what operators ask of them."""
 
 from __future__ import annotations
 
-from functools import partial
+from urllib.parse import quote, urlencode
 
 import msgspec
-from aiohttp import web
 
-from streams.web.letter_routes import Answered, AsJson, Session, View, check_origin
-from streams.web.owner import asker
+from streams.web.asked import Asked, Form, Operation, Read
 from streams.web.saga_answers import AskSaga, SagasAnswer, SagaShown
+from streams.web.saga_counts import COUNTS_PATH
+from streams.web.saga_pages import sagas_over_time, sagas_page
 from streams.web.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
 from streams.web.view import Problem
 
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
 
 
-def list_answer(view_key: View, session_key: Session) -> Answered:
-    """What a list of sagas says."""
-
-    async def sagas(request: web.Request) -> msgspec.Struct:
-        view = request.app[view_key]
-        return await list_sagas(
-            view, request.query, **asker(request, view, request.app[session_key], SagasAnswer)
-        )
-
-    return sagas
+async def _sagas(asked: Asked) -> msgspec.Struct:
+    return await list_sagas(asked.view, asked.query, **asked.asker(SagasAnswer))
 
 
-def shown_answer(view_key: View, session_key: Session) -> Answered:
-    """What a saga's timeline says."""
-
-    async def saga(request: web.Request) -> msgspec.Struct:
-        view, ident = request.app[view_key], request.match_info["saga"]
-        return await show_saga(view, ident, **asker(request, view, request.app[session_key], SagaShown))
-
-    return saga
+async def _saga(asked: Asked) -> msgspec.Struct:
+    return await show_saga(asked.view, asked.names["saga"], **asked.asker(SagaShown))
 
 
-def saga_routes(view_key: View, session_key: Session, as_json: AsJson) -> list[web.RouteDef]:
-    """The address of operations. It takes JSON only, as those of dead letters do."""
+async def _operate(asked: Asked) -> msgspec.Struct:
+    wanted = asked.json(_decode_ask)
+    return await ask_saga(asked.view, asked.names["saga"], wanted, ask=asked.asker(SagaShown)["ask"])
 
-    async def operate(request: web.Request) -> msgspec.Struct:
-        check_origin(request)
-        try:
-            asked = _decode_ask(await request.read())
-        except msgspec.DecodeError as error:
-            raise Problem(400, "bad_request", str(error)) from error
-        view = request.app[view_key]
-        ask = asker(request, view, request.app[session_key], SagaShown)["ask"]
-        return await ask_saga(view, request.match_info["saga"], asked, ask=ask)
 
-    return [web.post(f"{SAGAS_PATH}/{{saga}}/operations", partial(as_json, operate))]
+async def _repair(asked: Asked, fields: dict[str, str]) -> str:
+    """Ask a saga for what a form says, and lead back to its page."""
+    wanted = {name: fields.get(name, "") for name in ("operation", "who", "why", "step")}
+    try:
+        ask = msgspec.convert(wanted, AskSaga)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "bad_request", str(error)) from error
+    ident = asked.names["saga"]
+    told = await ask_saga(asked.view, ident, ask, ask=asked.asker(SagaShown)["ask"])
+    said = urlencode({"asked": f"{told.operation} {told.step}".strip()})
+    return f"/sagas/{quote(ident, safe='')}?{said}"
+
+
+ROUTES = (
+    Read("/sagas", _sagas),
+    Read("/sagas", sagas_page, "sagas.html", json=None),
+    Read(COUNTS_PATH.removeprefix("/api"), sagas_over_time),
+    Read("/sagas/{saga}", _saga, "saga.html"),
+    Form("/sagas/{saga}", _repair),
+    Operation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
+)

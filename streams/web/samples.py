@@ -1,7 +1,7 @@
 """What is in the lanes of a worker, counted for its metrics: dead letters, messages that wait, timers, sagas.
 
-Counting reads rows, and lanes share the loop: it goes on all the time, a little at a time, and what a scrape
-gets is how it stood when a lane was counted last.
+Counting takes time, and lanes share the loop: it goes on all the time, a little at a time, and what a scrape
+gets is how it stood when a lane was counted last. Sagas and dead letters are counted by their index.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ from time import perf_counter
 
 import structlog
 
-from streams.dead_letters.row import decode_summary
-from streams.model.layout import DEAD_LETTERS
+from streams.ports import Store
 from streams.retry.queue import handler_of, read_message, read_queue
 from streams.staging.changes import MESSAGES, QUEUES, TIMERS
 from streams.staging.keys import name_in, time_in
 from streams.units import DAY
-from streams.web.lane_rows import rows_of
-from streams.web.sagas import Wanted, sagas_of_lane
+from streams.web.indexes import LETTER_LISTS, LETTERS, index_of, read_letter_value
+from streams.web.lane_rows import AT_ONCE, check_still_here, rows_of
+from streams.web.row_index import AT_ONCE as INDEXED_AT_ONCE
+from streams.web.row_index import catch_up, counted, entries
+from streams.web.saga_counts import CountRing
+from streams.web.saga_rows import SAGAS, stalled_names
 from streams.web.view import Problem, WorkerView, readable_store
 
 log = structlog.get_logger(__name__)
 
 #: Seconds between two rounds over the lanes.
 INTERVAL = 5.0
-#: The share of a core that counting takes at most.
+#: The share of a core that counting takes at most; and indexing, after so many rows that had changed.
 SHARE = 0.02
+SHARE_BEHIND, BEHIND = 0.1, 5_000
 #: Dead letters are counted by how long they have been there: up to so many seconds, or longer.
 AGES = ((3600.0, "1h"), (DAY, "1d"), (7 * DAY, "7d"))
 OLDER = "older"
-_ALL_SAGAS = Wanted("", stalled=False, until=float("inf"))
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class Sampler:
 
     def __init__(self, view: WorkerView) -> None:
         self.lanes: dict[int, LaneSample] = {}
+        self.sagas = CountRing()
         self._view = view
         self._busy_since = 0.0
 
@@ -95,18 +99,20 @@ class Sampler:
         self._busy_since = perf_counter()
         for lane in sorted(self._view.lanes):
             try:
-                self.lanes[lane] = await self._sample(lane)
+                sample = self.lanes[lane] = await self._sample(lane)
+                self.sagas.put(self._view.now(), lane, sample.sagas)
             except Problem:  # it is not open, or has moved meanwhile: its owner counts it
                 self.lanes.pop(lane, None)
             await self._pause()
         self.lanes = {lane: found for lane, found in self.lanes.items() if lane in self._view.lanes}
 
-    async def _pause(self) -> None:
+    async def _pause(self, share: float = 0.0) -> None:
         """Leave the loop to others for so long that counting keeps to its share."""
-        await asyncio.sleep((perf_counter() - self._busy_since) * (1 / SHARE - 1))
+        await asyncio.sleep((perf_counter() - self._busy_since) * (1 / (share or SHARE) - 1))
         self._busy_since = perf_counter()
 
     async def _sample(self, lane: int) -> LaneSample:
+        await self._index(lane)
         sample = LaneSample(self._view.now())
         await self._count_letters(sample, lane)
         await self._count_waiting(sample, lane)
@@ -114,12 +120,28 @@ class Sampler:
         await self._count_sagas(sample, lane)
         return sample
 
+    async def _index(self, lane: int) -> None:
+        """Catch up with all that has changed."""
+        store = readable_store(self._view, lane)
+
+        looked = 0
+
+        async def pause() -> None:
+            nonlocal looked
+            looked += INDEXED_AT_ONCE
+            await self._pause(SHARE if looked < BEHIND else max(SHARE, SHARE_BEHIND))
+            check_still_here(self._view, lane, store)
+
+        await catch_up(store, index_of(self._view), pause)
+
     async def _count_letters(self, sample: LaneSample, lane: int) -> None:
-        async for _, data in rows_of(self._view, DEAD_LETTERS, lane, pause=self._pause):
-            letter = decode_summary(data)
-            since = letter.failed_at_ms / 1000
-            sample.letters[letter.handler, str(letter.state), age_group(sample.at - since)] += 1
-            _earlier(sample.oldest_letter, letter.handler, since)
+        store = readable_store(self._view, lane)
+        for state in LETTER_LISTS:
+            for looked, found in enumerate(entries(store, LETTERS, state, width=0), start=1):
+                handler, since = read_letter_value(found.value)
+                sample.letters[handler, state, age_group(sample.at - since)] += 1
+                _earlier(sample.oldest_letter, handler, since)
+                await self._pause_after(looked, lane, store)
 
     async def _count_waiting(self, sample: LaneSample, lane: int) -> None:
         store = readable_store(self._view, lane)
@@ -136,11 +158,17 @@ class Sampler:
             sample.overdue += time_in(data) < sample.at * 1000
 
     async def _count_sagas(self, sample: LaneSample, lane: int) -> None:
-        async for _, saga in sagas_of_lane(self._view, lane, b"", _ALL_SAGAS, self._pause):
-            if saga is not None:
-                name = saga.id.partition(":")[0]
-                sample.sagas[name, saga.way, saga.status] += 1
-                sample.stalled[name] += saga.stalled
+        store = readable_store(self._view, lane)
+        for (name, way, status), number in counted(store, SAGAS).items():
+            sample.sagas[name, way, status] = number
+        for looked, name in enumerate(stalled_names(self._view, store), start=1):
+            sample.stalled[name] += 1
+            await self._pause_after(looked, lane, store)
+
+    async def _pause_after(self, looked: int, lane: int, store: Store) -> None:
+        if looked % AT_ONCE == 0:
+            await self._pause()
+            check_still_here(self._view, lane, store)
 
 
 def _earlier(times: dict[str, float], name: str, time: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from streams.model.envelope import CAUSATION, CORRELATION, ID
+from streams.model.table import split_row_key
 from streams.ports import TP, Record
 from streams.units import MIB
 
@@ -28,6 +29,7 @@ class Question(NamedTuple):
         wanted: each a key, or the id, correlation id or causation id of a message.
         most: records to look at.
         seconds: how long to look.
+        rows: whether the topics are changelogs of tables: then the rows of the keys are meant.
     """
 
     partitions: tuple[TP, ...]
@@ -35,9 +37,12 @@ class Question(NamedTuple):
     wanted: tuple[bytes, ...]
     most: int = MOST_RECORDS
     seconds: float = MOST_SECONDS
+    rows: bool = False
 
     def means(self, record: Record) -> bool:
         """Whether a record is meant."""
+        if self.rows:
+            return record.key is not None and split_row_key(record.key)[0] in self.wanted
         return record.key in self.wanted or any(
             name in _IDS and value in self.wanted for name, value in record.headers
         )

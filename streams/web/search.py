@@ -7,6 +7,7 @@ written for this on the way of a message (docs/adr/0032-timeline.md).
 from __future__ import annotations
 
 import re
+from asyncio import gather
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
@@ -16,10 +17,11 @@ from streams.ports import Record
 from streams.units import DAY
 from streams.web.holdings import held, key_bytes
 from streams.web.lane_rows import AskOwner, Query
-from streams.web.sagas import kinds
+from streams.web.saga_rows import kinds
 from streams.web.scans import MOST_RECORDS, Question, Scan, joined
 from streams.web.timeline import partitions_for, timeline, topics_of
 from streams.web.timeline_answers import KeyAnswer, TimelineAnswer
+from streams.web.timeline_parts import changes_of, outbox_of, with_claims, with_outbox
 from streams.web.view import Problem, WorkerView
 
 #: Seconds that a timeline goes back, unless asked for otherwise, or its saga began earlier.
@@ -55,7 +57,14 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     since = since if since is not None else _begin(there, view.now())
     everywhere = query.get("everywhere", "") not in ("", "0", "false")
     found = await _scan(view, meant, since, most, there, everywhere=everywhere)
-    entries = timeline(view.application, found.scan.records)
+    records = found.scan.records
+    entries = timeline(view.application, records, view.trace_url)
+    changes, outbox, entries = await gather(
+        changes_of(view, key_bytes(meant.key), int(since * 1000), records, entries),
+        outbox_of(view, asked, entries),
+        with_claims(view.application, entries),
+    )
+    waits = {each.id: each for each in outbox.rows if not any(each.id == entry.id for entry in entries)}
     return TimelineAnswer(
         asked=asked,
         key=meant.key,
@@ -68,7 +77,11 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
         partitions=found.scan.partitions,
         topics=len(topics_of(view.application)),
         everywhere=found.everywhere,
-        entries=entries,
+        entries=with_outbox(entries, outbox),
+        changes=changes.changes,
+        changes_stopped=changes.stopped,
+        outbox=waits.get(asked),
+        outbox_missing=outbox.missing,
         longer=next((age for age, seconds in _AGES.items() if seconds > 1.01 * (view.now() - since)), ""),
     )
 

@@ -12,7 +12,7 @@ import msgspec
 
 from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application, BoundTable
-from streams.model.codecs import FINGERPRINT_SIZE, decode_row, describe
+from streams.model.codecs import FINGERPRINT_SIZE, decode_row
 from streams.model.envelope import rfc3339
 from streams.model.layout import CLAIMS, INBOX, LANE
 from streams.model.table import split_row_key
@@ -31,13 +31,14 @@ _decode_timer = msgspec.msgpack.Decoder(Stored).decode
 
 
 class Fields(NamedTuple):
-    """A row in plain data; `error` says why there is no value."""
+    """A row in plain data; `error` says why there is no value, `hex` has the beginning of its bytes then."""
 
     key: str
     subkey: str
     value: Any
     schema: str = ""
     error: str = ""
+    hex: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +96,38 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+def plain(value: Any) -> Any:
+    """A decoded value as plain data. Bytes, which are JSON of sagas and replies mostly, are shown as what
+    they say, so that the names of what is personal are known in them, too; others as text.
+    """
+    return _legible(msgspec.to_builtins(value, builtin_types=(bytes,)))
+
+
+def _legible(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return _said(value)
+    if isinstance(value, dict):
+        return {name: _legible(each) for name, each in value.items()}
+    return [_legible(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _said(data: bytes) -> Any:
+    if data[:1] in (b"{", b"["):
+        try:
+            return msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            return text_of(data)
+    return text_of(data)
+
+
 def _rows_of(table: BoundTable) -> Callable[[bytes, bytes], Fields]:
     def read(changelog_key: bytes, data: bytes) -> Fields:
         key, subkey = map(text_of, split_row_key(changelog_key))
         schema = data[:FINGERPRINT_SIZE].hex()
         try:
-            return Fields(key, subkey, describe(decode_row(table.codec, data)), schema)
+            return Fields(key, subkey, plain(decode_row(table.codec, data)), schema)
         except (Undecodable, UnknownSchema) as error:
-            more = "..." if len(data) > RAW_SHOWN else ""
-            return Fields(key, subkey, None, schema, f"{error} (bytes: {data[:RAW_SHOWN].hex()}{more})")
+            return Fields(key, subkey, None, schema, str(error), data[:RAW_SHOWN].hex())
 
     return read
 

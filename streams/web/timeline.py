@@ -7,18 +7,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from streams.claims.claim import claim_in
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import Application
-from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, SOURCE, TYPE, rfc3339
+from streams.model.envelope import (
+    CAUSATION,
+    CORRELATION,
+    FINGERPRINT,
+    ID,
+    SOURCE,
+    TRACEPARENT,
+    TYPE,
+    rfc3339,
+)
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Record
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
+from streams.tracing.context import trace_at
 from streams.units import KIB
-from streams.web.shown import RAW_SHOWN, text_of
-from streams.web.timeline_answers import TimelineEntry
+from streams.web.shown import RAW_SHOWN, plain, text_of
+from streams.web.timeline_answers import ClaimAnswer, TimelineEntry
 
 #: Bytes of a value that is decoded to be shown; a longer one is shown as bytes.
 MOST_SHOWN = 64 * KIB
@@ -64,8 +72,10 @@ def partitions_for(app: Application, key: bytes | None) -> tuple[TP, ...]:
     )
 
 
-def timeline(app: Application, records: Sequence[Record]) -> list[TimelineEntry]:
-    """The records in order of time; of those of one millisecond, the cause first."""
+def timeline(app: Application, records: Sequence[Record], trace_url: str = "") -> list[TimelineEntry]:
+    """The records in order of time; of those of one millisecond, the cause first. `trace_url` is where traces
+    are looked at, with a place for their id.
+    """
     topics = topics_of(app)
     headers = [_headers(record) for record in records]
     depths = _depths(headers)
@@ -75,7 +85,7 @@ def timeline(app: Application, records: Sequence[Record]) -> list[TimelineEntry]
         places.setdefault(headers[n].get(ID, ""), number)
     first = records[order[0]].timestamp if order else 0
     return [
-        _entry(app, records[n], headers[n], number, first, places, topics)
+        _entry(app, records[n], headers[n], number, first, places, topics, trace_url)
         for number, n in enumerate(order, start=1)
     ]
 
@@ -88,6 +98,7 @@ def _entry(
     first: int,
     places: Mapping[str, int],
     topics: Mapping[str, Source],
+    trace_url: str,
 ) -> TimelineEntry:
     source, kind = topics.get(record.topic, Source(record.topic, "message"))
     message = app.wiring.messages().get(source)
@@ -111,8 +122,16 @@ def _entry(
         source=headers.get(SOURCE, ""),
         handlers=_handlers(app, source, kind, headers),
         failure={name.partition("-")[2]: headers[name] for name in _FAILURE.get(kind, ()) if name in headers},
-        **_value(app, record, source),
+        trace=(trace := _trace(headers.get(TRACEPARENT, ""))),
+        trace_at=trace_at(trace_url, trace),
+        **value_of(app, record, source),
     )
+
+
+def _trace(traceparent: str) -> str:
+    """The trace's id, the second part of the header."""
+    parts = traceparent.split("-")
+    return parts[1] if len(parts) >= 4 else ""
 
 
 def _handlers(app: Application, source: str, kind: str, headers: Mapping[str, str]) -> list[str]:
@@ -122,18 +141,25 @@ def _handlers(app: Application, source: str, kind: str, headers: Mapping[str, st
     return [] if route is None else [handler.name for handler in route.handlers]
 
 
-def _value(app: Application, record: Record, source: str) -> dict[str, Any]:
-    """What is shown of a value, whatever it is."""
+def value_of(app: Application, record: Record, source: str, *, most: int = MOST_SHOWN) -> dict[str, Any]:
+    """What is shown of a value, whatever it is, of a message of the topic `source`; decoded if it has no more
+    than `most` bytes.
+    """
     value, codec = record.value, app.message_codecs.get(source)
     headers = dict(record.headers)
     if value is None:
         return {"unreadable": "it has no value"}
     try:
         if not value and (claim := claim_in(headers)) is not None:
-            return {"reference": f"{claim.reference} ({claim.size:,} bytes)"}
+            return {
+                "reference": f"{claim.reference} ({claim.size:,} bytes)",
+                "claim": ClaimAnswer(
+                    bucket=claim.bucket, name=claim.name, size=claim.size, content_type=claim.content_type
+                ),
+            }
         if isinstance(record, Damaged):
             why = record.why
-        elif len(value) > MOST_SHOWN:
+        elif len(value) > most:
             why = f"its {len(value):,} bytes are too many to be shown"
         elif codec is None:
             why = f"no message of {source} is known"
@@ -142,19 +168,6 @@ def _value(app: Application, record: Record, source: str) -> dict[str, Any]:
     except (PermanentError, UnknownSchema) as error:
         why = str(error)
     return {"unreadable": why, "hex": value[:RAW_SHOWN].hex()}
-
-
-def plain(value: Any) -> Any:
-    """A decoded value as plain data; bytes, which are JSON of replies mostly, as text."""
-    return _texts(msgspec.to_builtins(value, builtin_types=(bytes,)))
-
-
-def _texts(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return text_of(value)
-    if isinstance(value, dict):
-        return {name: _texts(each) for name, each in value.items()}
-    return [_texts(each) for each in value] if isinstance(value, list) else value
 
 
 def _kind(message: type[Message]) -> str:

@@ -7,8 +7,74 @@ from typing import Any
 import msgspec
 
 from streams.web.answers import RowAnswer
+from streams.web.database_answers import OutboxRowAnswer
 from streams.web.letter_answers import LetterAnswer
 from streams.web.saga_answers import SagaAnswer
+
+
+class RowChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a row, by its changelog, and what is different from the one before.
+
+    Attributes:
+        time: of the transaction, RFC 3339; `topic`, `partition`, `offset` say where its record is.
+        before: what has changed, as it was: of its fields only those. `after`: as it is then.
+        removed: the row is gone since. `was_removed`: it was not there before.
+        is_first: no earlier version was found: `after` is all of it.
+        error: why a version cannot be shown.
+        step: the number of the entry whose handler changed it; 0: none is known.
+        sure: whether a message of the same transaction says so; else it is the last one that may have.
+    """
+
+    table: str
+    key: str
+    subkey: str
+    time: str
+    topic: str
+    partition: int
+    offset: int
+    before: Any
+    after: Any
+    removed: bool
+    was_removed: bool
+    is_first: bool
+    error: str
+    step: int = 0
+    sure: bool = False
+
+
+class HistoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions of the rows of a key, the newest first.
+
+    Attributes:
+        subkey: of the one row that was asked for; None: all rows of the key.
+        topic: the changelog, and the `partition` that has them.
+        whole: whether the log was read to its beginning: it has no earlier one.
+        older: the cursor of the topic's page with earlier ones; empty: there are none.
+        stopped: why no more was read for this page.
+    """
+
+    table: str
+    key: str
+    subkey: str | None
+    topic: str
+    partition: int
+    versions: list[RowChange]
+    whole: bool
+    older: str
+    stopped: str
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that is a message's payload. `standing` says in words whether it is still there; `there` is
+    None where that is not known.
+    """
+
+    bucket: str
+    name: str
+    size: int
+    content_type: str
+    there: bool | None = None
+    standing: str = ""
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +89,10 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
         handlers: which take it, by the wiring; of a retry or a dead letter, which did.
         failure: what a retry or a dead letter says of its error and attempts.
         value: decoded. Where it is not, `hex` has the beginning of its bytes, and `unreadable` says why.
-        reference: of a payload in the object store.
+        reference: of a payload in the object store; `claim` says more of it.
+        outbox: its row in the outbox of PostgreSQL, where the worker knows one that has it.
+        trace: the id of the trace that it belongs to (W3C); empty where it has none.
+        trace_at: where that is looked at; empty where nobody has said.
     """
 
     number: int
@@ -46,6 +115,10 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     hex: str = ""
     unreadable: str = ""
     reference: str = ""
+    claim: ClaimAnswer | None = None
+    outbox: OutboxRowAnswer | None = None
+    trace: str = ""
+    trace_at: str = ""
 
 
 class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +185,10 @@ class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
         looked: at how many records, in so many `partitions` of so many `topics`.
         everywhere: whether in all partitions, or in the key's only.
         entries: in order of time.
+        changes: of rows, in order of time, with the entries that made them.
+        changes_stopped: why not all of them are there; empty: they are.
+        outbox: the row of what was asked for, where it is a message that has not reached Kafka.
+        outbox_missing: why the outbox was not asked; empty where it was, or there is none to ask.
         longer: an age to look back for, longer than this one; empty when there is none.
     """
 
@@ -128,3 +205,15 @@ class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     everywhere: bool
     entries: list[TimelineEntry]
     longer: str
+    changes: list[RowChange] = []
+    changes_stopped: str = ""
+    outbox: OutboxRowAnswer | None = None
+    outbox_missing: str = ""
+
+    @property
+    def changes_by_step(self) -> dict[int, list[RowChange]]:
+        """The changes that each entry made, by its number."""
+        found: dict[int, list[RowChange]] = {}
+        for change in self.changes:
+            found.setdefault(change.step, []).append(change)
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from streams.lane.measures import LaneMeasures
@@ -14,7 +14,9 @@ from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.measures import Measures
+from streams.web.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.scans import Question, Scan
+from streams.web.windows import Log, Seen, TopicFacts, Window
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -97,6 +99,24 @@ class StandbyView(Protocol):
     def records(self) -> int:
         """Changelog records copied since it started."""
 
+    @property
+    def to_copy(self) -> tuple[int, float]:
+        """Offsets that it had to copy when it began, and since when, by the monotonic clock; 0 once it has
+        caught up.
+        """
+
+    @property
+    def behind(self) -> int | None:
+        """Offsets that it has still to copy; None while it is not reading."""
+
+    @property
+    def store(self) -> Store | None:
+        """Its copy, while it follows."""
+
+    @property
+    def fresh_at(self) -> float:
+        """When it last had all that brokers told of, in epoch seconds; 0: never so far."""
+
 
 class WorkerView(Protocol):
     """What is shown of a worker; asked anew for every page."""
@@ -145,6 +165,10 @@ class WorkerView(Protocol):
     def handlers(self) -> Measures:
         """What it has measured of its handlers; nothing where it does not."""
 
+    @property
+    def trace_url(self) -> str:
+        """Where traces are looked at, with a place for a trace's id; empty: nowhere."""
+
     def now(self) -> float:
         """Seconds since the epoch."""
 
@@ -155,6 +179,23 @@ class WorkerView(Protocol):
 
     async def scan(self, question: Question) -> Scan:
         """Look through topics. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
+
+    async def topic_facts(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
+        """Those of the topics that exist, by name. Raises ClusterUnavailable."""
+
+    async def logs(self, tps: Iterable[TP]) -> Mapping[TP, Log]:
+        """Where logs begin and end. Raises ClusterUnavailable or TopicMismatch."""
+
+    async def browse(self, window: Window) -> Seen:
+        """A page of a topic's records. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
+
+    async def database(self) -> DatabaseAnswer:
+        """How the database edge stands, or why nothing is known of it."""
+
+    async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
+        """The rows of messages' ids in the outbox, each with about when it was published, in epoch seconds;
+        none where the worker knows no database.
+        """
 
     def stuck(self) -> Sequence[LaneView]:
         """Lanes with work and without progress, or which have given up."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
+from test_web_row_changes import version
 from web_workers import Browser, FakeWorker
 
+from streams.model.personal import masked, personal_fields
 from streams.web import access as access_module
-from streams.web.access import Access
+from streams.web import writing as writing_module
+from streams.web.access import Access, Incoming, Role
 from streams.web.loopback import peer_origin
+from streams.web.sessions import LASTS, SESSION
 from streams.web.view import Problem
 
 TOKEN = "a-token-of-this-application"
@@ -27,21 +31,14 @@ class Asked:
     shown: str = ""
 
     @property
-    def transport(self) -> Any:
-        return self
-
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        assert name == "sockname"
-        return self.address, 6066
-
-    @property
     def headers(self) -> dict[str, str]:
         return {"Host": self.host, **({"Authorization": self.shown} if self.shown else {})}
 
 
 def refused(token: str = TOKEN, **asked: str) -> str:
     try:
-        Access(token).check(Asked(**asked))  # type: ignore[arg-type]  # all that is looked at
+        it = Asked(**asked)
+        Access(token).visitor(Incoming(it.address, "10.0.0.9", it.path, it.headers, {}))
     except Problem as problem:
         return problem.error
     return ""
@@ -89,7 +86,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     compared: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(access_module, "compare_digest", lambda *both: compared.append(both))
     assert refused(address="10.0.0.7", shown="Bearer x") == "wrong_token"
-    assert compared == [(b"Bearer x", f"Bearer {TOKEN}".encode())]
+    assert compared == [(b"x", TOKEN.encode())]
 
 
 @pytest.mark.parametrize(
@@ -133,3 +130,183 @@ async def test_a_refusal_is_401_in_json_and_as_a_page_and_says_what_to_send(brow
 async def test_with_the_token_every_page_is_answered(browser: Browser) -> None:
     status, _ = await browser.json("/api/worker", headers=Access(TOKEN).headers)
     assert status == 200
+
+
+# -- logging in ------------------------------------------------------------------------------------------
+
+VIEWER = "a-token-of-those-who-look"
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+async def near() -> AsyncIterator[Browser]:
+    """Of a worker on this machine that wants a login, with a dead letter."""
+    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+    worker.letter = worker.put_letter("k1", why="no stamp")  # type: ignore[attr-defined]
+    worker.put("k1", note="for Ada")
+    async with Browser.of(worker, Access(TOKEN, VIEWER, login=True)) as browser:
+        browser.worker = worker  # type: ignore[attr-defined]
+        yield browser
+
+
+async def send(browser: Browser, path: str, **fields: str) -> tuple[int, str, str]:
+    await browser.page("/login")
+    csrf = next(each.value for each in browser.cookies if each.key == "csrf")
+    async with browser.post(path, data={**fields, "csrf": csrf}, allow_redirects=False) as response:
+        return response.status, response.headers.get("Location", ""), await response.text()
+
+
+async def test_people_log_in_with_the_token_and_out_again(near: Browser) -> None:
+    status, page = await near.page("/tables")
+    assert (status, 'href="/login?next=%2Ftables"' in page or 'href="/login?next=/tables"' in page) == (
+        401,
+        True,
+    )
+    assert (await send(near, "/login", token=TOKEN, next="/tables"))[:2] == (303, "/tables")
+    status, page = await near.page("/tables")
+    assert (status, "Log out (operator)" in page) == (200, True)
+    assert (await send(near, "/logout"))[:2] == (303, "/login")
+    assert (await near.page("/tables"))[0] == 401
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
+async def test_a_wrong_token_logs_nobody_in(
+    near: Browser, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.web.login.WRONG_TAKES", 0.01)
+    status, _, page = await send(near, "/login", token=token)
+    assert (status, "the token is another one" in page) == (401, True)
+    assert (await near.page("/tables"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "there", ["//shop.example", "http://shop.example", "/\\shop.example", "javascript:1"]
+)
+async def test_a_login_leads_nowhere_but_to_the_worker(near: Browser, there: str) -> None:
+    assert (await send(near, "/login", token=TOKEN, next=there))[1] == "/"
+
+
+async def test_a_viewer_looks_and_changes_nothing(near: Browser) -> None:
+    letter = near.worker.letter  # type: ignore[attr-defined]
+    asked = {"operation": "replay", "who": "eve", "why": "why not"}
+    await send(near, "/login", token=VIEWER)
+    _, page = await near.page(f"/dead-letters/{letter}")
+    assert "no stamp" in page
+    assert "Replay" not in page
+    status, _, page = await send(near, f"/dead-letters/{letter}", **asked)
+    assert (status, "read only" in page) == (403, True)
+    body = {**asked, "letters": [letter]}
+    assert (await near.ask("/api/dead-letters/operations", body))[0] == 403
+    headers = {"Authorization": f"Bearer {VIEWER}"}
+    assert (await near.ask("/api/dead-letters/operations", body, **headers))[0] == 403
+    assert near.worker.asked == []  # type: ignore[attr-defined]
+    assert (await near.page("/tables"))[0] == 200
+    assert (await send(near, "/logout"))[0] == 303
+
+
+async def test_a_session_is_of_one_token_one_role_and_a_time() -> None:
+    access = Access(TOKEN, VIEWER, login=True, now=lambda: NOW)
+    shown = access.session(Role.VIEWER)
+
+    def role(access: Access, shown: str) -> str:
+        incoming = Incoming("127.0.0.1", "", "/", {"Host": "localhost"}, {SESSION: shown})
+        try:
+            return access.visitor(incoming).role
+        except Problem as problem:
+            return problem.error
+
+    assert role(access, shown) == "viewer"
+    said, _, signature = shown.partition(".")
+    forged = urlsafe_b64encode(urlsafe_b64decode(said).replace(b"viewer", b"operator")).decode()
+    for other in (f"{forged}.{signature}", f"{said}.", said, "", ".", "ä.ä", f"{said}.{signature}x"):
+        assert role(access, other) == "no_token"
+    assert role(Access("another-token-of-theirs", login=True, now=lambda: NOW), shown) == "no_token"
+    assert role(Access(TOKEN, login=True, now=lambda: NOW + LASTS), shown) == "no_token"
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "found"),
+    [
+        ("10.0.0.5", "ann", "operator"),
+        ("10.0.0.5", "bob", "viewer"),
+        ("10.0.0.6", "ann", "no_token"),
+        ("10.0.0.5", "", "no_token"),
+    ],
+)
+def test_a_proxy_is_believed_who_somebody_is_and_nobody_else(client: str, name: str, found: str) -> None:
+    access = Access(
+        TOKEN, user_header="X-User", proxies=frozenset({"10.0.0.5"}), operators=frozenset({"ann"})
+    )
+    incoming = Incoming("10.0.0.7", client, "/", {"X-User": name}, {})
+    if found == "no_token":
+        with pytest.raises(Problem, match="the token is missing"):
+            access.visitor(incoming)
+    else:
+        visitor = access.visitor(incoming)
+        assert (visitor.role, visitor.name) == (found, name)
+
+
+async def test_who_may_only_look_sees_nothing_personal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In rows, dead letters and messages, on pages and as JSON."""
+    monkeypatch.setattr(writing_module, "personal_fields", lambda _: frozenset({"note", "id"}))
+    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+    worker.put("k1", note="for Ada")
+    letter = worker.put_letter("k1")
+    worker.records += [version(worker.application, note, at=n) for n, note in enumerate(("a", "for Ada"), 1)]
+    rows = "/tables/parcels/rows?key=k1"
+    paths = ("/tables/parcels", rows, f"/dead-letters/{letter}", rows.replace("rows", "history"))
+    async with Browser.of(worker, Access(TOKEN, VIEWER, login=True)) as browser:
+        for token, hidden in ((TOKEN, False), (VIEWER, True)):
+            headers = {"Authorization": f"Bearer {token}"}
+            for path in paths:
+                for at in (path, f"/api{path}"):
+                    async with browser.get(at, headers=headers) as response:
+                        text = await response.text()
+                    assert ("(masked)" in text) is hidden, at
+                    assert hidden or "Ada" in text or letter in text
+                    assert not (hidden and "Ada" in text)
+        async with browser.get(f"/dead-letters/{letter}/edit", headers=headers) as response:
+            assert response.status == 403
+
+
+def test_raw_bytes_are_left_out_with_what_is_personal() -> None:
+    shown = {"hex": "41", "lines": [{"name": "Ada", "units": 1, "none": None}], "name": {"name": ""}}
+    assert masked(shown, frozenset({"name", "none"})) == {
+        "hex": "",
+        "lines": [{"name": "(masked)", "units": 1, "none": None}],
+        "name": {"name": ""},
+    }
+
+
+def test_what_is_personal_is_hidden_within_lists_and_within_the_bytes_of_a_message() -> None:
+    names = frozenset({"name", "phones", "address"})
+    said = b'{"name":"Ada","units":1}'
+    shown = {
+        "phones": ["1815", ""],
+        "address": {"street": "St James", "[0]": None},
+        "start": said.decode(),
+        "data": b64encode(said).decode(),
+        "many": f"[{said.decode()}]",
+        "other": '{"units":1}',
+        "word": "everybody",
+    }
+    assert masked(shown, names) == {
+        **shown,
+        "phones": ["(masked)", ""],
+        "address": {"street": "(masked)", "[0]": None},
+        "start": "(masked)",
+        "data": "(masked)",
+        "many": "(masked)",
+    }
+
+
+def test_the_personal_fields_of_an_application_are_those_that_are_marked() -> None:
+    from agents.worker import CHOREOGRAPHIES
+    from streams.model.application import Application
+    from streams.model.codecs import json_without_schema
+    from streams.model.layout import Layout
+
+    wiring = next(iter(CHOREOGRAPHIES.values()))
+    resources = {"gateway": object(), "clock": object()}
+    orders = Application(Layout("orders", 4, 2), wiring, json_without_schema, resources=resources)
+    assert personal_fields(orders) == {"customer", "card"}

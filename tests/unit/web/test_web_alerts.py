@@ -26,6 +26,7 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
+from streams.web.indexes import followed_tables
 from streams.web.metrics import WorkerMetrics
 
 OPS = Path(__file__).parents[3] / "ops"
@@ -102,6 +103,7 @@ def saga_of(status: str, created_at: float) -> ChoreographedSaga:
 
 def put_saga(worker: FakeWorker, status: str, age: float) -> None:
     worker.choreographed = (saga_of(status, NOW - age),)
+    worker.application.followed = followed_tables(worker.application, worker.choreographed)
     worker.put("a", note="one")
 
 

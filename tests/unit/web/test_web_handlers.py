@@ -20,6 +20,7 @@ from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason, begin, queue_name, set_queue
 from streams.web import handlers as handlers_module
+from streams.web.access import Access
 
 HANDLERS = "/api/handlers"
 NOTE = "post.note"
@@ -179,13 +180,58 @@ async def test_a_foreign_page_cannot_pause_anything(two):
 
 async def test_the_page_of_a_worker_shows_what_is_paused_in_its_lanes(two):
     first, second, one = two
-    _, page = await one.page("/")
+    _, page = await one.page("/worker")
     assert "Paused handlers" not in page
     paused(first, 0, 4)
     paused(second, 2)
     first.lanes[1].store = None
-    _, page = await one.page("/")
+    _, page = await one.page("/worker")
     assert "paused in 2" in page
     _, worker = await one.json("/api/worker")
     (shown,) = worker["paused"]
     assert (shown["handler"], shown["partitions"], shown["who"]) == (NOTE, {"paused": 2}, "ann")
+
+
+async def test_handlers_have_pages_from_which_they_are_paused(two):
+    first, second, one = two
+    paused(second, 2)
+    waits(first, first.keys_here([f"k{n}" for n in range(20)])[0], Reason.RETRY)
+    _, page = await one.page("/handlers")
+    assert f'href="/handlers/{NOTE}"' in page
+    assert "paused in 1 of 8, running in 7 of 8" in page
+    _, page = await one.page(f"/handlers/{NOTE}")
+    assert "messages that wait: retry 1;" in page
+    csrf = next(each.value for each in one.cookies if each.key == "csrf")
+    fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>", "csrf": csrf}
+    async with one.post(f"/handlers/{NOTE}", data=fields, allow_redirects=False) as response:
+        assert (response.status, response.headers["Location"]) == (303, f"/handlers/{NOTE}?asked=pause")
+    assert {tp.partition for tp, _ in first.asked} == set(range(8))
+    operation = decode_handler_operation(first.asked[0][1].value)
+    assert (operation.kind, operation.who) == (HandlerCommand.PAUSE, "ann")
+    _, page = await one.page(f"/handlers/{NOTE}?asked=pause")
+    assert "Asked for: pause" in page
+    async with one.post(f"/handlers/{NOTE}", data={**fields, "operation": "stop"}) as response:
+        assert response.status == 400
+
+
+async def test_enter_in_the_form_of_a_handler_does_what_is_next(two):
+    """It presses the first button: one that is paused is to be resumed."""
+    _, second, one = two
+    _, page = await one.page(f"/handlers/{NOTE}")
+    assert page.index('value="pause"') < page.index('value="resume"')
+    paused(second, 2)
+    _, page = await one.page(f"/handlers/{NOTE}")
+    assert page.index('value="resume"') < page.index('value="pause"')
+
+
+async def test_who_may_only_look_sees_handlers_and_cannot_pause_them():
+    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+    access = Access(token="t" * 20, viewer_token="v" * 20, login=True)
+    async with Browser.of(worker, access) as browser:
+        looks = {"Authorization": f"Bearer {'v' * 20}"}
+        status, page = await browser.page(f"/handlers/{NOTE}", headers=looks)
+        assert status == 200
+        assert "<button name" not in page
+        async with browser.post(f"/handlers/{NOTE}", data=ASK, headers=looks) as response:
+            assert response.status == 403
+    assert worker.asked == []

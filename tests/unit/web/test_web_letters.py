@@ -87,12 +87,17 @@ async def test_a_page_looks_at_a_bounded_number_of_rows_and_may_be_empty(two, mo
     assert [letter["id"] for page in found for letter in page["letters"]] == [ids["k7"]]
 
 
-async def test_letters_are_chosen_by_what_is_known_of_them(two):
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_letters_are_chosen_by_what_is_known_of_them(two, monkeypatch, indexed):
     first, second, one, _ = two
     owner_of("k1", first, second).put_letter(
         "k1", 1, why="Card declined", handler="pay.take", message_type="paid", state=LetterState.PARKED,
         failed_at_ms=int(NOW * 1000) - 90_000, place="pay.py:3 take",
     )  # fmt: skip
+    if indexed:
+        await first.index()
+        await second.index()
+        monkeypatch.setattr(letters_module, "MOST_LOOKED_AT", 31)
     for query in (
         {"handler": "pay.take"}, {"service": "pay"}, {"message_type": "paid"}, {"state": "parked"},
         {"text": "card DECL"}, {"older": "60"}, {"place": "pay.py:3 take"}, {"key": "k1", "older": "1"},
@@ -101,6 +106,18 @@ async def test_letters_are_chosen_by_what_is_known_of_them(two):
     assert len(await listed(one, newer="60")) == 30
     assert len(await listed(one, topic=ParcelSeen.TOPIC)) == 31
     assert await listed(one, error_type="KeyError") == []
+
+
+async def test_letters_of_one_state_are_listed_page_by_page_without_a_look_at_the_others(two):
+    first, second, one, ids = two
+    for key in KEYS[:9]:
+        owner_of(key, first, second).put_letter(key, state=LetterState.PARKED)
+    await first.index()
+    await second.index()
+    found = await pages(one, LETTERS, state="parked", limit="2")
+    listed_ids = [letter["id"] for page in found for letter in page["letters"]]
+    assert sorted(listed_ids) == sorted(ids[key] for key in KEYS[:9])
+    assert sum(page["looked"] for page in found) == 9
 
 
 async def test_groups_of_all_workers_add_up_to_all_letters(two):

@@ -218,13 +218,45 @@ async def test_an_answer_without_end_is_cut_off(stranger, monkeypatch):
     assert (status, problem["error"]) == (502, "owner_unclear")
 
 
-async def test_the_rows_of_a_lane_elsewhere_are_browsed_there(two):
-    _, second, one, _ = two
-    status, problem = await one.json("/api/tables/parcels?lane=2")
-    assert (status, problem["error"]) == (404, "not_here")
-    assert second.url in problem["detail"]
+async def test_a_table_is_browsed_through_the_lanes_of_all_workers_page_by_page(two):
+    _, _, one, other = two
+    for browser in (one, other):
+        found, cursor, pages = [], "", 0
+        while pages == 0 or cursor:
+            _, answer = await browser.json("/api/tables/parcels", params={"limit": "7", "cursor": cursor})
+            found += [row["key"] for row in answer["rows"]]
+            cursor, pages = answer["next"], pages + 1
+            assert answer["left_out"] == {}
+        assert sorted(found) == sorted(KEYS)
+        assert pages == 6
     _, page = await one.page("/tables/parcels")
-    assert f'<a href="{second.url}/tables/parcels">' in page
+    assert all(f">{key}</a>" in page for key in KEYS)
+
+
+async def test_the_rows_of_one_lane_or_partition_elsewhere_are_asked_of_its_owner(two):
+    _, _, one, _ = two
+    for query, lane in (("lane=2", 2), ("partition=3", 3)):
+        _, answer = await one.json(f"/api/tables/parcels?{query}")
+        assert {row["lane"] for row in answer["rows"]} == {lane}
+        assert len(answer["rows"]) > 0
+
+
+async def test_the_rows_of_lanes_that_do_not_answer_are_left_out_and_that_is_said(two):
+    first, _, one, _ = two
+    first.owns({0: first.url, 1: first.url, 2: "http://127.0.0.1:1"})
+    _, answer = await one.json("/api/tables/parcels?limit=500")
+    assert sorted(answer["left_out"]) == ["2", "3"]
+    assert "cannot be asked" in answer["left_out"]["2"]
+    assert {row["lane"] for row in answer["rows"]} == {0, 1}
+    assert (await one.json("/api/tables/parcels?lane=2"))[0] == 502
+    _, page = await one.page("/tables/parcels")
+    assert "The rows of lane 3 are missing here" in page
+
+
+async def test_a_worker_that_is_asked_by_another_one_answers_for_its_own_lanes(two):
+    _, second, one, _ = two
+    _, answer = await one.json("/api/tables/parcels?limit=500", headers={ASKED_BY: second.url})
+    assert {row["lane"] for row in answer["rows"]} == {0, 1}
 
 
 async def test_an_owner_that_wants_another_token_is_told_as_that(stranger):

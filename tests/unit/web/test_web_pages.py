@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker
@@ -18,7 +22,10 @@ from streams.staging.inbox import Inbox
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.awaited import MOST_NAMED
+from streams.web.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
+from streams.web.site import MOST_ASKED
 
+TEMPLATES = Path(__file__).parents[3] / "streams/web/templates"
 HOSTILE = "\"><script>alert('x')</script>&amp; \u202e/..?#"
 
 
@@ -35,7 +42,7 @@ async def browser(worker):
         yield browser
 
 
-async def test_the_overview_says_who_the_worker_is_and_how_its_lanes_stand(browser, worker):
+async def test_a_worker_says_it_is_and_how_its_lanes_stand(browser, worker):
     worker.lanes[2].error = OutcomeUnknown("the answer was lost")
     status, answer = await browser.json("/api/worker")
     assert status == 200
@@ -52,11 +59,11 @@ async def test_the_overview_says_who_the_worker_is_and_how_its_lanes_stand(brows
     ]
 
 
-async def test_the_overview_page_shows_the_same_and_links_to_the_other_workers(browser, worker):
+async def test_the_page_of_a_worker_shows_the_same_and_links_to_the_other_workers(browser, worker):
     worker.owns({0: worker.url, 1: "http://127.0.0.1:6071", 2: "http://elsewhere.example:6071"})
     worker.lanes[1].state = LaneState.QUARANTINED
     worker.stuck_lanes = [1]
-    status, page = await browser.page("/")
+    status, page = await browser.page("/worker")
     assert status == 200
     for expected in ("slot 4", "41", "quarantined, stuck", "Not ready", "post.note", "lane 5"):
         assert expected in page
@@ -65,18 +72,18 @@ async def test_the_overview_page_shows_the_same_and_links_to_the_other_workers(b
     assert 'href="http://elsewhere' not in page
 
 
-async def test_a_worker_without_lanes_has_an_overview(browser, worker):
+async def test_a_worker_without_lanes_has_a_page(browser, worker):
     worker.lanes.clear()
     worker.standbys.clear()
     worker.assignment = Assignment()
-    assert (await browser.page("/"))[0] == 200
+    assert (await browser.page("/worker"))[0] == 200
     _, answer = await browser.json("/api/worker")
     assert (answer["lanes"], answer["owners"], answer["ready"]) == ([], [], False)
 
 
 async def test_an_address_that_is_no_web_address_is_never_a_link(browser, worker):
     worker.owns({0: "javascript:alert(1)"})
-    _, page = await browser.page("/")
+    _, page = await browser.page("/worker")
     assert "javascript:alert(1)" in page
     assert 'href="javascript' not in page
 
@@ -171,7 +178,7 @@ async def test_a_worker_is_ready_and_warns_while_messages_wait_for_a_schema(brow
     (warning,) = health["warnings"]
     assert "2 keys wait for schema 00000000000000aa, for post.note, since 2" in warning
     assert "start a worker that has it" in warning
-    assert "schema 00000000000000aa" in (await browser.page("/"))[1]
+    assert "schema 00000000000000aa" in (await browser.page("/worker"))[1]
     gate.unread.forget(b"one")
     gate.unread.forget(b"two")
     assert (await browser.json("/health/ready"))[1]["warnings"] == []
@@ -197,7 +204,7 @@ async def test_a_worker_is_ready_and_warns_of_announcements_that_nobody_can_read
     assert "announcement_unreadable" in warning
     shown = (await browser.json("/api/worker"))[1]
     assert (shown["unreadable_announcements"], shown["warnings"]) == (2, [warning])
-    assert f"2 announcements on {topic}" in (await browser.page("/"))[1]
+    assert f"2 announcements on {topic}" in (await browser.page("/worker"))[1]
     worker.unreadable_announcements = 0
     assert (await browser.json("/health/ready"))[1]["warnings"] == []
 
@@ -236,6 +243,7 @@ async def test_a_row_is_shown_decoded_with_its_place(browser, worker):
             "value": {"note": "fragile"},
             "schema": "0" * 16,
             "error": "",
+            "hex": "",
         }
     ]
 
@@ -246,7 +254,7 @@ async def test_a_row_that_does_not_decode_is_shown_as_its_bytes_with_the_reason(
     (row,) = answer["rows"]
     assert row["value"] is None
     assert "Parcel" in row["error"]
-    assert (b"\0" * 8 + b"{oops").hex() in row["error"]
+    assert row["hex"] == (b"\0" * 8 + b"{oops").hex()
     assert row["error"].replace('"', "&#34;")[:20] in (await browser.page("/tables/parcels"))[1]
 
 
@@ -309,7 +317,7 @@ async def test_a_hostile_key_and_row_stay_text_on_every_page(browser, worker):
     ]:
         _, page = await browser.page(path, params=params)
         assert "&lt;script&gt;" in page
-        assert "<script" not in page
+        assert "<script>" not in page
     _, answer = await browser.json("/api/tables/parcels/rows", params={"key": HOSTILE})
     assert answer["rows"][0]["value"] == {"note": HOSTILE}
 
@@ -409,10 +417,28 @@ async def test_the_names_of_this_machine_are_served(browser, host):
     assert (await browser.json("/api/worker", headers={"Host": host}))[0] == 200
 
 
-async def test_a_page_may_load_and_run_nothing(browser):
+async def test_a_page_may_load_and_run_the_files_of_its_worker_and_nothing_else(browser):
     async with browser.get("/") as response:
-        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-        assert "script-src" not in response.headers["Content-Security-Policy"]
+        policy = response.headers["Content-Security-Policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self';" in policy
+        assert "unsafe" not in policy
+        page = await response.text()
+    loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+    assert {"style.css", "icon.svg", "htmx.min.js"} <= {re.split("[/?]", path)[2] for path in loaded}
+    for path in loaded:
+        async with browser.get(path) as response:
+            assert response.status == 200
+            assert response.content_type in ("text/css", "text/javascript", "image/svg+xml")
+            assert "immutable" in response.headers["Cache-Control"]
+            assert await response.read()
+    assert (await browser.page("/static/base.html"))[0] == 404
+
+
+def test_no_template_has_a_style_or_a_script_of_its_own():
+    for template in TEMPLATES.glob("*.html"):
+        assert not re.search(
+            r"<style|<script(?! src=)|\sstyle=|\son\w+=|javascript:", template.read_text()
+        ), template
 
 
 async def test_a_store_that_fails_is_an_error_and_not_an_empty_page(browser, worker):
@@ -420,3 +446,55 @@ async def test_a_store_that_fails_is_an_error_and_not_an_empty_page(browser, wor
     worker.lanes[worker.lane("k1")].store.close()
     status, problem = await browser.json("/api/tables/parcels/rows?key=k1")
     assert (status, problem["error"]) == (500, "failed")
+
+
+# -- how it is asked -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["a/b", "a%2Fb", "a%252Fb", "100%", "a+b c", "ä", "a//b", ".."])
+async def test_a_name_in_a_path_is_read_back_exactly(browser, key):
+    _, problem = await browser.json(f"/api/sagas/{quote('order:' + key, safe='')}")
+    assert key in problem["detail"]
+
+
+async def test_whoever_asks_for_the_head_alone_gets_it(browser):
+    async with browser.request("HEAD", "/api/worker") as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert int(response.headers["Content-Length"]) > 0
+
+
+async def test_what_is_too_large_is_refused(browser):
+    async with browser.post(
+        "/api/dead-letters/operations", data=BytesIO(b" " * (MOST_ASKED + 1))
+    ) as response:
+        assert response.status == 413
+        assert (await response.json())["error"] == "too_large"
+
+
+# -- the database edge -----------------------------------------------------------------------------------
+
+
+async def test_the_page_of_the_outbox_says_what_waits_and_what_was_refused(browser, worker):
+    assert "set STEADFAUST_POSTGRES_URL" in (await browser.page("/outbox"))[1]
+    row = WaitingRow(
+        id="m-1", topic="t", aggregate=HOSTILE, created_at="", attempts=2, error="too large", retry_at=""
+    )
+    outbox = OutboxAnswer(
+        relay="poll",
+        unpublished=1200,
+        failed=1,
+        oldest_seconds=2.5,
+        table_bytes=5_000_000,
+        slot="",
+        slot_warning="",
+        waiting=[row],
+    )
+    worker.edge = DatabaseAnswer(
+        outbox=outbox, queues=[QueueAnswer(queue="emails", jobs={"ready": 3, "failed": 1}, oldest_ready=1.5)]
+    )
+    _, page = await browser.page("/outbox")
+    for expected in ("1,200 rows wait", "1 refused", "too large", "emails", "No consumer"):
+        assert expected in page
+    assert "<script>" not in page
+    worker.edge = DatabaseAnswer()
+    assert "This database has none" in (await browser.page("/outbox"))[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import msgspec
 import pytest
@@ -17,15 +17,20 @@ from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.message import Message, Row
 from streams.model.outcome import nothing
+from streams.model.personal import MASK
 from streams.model.table import Table, row_key
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
-from streams.saga.state import SagaRow
+from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, check_tables, choreographed
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, given_saga, success
+from streams.web import indexes as indexes_module
+from streams.web import row_index as row_index_module
 from streams.web import sagas as sagas_module
+from streams.web import writing as writing_module
+from streams.web.access import Access
 
 KEYS = [f"k{n}" for n in range(20)]
 SAGAS = "/api/sagas"
@@ -163,7 +168,11 @@ async def test_every_saga_of_all_workers_is_listed_once_whoever_conducts_it(
     assert len({saga["id"] for saga in found}) == len(found)
 
 
-async def test_sagas_are_chosen_by_status_by_age_and_by_whether_they_take_too_long(two):
+@pytest.mark.parametrize("limit", ["1", "500"])
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_sagas_are_chosen_by_status_by_age_and_by_whether_they_take_too_long(
+    two, monkeypatch, indexed, limit
+):
     *workers, one = two
     put(workers, SAGA_ROWS, "new", saga_row("new"))
     put(workers, SAGA_ROWS, "old", saga_row("old", age=40))
@@ -172,20 +181,97 @@ async def test_sagas_are_chosen_by_status_by_age_and_by_whether_they_take_too_lo
     put(workers, GUESTS, "slow", Guest(seen_at=NOW - 31))
     put(workers, GUESTS, "gone", Guest(seen_at=NOW - 50, gone=True))
 
+    await indexed_or_not(workers, monkeypatch, indexed=indexed)
+
     async def ids(**query: str) -> set[str]:
-        return {saga["id"].removeprefix("visit:") for saga in await listed(one, **query)}
+        found = [saga["id"].removeprefix("visit:") for saga in await listed(one, limit=limit, **query)]
+        assert len(set(found)) == len(found)
+        return set(found)
 
     assert await ids(status="failed") == {"failed"}
     assert await ids(status="started") == {"new", "old", "slow"}
     assert await ids(status="completed") == {"done", "gone"}
     assert await ids(stalled="1") == {"old", "slow"}
-    assert len(await ids(stalled="0")) == 6
     assert await ids(older="35") == {"old", "done", "gone"}
     assert await ids(older="35", stalled="1", status="started") == {"old"}
     (failed,) = await listed(one, status="failed")
     assert (failed["waits_for"], failed["reason"], failed["elapsed"]) == (["ring"], "error", 20.0)
-    (gone,) = [saga for saga in await listed(one) if saga["id"] == "visit:gone"]
+    (gone,) = [saga for saga in await listed(one, status="completed") if saga["id"] == "visit:gone"]
     assert (gone["elapsed"], gone["stalled"]) == (2.0, False)
+
+
+async def indexed_or_not(workers: list[FakeWorker], monkeypatch, *, indexed: bool) -> None:
+    """From now on lists come from the index, or from the rows, and from nothing else."""
+
+    async def never(*_: Any) -> Any:
+        raise AssertionError("not the way that is meant")
+        yield
+
+    for worker in workers:
+        if indexed:
+            await worker.index()
+        else:
+            worker.application.followed = frozenset()
+    monkeypatch.setattr(sagas_module, "sagas_of_lane" if indexed else "sagas_by_index", never)
+
+
+async def test_few_failed_sagas_among_many_are_found_without_a_look_at_the_others(two):
+    *workers, one = two
+    for number in range(300):
+        put(workers, GUESTS, f"g{number}", Guest(seen_at=NOW - 50, gone=True))
+    put(workers, SAGA_ROWS, "failed", saga_row("failed", age=20, outcome=error))
+    for worker in workers:
+        await worker.index()
+    _, page = await one.json(SAGAS, params={"status": "failed"})
+    assert [saga["id"] for saga in page["sagas"]] == ["visit:failed"]
+    assert (page["looked"], page["next"]) == (1, "")
+
+
+async def test_a_change_is_in_the_list_that_is_asked_for_right_after_it(two):
+    *workers, one = two
+    put(workers, SAGA_ROWS, "k", saga_row("k"))
+    for worker in workers:
+        await worker.index()
+    put(workers, SAGA_ROWS, "k", saga_row("k", outcome=error))
+    assert await listed(one, status="started") == []
+    assert [saga["id"] for saga in await listed(one, status="failed")] == ["visit:k"]
+
+
+async def test_while_too_much_has_changed_a_list_comes_from_the_rows_themselves(two, monkeypatch):
+    monkeypatch.setattr(indexes_module, "MOST_CAUGHT_UP", 1)
+    monkeypatch.setattr(row_index_module, "AT_ONCE", 1)
+    *workers, one = two
+    for worker in workers:
+        await worker.index()
+    for key in KEYS:
+        put(workers, SAGA_ROWS, key, saga_row(key, outcome=error))
+    page = (await one.json(SAGAS, params={"status": "failed", "limit": "500"}))[1]
+    assert {saga["id"] for saga in page["sagas"]} == {f"visit:{key}" for key in KEYS}
+
+
+async def test_of_each_status_the_oldest_come_first(two):
+    *workers, one = two
+    here = workers[0].keys_here(KEYS)
+    lanes = {workers[0].lane(key) for key in here}
+    for age, key in enumerate(here):
+        put(workers, SAGA_ROWS, key, saga_row(key, age=float(age)))
+    await workers[0].index()
+    found = [saga["id"].removeprefix("visit:") for saga in await listed(one, status="started")]
+    for lane in lanes:
+        mine = [key for key in found if workers[0].lane(key) == lane]
+        assert mine == [key for key in reversed(here) if workers[0].lane(key) == lane]
+
+
+async def test_a_place_in_another_list_is_refused(two):
+    *workers, one = two
+    for key in KEYS:
+        put(workers, SAGA_ROWS, key, saga_row(key))
+    for worker in workers:
+        await worker.index()
+    _, page = await one.json(SAGAS, params={"status": "started", "limit": "1"})
+    status, answer = await one.json(SAGAS, params={"status": "failed", "cursor": page["next"]})
+    assert (status, answer["error"]) == (400, "bad_cursor")
+    assert (await one.json(SAGAS, params={"status": "failed", "cursor": "AAD_"}))[0] == 400
 
 
 async def test_lanes_that_cannot_be_asked_are_named_and_the_others_listed(two):
@@ -216,6 +302,22 @@ async def test_a_saga_is_shown_with_its_timeline_by_whoever_is_asked(two):
         assert [(step["name"], step["status"]) for step in shown["steps"]] == [("ring", "failed")]
         assert [entry["after"] for entry in shown["log"]] == ["started", "in_progress", "failed", "failed"]
         assert shown["operations"] is True
+
+
+async def test_what_began_a_saga_is_legible_in_its_row_and_masked_for_who_may_only_look(two, monkeypatch):
+    """The row has it as bytes: whoever may not see a field must not read it out of them."""
+    *workers, one = two
+    put(workers, SAGA_ROWS, KEYS[0], saga_row(KEYS[0]))
+    path = f"/api/tables/{SAGA_ROWS.name}/rows?key={KEYS[0]}"
+    _, found = await one.json(path)
+    assert found["rows"][0]["value"]["start"] == {"id": KEYS[0]}
+    monkeypatch.setattr(writing_module, "personal_fields", lambda _: frozenset({"id"}))
+    worker = FakeWorker.with_lanes(0, 1, 2, 3, app=make_application())
+    put((worker,), SAGA_ROWS, KEYS[0], saga_row(KEYS[0]))
+    access = Access(token="t" * 20, viewer_token="v" * 20, login=True)
+    async with Browser.of(worker, access) as browser:
+        _, found = await browser.json(path, headers={"Authorization": f"Bearer {'v' * 20}"})
+    assert found["rows"][0]["value"]["start"] == {"id": MASK}
 
 
 async def test_a_choreographed_saga_is_shown_in_the_same_shape(two):
@@ -254,7 +356,7 @@ async def test_the_pages_show_the_same_and_lead_from_one_to_the_other(two):
     *workers, one = two
     hostile = "a/b <script>"
     put(workers, SAGA_ROWS, hostile, saga_row(hostile, age=40, outcome=error))
-    _, overview = await one.page("/")
+    _, overview = await one.page("/worker")
     assert 'href="/sagas?status=failed"' in overview
     status, page = await one.page("/sagas?status=failed&older=&stalled=")
     assert status == 200
@@ -267,6 +369,34 @@ async def test_the_pages_show_the_same_and_lead_from_one_to_the_other(two):
     for expected in ("ring waits for an operator", "in_progress → failed", "What has happened", "version 1"):
         assert expected in timeline
     assert "<script>" not in timeline
+
+
+async def test_the_page_says_what_each_status_means(two):
+    _, _, one = two
+    _, page = await one.page("/sagas")
+    assert [status for status in get_args(SagaStatus) if f"<dt>{status}</dt>" not in page] == []
+
+
+async def test_the_page_counts_sagas_and_has_those_first_that_need_somebody(two, monkeypatch):
+    monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
+    first, second, one = two
+    here = [key for key in KEYS if first.lane(key) in first.lanes]
+    put((first, second), SAGA_ROWS, here[0], saga_row(here[0], outcome=error))
+    for key in here[1:4]:
+        put((first, second), SAGA_ROWS, key, saga_row(key))
+    _, page = await one.page("/sagas")
+    assert "as counted" not in page
+    await one.sampler.round()
+    _, page = await one.page("/sagas")
+    assert '<a href="/sagas?status=failed">failed</a> 1,' in page
+    assert '<a href="/sagas?status=started">started</a> 3,' in page
+    needing, _, others = page.partition("<h2>All</h2>")
+    assert f"visit:{here[0]}</a>" in needing
+    assert f"visit:{here[1]}</a>" not in needing
+    assert all(f"visit:{key}</a>" in others for key in here[:4])
+    _, page = await one.page("/sagas?status=started")
+    assert "These need somebody" not in page
+    assert f"visit:{here[0]}</a>" not in page
 
 
 # -- operations -------------------------------------------------------------------------------------------

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import msgspec
-from aiohttp.test_utils import TestClient, TestServer
+import uvicorn
+from aiohttp import ClientSession, CookieJar
+from uvicorn.server import ServerState
+from yarl import URL
 
 from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter
 from streams.lane.measures import LaneMeasures
@@ -23,15 +29,22 @@ from streams.model.table import Table, row_key
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.retry.gate import HandlerGate
+from streams.runtime.declared import declare
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
+from streams.staging.changes import CHANGED, mark_of
 from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.access import Access
-from streams.web.routes import application
+from streams.web.database_answers import DatabaseAnswer, OutboxRows
+from streams.web.indexes import followed_tables, index_of
+from streams.web.routes import site
+from streams.web.row_index import catch_up
+from streams.web.samples import Sampler
 from streams.web.scans import Question, Scan
+from streams.web.windows import Log, Part, Seen, TopicFacts, Window, page_of
 
 NOW = 1_800_000_000.0
 
@@ -87,6 +100,10 @@ class FakeLane:
 class FakeStandby:
     number: int
     records: int = 5
+    to_copy: tuple[int, float] = (0, 0.0)
+    behind: int | None = 0
+    store: Store | None = None
+    fresh_at: float = NOW - 3
 
 
 @dataclass
@@ -103,16 +120,25 @@ class FakeWorker:
     asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
     patience: float = 0.0
     unreadable_announcements: int = 0
+    trace_url: str = ""
     choreographed: Sequence[ChoreographedSaga] = ()
     records: list[FakeRecord] = field(default_factory=list)
     scanned: list[Question] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    open_from: dict[TP, int] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
     measured: bool = False
+    edge: DatabaseAnswer = field(
+        default_factory=lambda: DatabaseAnswer(missing="set STEADFAUST_POSTGRES_URL")
+    )
+    outbox: OutboxRows = field(default_factory=OutboxRows)
     handlers: dict[str, HandlerMeasures] = field(default_factory=dict)
 
     @classmethod
     def with_lanes(cls, *lanes: int, app: Application | None = None, **options: Any) -> FakeWorker:
         stores = MemoryStores()
         app = app or make_application()
+        app.followed = followed_tables(app, options.get("choreographed", ()))
         worker = cls(app, {number: FakeLane(number, stores.open(number)) for number in lanes}, **options)
         worker.owns(dict.fromkeys(lanes, worker.url))
         return worker
@@ -140,6 +166,51 @@ class FakeWorker:
         places = {(each.topic, each.partition) for each in looked}
         return Scan(found, len(looked), len(places), until, "" if until is None else "so many are looked at")
 
+    async def topic_facts(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """Those with a number of partitions: 8 or 1, as declared."""
+        declared = {spec.name: spec for spec in declare(self.application, replication=1)}
+        return {
+            name: TopicFacts(declared[name].partitions, 1, declared[name].config)
+            for name in names
+            if name not in self.missing
+        }
+
+    async def logs(self, tps: Iterable[TP]) -> dict[TP, Log]:
+        """Of what `records` has; all are of the last minute, and what `open_from` says is not decided."""
+        return {tp: self._log(tp) for tp in tps}
+
+    def _log(self, tp: TP) -> Log:
+        there = [each.offset for each in self.records if (each.topic, each.partition) == tp]
+        begin, end = (min(there), max(there) + 1) if there else (0, 0)
+        return Log(begin, min(self.open_from.get(tp, end), end), end, begin)
+
+    async def browse(self, window: Window) -> Seen:
+        """As the topics would, without bounds."""
+        self.windows.append(window)
+        logs, parts = await self.logs(window.partitions), {}
+        for tp, log in logs.items():
+            place = window.places.get(tp, log.stable if window.backwards else log.begin)
+            place = min(max(place, log.begin), log.stable)
+            first, behind = (log.begin, place) if window.backwards else (place, log.stable)
+            meant = [
+                each
+                for each in sorted(self.records, key=lambda each: each.offset)
+                if (each.topic, each.partition) == tp
+                and first <= each.offset < behind
+                and window.means(each)
+                and each.timestamp >= (window.since_ms or 0)
+            ]
+            parts[tp] = Part(meant, first, behind)
+        records, spans = page_of(parts, limit=window.limit, backwards=window.backwards)
+        return Seen(records, spans, logs, len(records))
+
+    async def database(self) -> DatabaseAnswer:
+        return self.edge
+
+    async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
+        rows = [each for each in self.outbox.rows if each.id in published]
+        return msgspec.structs.replace(self.outbox, rows=rows)
+
     async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         self.asked.extend(posts)
 
@@ -163,9 +234,16 @@ class FakeWorker:
         value = raw if raw is not None else encode_row(table.codec, Parcel(note=note))
         self.put_raw("parcels", self.partition(key), row_key(key.encode(), subkey.encode()), value)
 
+    async def index(self) -> None:
+        """Let the index of every lane catch up, as a worker does all the time."""
+        for lane in self.lanes.values():
+            assert await catch_up(lane.store, index_of(self), partial(asyncio.sleep, 0))
+
     def put_raw(self, table: str, partition: int, changelog_key: bytes, value: bytes) -> None:
         store = self.lanes[self.application.layout.lane_of(partition)].store
-        store.apply([Write(table, store_key(partition, changelog_key), value)], {})
+        local = store_key(partition, changelog_key)
+        marks = [Write(CHANGED, mark_of(table, local), b"")] if table in self.application.followed else []
+        store.apply([Write(table, local, value), *marks], {})
 
     def partition(self, key: str) -> int:
         return self.application.layout.partition_of(key.encode())
@@ -178,12 +256,69 @@ class FakeWorker:
         return [key for key in keys if self.lane(key) in self.lanes]
 
 
-class Browser(TestClient):
-    """Asks a worker's pages."""
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    """The address of an ASGI application. Unlike `HttpServer` it ends at once, with all connections."""
+    config = uvicorn.Config(app, lifespan="off", access_log=False, log_config=None)
+    config.load()
+    state = ServerState()
+    protocol = partial(config.http_protocol_class, config=config, server_state=state, app_state={})
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for task in state.tasks:
+            task.cancel()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+
+
+class Browser:
+    """Asks a worker's pages, as the worker serves them. It keeps cookies."""
+
+    def __init__(self, worker: FakeWorker, access: Access) -> None:
+        self._site = site(worker, access)
+        self._opened = AsyncExitStack()
+        self.url = ""
 
     @classmethod
     def of(cls, worker: FakeWorker, access: Access = Access()) -> Browser:
-        return cls(TestServer(application(worker, access)))
+        return cls(worker, access)
+
+    async def __aenter__(self) -> Self:
+        await self._opened.enter_async_context(self._site)
+        self.url = await self._opened.enter_async_context(served(self._site))
+        session = ClientSession(cookie_jar=CookieJar(unsafe=True))  # cookies of an address, too
+        self._session = await self._opened.enter_async_context(session)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.aclose()
+
+    @property
+    def sampler(self) -> Sampler:
+        """Counts the worker's rows."""
+        return self._site.metrics.sampler
+
+    @property
+    def cookies(self) -> CookieJar:
+        """What it keeps."""
+        jar: Any = self._session.cookie_jar
+        return jar
+
+    def make_url(self, path: str) -> URL:
+        return URL(self.url + path)
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        return self._session.request(method, self.make_url(path), **options)
+
+    def get(self, path: str, **options: Any) -> Any:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> Any:
+        return self.request("POST", path, **options)
 
     async def json(self, path: str, **options: Any) -> tuple[int, Any]:
         async with self.get(path, **options) as response:

@@ -1,0 +1,108 @@
+"""A request's span: it goes on in its caller's trace, and what it causes goes on in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from litestar.enums import ScopeType
+from structlog.contextvars import bound_contextvars
+
+from streams.http.requests import traceparent
+from streams.tracing.span import Span
+from streams.tracing.tracer import Tracer
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+_STATE = "trace"
+_FAILED = 500
+
+
+class Traced:
+    """The outermost ASGI application, where there are traces: each request is a span.
+
+    Arguments:
+        service: in whose name.
+        unseen: paths whose requests have none, such as those of probes.
+    """
+
+    def __init__(
+        self, app: ASGIApp, tracer: Tracer, *, service: str, unseen: Collection[str] = ("/health", "/metrics")
+    ) -> None:
+        self._app = app
+        self._tracer = tracer
+        self._service = service
+        self._unseen = frozenset(unseen)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        asked: Any = scope
+        span = None
+        if scope["type"] == ScopeType.HTTP and asked["path"] not in self._unseen:
+            headers = dict(asked["headers"])
+            method = asked["method"]
+            header, state = headers.get(b"traceparent"), headers.get(b"tracestate")
+            span = self._tracer.request(header, state, method, self._service)
+        if span is None:
+            await self._app(scope, receive, send)
+        else:
+            await self._spanned(asked, receive, send, span)
+
+    async def _spanned(self, scope: Any, receive: Receive, send: Send, span: Span) -> None:
+        scope.setdefault("state", {})[_STATE] = self._tracer, span
+        span.attributes |= {
+            "http.request.method": scope["method"],
+            "url.scheme": scope["scheme"],
+            "url.path": scope["path"],
+        }
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                span.attributes["http.response.status_code"] = status = message["status"]
+                if status >= _FAILED:
+                    span.attributes["error.type"] = str(status)
+                    span.error = f"answered {status}"
+            await send(message)
+
+        try:
+            with bound_contextvars(**span.log_ids()):
+                await self._app(scope, receive, told)
+        except BaseException as error:
+            span.failed(error)
+            raise
+        finally:
+            if route := scope.get("path_template"):
+                span.name = f"{scope['method']} {route}"
+                span.attributes["http.route"] = route
+            span.end()
+
+
+class Publishing:
+    """A message that a request hands over.
+
+    Attributes:
+        traceparent: the message's.
+        done: set it when the message is handed over: it has a span then.
+    """
+
+    def __init__(self, traceparent: str) -> None:
+        self.traceparent = traceparent
+        self.done = False
+
+
+@contextmanager
+def publishing(request: Any, topic: str, message_id: str) -> Iterator[Publishing]:
+    """The span of a message to a topic, as a part of the request's. Where there is none, the message has the
+    `traceparent` that the request came with, if it is one.
+    """
+    tracer, cause = request.scope.get("state", {}).get(_STATE, (None, None))
+    if tracer is None:
+        yield Publishing(traceparent(request.headers.get("traceparent")) or "")
+        return
+    span = tracer.publish(cause, topic, {"messaging.message.id": message_id})
+    handed = Publishing(span.header.decode())
+    yield handed
+    if handed.done:
+        span.end()

@@ -1,0 +1,102 @@
+"""Which traces are recorded, and spans of requests. A caller's decision stands; else a part of what begins
+here is recorded, and no more than so many a second, so that a burst does not cost more than its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from zlib import crc32
+
+from streams.tracing.context import TraceContext, new_trace_id, parse
+from streams.tracing.span import Attribute, Kind, Span
+
+_CRCS = 1 << 32
+_IDS = 1 << 64
+
+
+class Tracer:
+    """Of one process.
+
+    Arguments:
+        report: takes a span that has ended, and returns at once.
+        ratio: of the traces that begin here, how many are recorded; 0 to 1.
+        limit: how many a second at most; 0: any number.
+    """
+
+    def __init__(self, report: Callable[[Span], None], *, ratio: float, limit: float = 0.0) -> None:
+        self.report = report
+        self._crc_bound = int(ratio * _CRCS)
+        self._id_bound = int(ratio * _IDS)
+        self._limit = limit
+        self._left = limit
+        self._filled = monotonic()
+
+    def chooses(self, correlation: bytes) -> bool:
+        """Whether what belongs together by its correlation id is to be recorded, where nobody has decided.
+        All workers choose alike: what is not recorded needs no header that says so.
+        """
+        return crc32(correlation) < self._crc_bound
+
+    def has_room(self) -> bool:
+        """Whether one more trace may begin; it counts as begun."""
+        if not self._limit:
+            return True
+        now = monotonic()
+        self._left = min(self._limit, self._left + (now - self._filled) * self._limit)
+        self._filled = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def request(self, header: bytes | None, state: bytes | None, name: str, service: str) -> Span | None:
+        """The span of a request that has just come with these headers. None: its caller does not record."""
+        parent = None if header is None else parse(header, state)
+        if parent is not None:
+            if not parent.sampled:
+                return None
+            return self._span(Kind.SERVER, name, service, parent.trace_id, parent, {})
+        trace_id = new_trace_id()
+        recorded = (trace_id & (_IDS - 1)) < self._id_bound and self.has_room()
+        return self._span(Kind.SERVER, name, service, trace_id, None, {}, recorded=recorded)
+
+    def publish(self, cause: Span, topic: str, attributes: Mapping[str, Attribute]) -> Span:
+        """The span of a message that is handed over, as a part of `cause`."""
+        return self._span(
+            Kind.PRODUCER,
+            f"publish {topic}",
+            cause.service,
+            cause.context.trace_id,
+            cause.context,
+            {
+                "messaging.system": "kafka",
+                "messaging.operation.name": "publish",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": topic,
+                **attributes,
+            },
+            recorded=cause.recorded,
+        )
+
+    def _span(
+        self,
+        kind: Kind,
+        name: str,
+        service: str,
+        trace_id: int,
+        parent: TraceContext | None,
+        attributes: Mapping[str, Attribute],
+        *,
+        recorded: bool = True,
+    ) -> Span:
+        return Span(
+            kind,
+            name,
+            service=service,
+            trace_id=trace_id,
+            parent=parent,
+            attributes=attributes,
+            report=self.report,
+            recorded=recorded,
+        )

@@ -1,0 +1,238 @@
+"""What the overview says: of one worker, and of all of them together."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+
+def worker_link(url: str) -> str:
+    """The page of a worker, on any worker."""
+    return f"/workers/{quote(url.partition('://')[2], safe=':')}"
+
+
+def letters_link(handler: str) -> str:
+    """The page of a handler's dead letters."""
+    return f"/dead-letters?{urlencode({'handler': handler})}"
+
+
+def topic_link(topic: str) -> str:
+    """A topic's page."""
+    return f"/topics/{quote(topic, safe='')}"
+
+
+class Warned(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody should look at, and where it can be mended. `grave`: something stands still."""
+
+    text: str
+    link: str
+    where: str
+    grave: bool = False
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a copy of changelogs is.
+
+    Attributes:
+        copied, total: offsets, transaction markers counted.
+        percent: of 100, rounded down: 100 means that nothing is left.
+        rate: offsets per second, since it began.
+        seconds_left: at that rate; None while nothing was copied.
+    """
+
+    copied: int
+    total: int
+    percent: int
+    rate: float
+    seconds_left: float | None
+
+
+class LanePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane of the worker that tells.
+
+    Attributes:
+        backlog: messages taken and not committed.
+        lag: those, and messages that are not taken yet; None while it is not open.
+        oldest: age in seconds of the oldest message that was read and is not committed.
+        commits: transactions per second, over the last ten seconds.
+        idle: seconds since it has committed, or had nothing to do.
+        recovery: None: it has nothing to recover.
+    """
+
+    lane: int
+    state: str
+    partitions: tuple[int, ...]
+    backlog: int
+    lag: int | None
+    oldest: float | None
+    commits: float
+    idle: float
+    stuck: bool
+    error: str
+    recovery: Progress | None = None
+
+
+class StandbyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that the worker follows. `behind`: offsets still to copy; None: it is not reading. `copying` is
+    set while it catches up after its beginning.
+    """
+
+    lane: int
+    behind: int | None
+    copying: Progress | None = None
+
+
+class TopicPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic, in the lanes of the worker that tells, or of all.
+
+    Attributes:
+        rate, rate_minute: messages taken per second, over the last ten seconds and over the last minute.
+        lag: messages not yet taken; `lag_before`: a minute ago.
+    """
+
+    topic: str
+    rate: float = 0.0
+    rate_minute: float = 0.0
+    lag: int = 0
+    lag_before: int = 0
+
+
+class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler, in the lanes of the worker that tells, or of all.
+
+    Attributes:
+        rate, rate_minute: attempts per second, over the last ten seconds and over the last minute.
+        failures: attempts among them that failed, in the last minute.
+        durations: attempts of the last minute by how long they took: one number for each bound of
+            `staging.measures.DURATIONS`, and one for what took longer.
+        waiting: messages that wait for it, by the reason; as counted last.
+        oldest_waiting: age of the oldest of them, in seconds; 0: there is none.
+        letters: dead letters that are kept, as counted last.
+        paused: partitions in which an operator has it paused.
+        breakers: lanes in which its circuit breaker is not closed.
+    """
+
+    handler: str
+    rate: float = 0.0
+    rate_minute: float = 0.0
+    failures: int = 0
+    durations: list[int] = []
+    waiting: dict[str, int] = {}
+    oldest_waiting: float = 0.0
+    letters: int = 0
+    paused: int = 0
+    breakers: int = 0
+
+    @property
+    def waits(self) -> int:
+        """Messages that wait for it, whatever the reason."""
+        return sum(self.waiting.values())
+
+
+class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells of itself.
+
+    Attributes:
+        silent: why it tells nothing; what the group knows of its lanes is all that is known then.
+        owns: the lanes that it has by the group's assignment.
+        measured: whether it counts attempts and rows at all (`STEADFAUST_METRICS`).
+        span: seconds that its rates cover, up to ten; 0: it has just started.
+        counted: age in seconds of its oldest count of rows; None: nothing is counted yet.
+        failed, stalled: sagas that wait for an operator, and that take too long.
+        sagas: how many there are of each status.
+    """
+
+    url: str
+    slot: int = -1
+    silent: str = ""
+    ready: bool = False
+    measured: bool = False
+    span: float = 0.0
+    counted: float | None = None
+    owns: list[int] = []
+    lanes: list[LanePart] = []
+    standbys: list[StandbyPart] = []
+    topics: list[TopicPart] = []
+    handlers: list[HandlerPart] = []
+    failed: int = 0
+    stalled: int = 0
+    sagas: dict[str, int] = {}
+    warnings: list[Warned] = []
+
+    @property
+    def name(self) -> str:
+        """Its address, without the scheme."""
+        return self.url.partition("://")[2] or self.url
+
+    @property
+    def link(self) -> str:
+        """Its page."""
+        return worker_link(self.url)
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """All workers together; by name."""
+
+    topics: dict[str, TopicPart]
+    handlers: dict[str, HandlerPart]
+    workers: list[WorkerPart]
+    warnings: list[Warned]
+
+
+class HandlerShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler, for people: durations in seconds, None where nothing ran in the last minute."""
+
+    handler: str
+    topics: list[str]
+    numbers: HandlerPart
+    p50: float | None
+    p95: float | None
+
+    @property
+    def letters_link(self) -> str:
+        """The page of its dead letters."""
+        return letters_link(self.handler)
+
+
+class ServiceShown(msgspec.Struct, frozen=True, kw_only=True):
+    """The handlers of a service."""
+
+    service: str
+    handlers: list[HandlerShown]
+
+
+class TopicShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic with who sends it, as far as the wiring knows, and whose handlers take it: services."""
+
+    topic: str
+    message: str
+    senders: list[str]
+    takers: list[str]
+    numbers: TopicPart
+
+    @property
+    def link(self) -> str:
+        """Its page."""
+        return topic_link(self.topic)
+
+
+class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole application at a glance. `asked` is the worker that has put it together, `at` when: RFC 3339.
+    `rate` is that of handlers' attempts, `lag` of all topics; `lanes` how many there are, `homeless` those
+    that no worker owns.
+    """
+
+    app_id: str
+    asked: str
+    at: str
+    warnings: list[Warned]
+    rate: float
+    lag: int
+    waiting: int
+    letters: int
+    lanes: int
+    homeless: list[int]
+    workers: list[WorkerPart]
+    services: list[ServiceShown]
+    topics: list[TopicShown]

@@ -1,0 +1,84 @@
+"""How answers are written for who asks: pages, JSON, problems, and where a form leads."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from litestar.datastructures import Cookie
+from litestar.response.base import ASGIResponse
+
+from streams.model.personal import masked, personal_fields
+from streams.web.access import Role, Visitor
+from streams.web.asked import CSRF, Act, Asked, Leads, Shown
+from streams.web.pages import json_response, page_response
+from streams.web.refusal import Refusal
+from streams.web.requests import AnyRequest, query_of, shown_path
+from streams.web.sessions import LASTS, SESSION
+from streams.web.view import Problem, WorkerView
+
+_NOT_PAGES = ("/api/", "/health/", "/metrics")
+
+
+async def acted(act: Act, asked: Asked) -> ASGIResponse:
+    """Do what a form asks for, and lead to what it shows then."""
+    match await act(asked, asked.form()):
+        case Shown(template, answer):
+            return page(template, asked, answer=answer)
+        case Leads(path, session):
+            return see(path, _session_cookie(asked, session))
+        case path:
+            return see(path)
+
+
+async def as_json(answer: Callable[[Asked], Awaitable[Any]], asked: Asked) -> ASGIResponse:
+    """An answer as JSON."""
+    return json_response(_for(asked.visitor, asked.view, await answer(asked)))
+
+
+def page(template: str, asked: Asked, **values: Any) -> ASGIResponse:
+    """A page for who asks. Who comes for the first time is given the token of forms."""
+    csrf = asked.csrf or secrets.token_urlsafe(32)
+    cookies = [] if asked.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict")]
+    if "answer" in values:
+        values["answer"] = _for(asked.visitor, asked.view, values["answer"])
+    more: dict[str, Any] = {"query": asked.query, "path": asked.path, "csrf": csrf, "visitor": asked.visitor}
+    return page_response(template, cookies, **more, **values)
+
+
+def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
+    """The answer as the visitor may see it: who may only look sees nothing personal."""
+    if visitor.operates or not (names := personal_fields(view.application)):
+        return answer
+    return masked(answer, names)
+
+
+def _session_cookie(asked: Asked, session: str) -> Cookie:
+    # Workers speak plain HTTP; over TLS it is a proxy that does, and says so.
+    secure = asked.headers.get("X-Forwarded-Proto", "") == "https"
+    lasts = int(LASTS) if session else 0
+    return Cookie(SESSION, value=session, max_age=lasts, httponly=True, samesite="strict", secure=secure)
+
+
+def see(path: str, *cookies: Cookie) -> ASGIResponse:
+    """Another page instead."""
+    return ASGIResponse(status_code=303, headers={"Location": path}, cookies=cookies, media_type="text/plain")
+
+
+def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | None = None) -> ASGIResponse:
+    """A problem, as JSON or as a page, like the answer it stands for."""
+    headers = {**(headers or {}), **({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {})}
+    path = shown_path(request)
+    if path.startswith(_NOT_PAGES):
+        return json_response(Refusal(problem.error, problem.detail), status=problem.status, headers=headers)
+    return page_response(
+        "problem.html",
+        status=problem.status,
+        headers=headers,
+        problem=problem,
+        query=query_of(request),
+        path=path,
+        csrf="",
+        visitor=Visitor(Role.VIEWER),
+    )

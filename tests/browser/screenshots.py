@@ -1,0 +1,156 @@
+"""`python -m tests.browser.screenshots`: pictures of a real stack's pages, light and dark, in docs/images."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+import sys
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, expect
+
+from agents.messages import OrderPlaced
+from streams.local import declared_databases
+from streams.postgres import Database, migrate
+from tests.browser.chromium import NoBrowser, chromium
+from tests.browser.ground import PROJECT, Ground, ground_in
+from tests.browser.visitor import Scheme, Visitor, visiting
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+WIDTH, HEIGHT = 1200, 860
+#: Names of the pictures, with the addresses of the pages.
+PAGES = {
+    "overview": "/",
+    "timeline": "/timeline?q=placed-0",
+    "sagas": "/sagas",
+    "saga": "/sagas/order:stuck-2",
+    "dead-letters": "/dead-letters",
+    "dead-letter": "/dead-letters/letters?handler=payments.capture",  # and on to the first of them
+    "search": "/search?q=refused-5",
+    "audit": "/dead-letters/audit",
+    "handlers": "/handlers",
+    "handler": "/handlers/shipping.schedule",
+    "outbox": "/outbox",
+    "worker": "/worker",
+    "topics": "/topics",
+    "topic": "/topics/orders.order.confirmed.v1",
+    "tables": "/tables",
+    "table": "/tables/orders",
+    "row": "/tables/orders/rows?key=placed-5",
+    "history": "/tables/orders/history?key=placed-5",
+}
+_WAITING = """
+INSERT INTO outbox (
+    id, aggregate_type, aggregate_id, event_type, topic, payload, ce_source, ce_time, ce_correlationid,
+    schema_fingerprint, created_at
+)
+SELECT 'order-' || number || '-placed', 'order', 'order-' || number, $1, $1, '', 'orders-api', now()::text,
+       'order-' || number, '', now() - make_interval(secs => 12 - number)
+FROM generate_series(1, 5) AS number
+"""
+_REFUSED = """
+UPDATE outbox SET attempts = 3, last_error = 'MESSAGE_TOO_LARGE: 1,203,411 bytes',
+       retry_at = now() + interval '20 s'
+WHERE id = 'order-1-placed'
+"""
+PALETTE = (Path(__file__).parent / "palette.js").read_text()
+_SCHEMES: Sequence[Scheme] = ("light", "dark")
+
+
+async def take(ground: Ground, folder: Path) -> None:
+    """Write a picture of each page in each scheme."""
+    async with Database(ground.postgres) as database, database.acquire() as connection:
+        await migrate(connection)
+        await connection.execute(_WAITING, OrderPlaced.TOPIC)
+        await connection.execute(_REFUSED)
+    async with chromium() as browser:
+        await _put_away(browser, ground.address(ground.workers[0]))
+        for scheme in _SCHEMES:
+            await _take_all(browser, ground.address(ground.workers[0]), scheme, folder)
+
+
+async def _take_all(browser: Browser, address: str, scheme: Scheme, folder: Path) -> None:
+    blank = await browser.new_page()
+    async with visiting(browser, address, scheme=scheme, width=WIDTH) as visitor:
+        await visitor.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+        for name, path in PAGES.items():
+            await _open(visitor, name, path)
+            png = await visitor.page.screenshot(animations="disabled")
+            (folder / f"{name}-{scheme}.png").write_bytes(await smaller(png, blank))
+
+
+async def _put_away(browser: Browser, address: str) -> None:
+    """A letter, so that the log of operations has something to tell."""
+    async with visiting(browser, address) as visitor:
+        await visitor.page.goto("/dead-letters/letters?key=refused-9")
+        await visitor.page.locator("#letters tbody tr").get_by_role("link").first.click()
+        await _ask(visitor.page, "Discard", "the customer has called it off")
+
+
+async def _ask(page: Page, button: str, why: str) -> None:
+    await page.get_by_label("Your name").fill("ann")
+    await page.get_by_label("Why").fill(why)
+    await page.get_by_role("button", name=button, exact=True).click()
+
+
+async def _pause(page: Page, *, resume: bool = False) -> None:
+    """Pause a handler, or resume it, and wait until that is so."""
+    await page.goto(PAGES["handler"])
+    await _ask(page, "Resume" if resume else "Pause", "the carrier moves house")
+    await expect(page.locator("#handler")).to_contain_text("running." if resume else "paused since")
+
+
+async def _open(visitor: Visitor, name: str, path: str) -> None:
+    page = visitor.page
+    if name == "audit":
+        await _pause(page)
+    if name == "outbox":
+        await _pause(page, resume=True)
+    await page.goto(path)
+    if name == "dead-letter":
+        await page.locator("tbody tr").get_by_role("link").first.click()
+        await page.wait_for_url("**/dead-letters/*")
+    if name == "sagas":
+        async with asyncio.timeout(180):
+            while not await page.locator(".sparks").count():  # lines begin with the second minute
+                await page.wait_for_timeout(5000)
+                await page.reload()
+    if name == "overview":
+        await page.wait_for_timeout(5000)  # rates need some seconds of orders
+
+
+async def smaller(png: bytes, page: Page) -> bytes:
+    """The picture as PNG with at most 256 colours; a blank page of the browser finds them."""
+    found = await page.evaluate(PALETTE, base64.b64encode(png).decode())
+    width, height = found["width"], found["height"]
+    pixels = base64.b64decode(found["pixels"])
+    unfiltered = b"".join(b"\0" + pixels[row * width : (row + 1) * width] for row in range(height))
+    chunks = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),
+        b"PLTE": bytes(found["colours"]),
+        b"IDAT": zlib.compress(unfiltered, 9),
+        b"IEND": b"",
+    }
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks.items()
+    )
+
+
+def main() -> None:
+    """Start the stack, take the pictures, end it."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    databases = declared_databases(PROJECT)
+    with tempfile.TemporaryDirectory() as var, ground_in(Path(var), databases=databases) as ground:
+        asyncio.run(take(ground, IMAGES))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except NoBrowser as error:
+        sys.exit(f"error: {error}")

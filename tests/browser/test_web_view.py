@@ -1,0 +1,414 @@
+"""The web view in a real browser, on two real workers under load: what people come to it for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.chromium import chromium
+from tests.browser.ground import HOSTILE, IMAGE, OPERATOR, SCRIPT, VIEWER, Ground, ground_in
+from tests.browser.visitor import NARROW, Visitor, visiting
+
+# One loop for the browser, one file for the stack: a file stays in one process.
+pytestmark = [pytest.mark.browser, pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with ground_in(tmp_path_factory.mktemp("browser")) as ground:
+        yield ground
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def visitor(ground: Ground, browser: Browser) -> AsyncIterator[Visitor]:
+    async with visiting(browser, ground.address(ground.workers[0])) as visitor:
+        yield visitor
+
+
+#: Pages with something personal in them, in a row, its versions, a message, the row of a saga.
+VIEWED = (
+    "/tables/orders",
+    "/tables/orders/rows?key=placed-5",
+    "/tables/orders/history?key=placed-5",
+    "/tables/order-sagas/rows?key=saga-5",
+    "/tables/order-sagas/history?key=saga-5",
+    "/timeline?q=saga-5",
+)
+
+
+async def because(page: Page, why: str) -> None:
+    """Say who one is, and why: each operation asks for both."""
+    await page.get_by_label("Your name").fill("ann")
+    await page.get_by_label("Why").fill(why)
+
+
+async def to(page: Page, name: str) -> None:
+    """By the links that each page has at its top."""
+    await page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+
+
+async def test_somebody_new_finds_out_why_an_order_was_cancelled(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await visitor.search("placed-0")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("placed-0")
+    await expect(page.locator("body")).to_contain_text("card_declined")
+    timeline = page.locator(".timeline > li")
+    await expect(timeline.filter(has_text="OrderCancelled")).to_contain_text("card_declined")
+
+
+async def test_the_timeline_leads_from_each_message_to_its_cause(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await visitor.search("saga-5")
+    timeline = page.locator(".timeline > li")
+    await expect(timeline.first).to_contain_text("OrderSubmitted")
+    types = await timeline.locator("b").all_text_contents()
+    ways = [each for each in types if each in ("ReserveStock", "CapturePayment", "ScheduleShipment")]
+    assert ways == ["ReserveStock", "CapturePayment", "ScheduleShipment"]
+    confirmed = timeline.filter(has=page.locator("b", has_text=re.compile("^OrderConfirmed$")))
+    await confirmed.get_by_role("link", name=re.compile(r"no\. \d+")).click()
+    cause = page.locator(".timeline > li:target")
+    await expect(cause).to_contain_text("ConfirmOrder")
+
+
+async def test_a_message_id_and_a_correlation_id_lead_to_the_order(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await visitor.search("message-placed-5")
+    await expect(page.locator(".timeline")).to_contain_text("OrderPlaced")
+    await expect(page.locator("body")).to_contain_text("placed-5")
+
+
+async def test_a_failed_saga_is_found_and_settled(ground: Ground, visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await to(page, "Sagas")
+    await page.get_by_label("Status").select_option("failed")
+    await page.get_by_role("button", name="List").click()
+    await page.get_by_role("link", name="order:stuck-2").click()
+    await expect(page.locator("body")).to_contain_text("the till is closed")
+    await expect(page.locator("body")).to_contain_text("process_payment waits for an operator")
+    ground.till.touch()
+    await because(page, "the till is open")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.locator("#saga")).to_contain_text("compensated")  # without reloading
+    await expect(page.locator("#steps")).to_contain_text("the till is open (ann)")
+    ground.till.unlink()
+
+
+async def test_a_dead_letter_is_replayed_and_its_order_confirms(ground: Ground, visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await to(page, "Dead letters")
+    groups = page.locator("#groups tbody tr")
+    await groups.filter(has_text="payments.capture").get_by_role("link", name="4", exact=True).click()
+    letter = page.locator("#letters tbody tr").filter(has_text="refused-5")
+    await letter.get_by_role("link").first.click()
+    await expect(page.locator("#standing")).to_contain_text("the till is closed")
+    ground.till.touch()
+    await because(page, "the till is open")
+    await page.get_by_role("button", name="Replay").click()
+    standing = page.locator("#standing")
+    await expect(standing).to_contain_text("It is no dead letter any more")  # without reloading
+    await page.get_by_role("link", name="What has happened to refused-5").first.click()
+    await expect(page.locator(".timeline")).to_contain_text("OrderConfirmed")
+    ground.till.unlink()
+
+
+async def test_a_dead_letter_is_edited_with_a_look_at_what_changes(ground: Ground, visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/dead-letters/letters?key=refused-7")
+    await page.locator("#letters tbody tr").get_by_role("link").first.click()
+    await page.get_by_role("link", name="Edit the message").click()
+    message = page.get_by_label("Message")
+    assert '"card": "tok_' in await message.input_value()
+    await message.fill(re.sub(r'"total_cents": \d+', '"total_cents": 4711', await message.input_value()))
+    await page.get_by_role("button", name="Show what changes").click()
+    await expect(page.locator(".diff .bad")).to_contain_text('"total_cents": 107')
+    await expect(page.locator(".diff .good")).to_contain_text('"total_cents": 4711')
+    ground.till.touch()
+    await because(page, "the price was wrong")
+    await page.get_by_role("button", name="Replay it like this").click()
+    await expect(page.locator("#standing")).to_contain_text("It is no dead letter any more")
+    await page.get_by_role("link", name="What was done about it").click()
+    await expect(page.locator("tbody")).to_contain_text("the price was wrong")
+    await page.goto("/timeline?q=refused-7")
+    await expect(page.locator(".timeline")).to_contain_text("4711")
+    ground.till.unlink()
+
+
+async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Ground, visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/dead-letters/letters?handler=payments.capture")
+    await because(page, "the till is open")
+    await page.get_by_role("button", name="Count them first").click()
+    await expect(page.locator("#job")).to_contain_text("2 match, 0 asked for")  # without reloading
+    await expect(page.locator("#job tbody")).to_contain_text("payments.capture")
+    ground.till.touch()
+    await page.get_by_role("button", name="Replay 2 letters").click()
+    await expect(page.locator("#job")).to_contain_text("2 match, 2 asked for")
+    await expect(page.locator("progress")).to_have_attribute("value", "4")  # of 4 lanes
+    await page.goto("/dead-letters/letters?handler=payments.capture")
+    await expect(page.locator("#letters")).to_contain_text("None here")
+    ground.till.unlink()
+
+
+async def test_a_handler_is_paused_and_resumed(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await to(page, "Handlers")
+    await page.get_by_role("link", name="shipping.schedule", exact=True).click()
+    standing = page.locator("#handler")
+    await expect(standing).to_contain_text("running")
+    await because(page, "the vans are out")
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(standing).to_contain_text(re.compile(r"paused since .*, by ann: the vans are out"))
+    await page.goto("/")
+    await expect(page.locator(".warnings")).to_contain_text("shipping.schedule is paused in 8 partitions")
+    await page.get_by_role("link", name="who paused it, and why").click()
+    await because(page, "they are back")
+    await page.get_by_label("Why").press("Enter")
+    await expect(standing).to_contain_text("running")
+
+
+async def test_a_row_is_shown_with_what_it_was_before(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/tables/orders/rows?key=placed-0")
+    versions = page.locator("#history .timeline > li")  # it comes by itself
+    cancelled = versions.filter(has=page.locator("del", has_text="pending"))
+    await expect(cancelled).to_contain_text("card_declined")
+    await expect(versions.last).to_contain_text("The first version that was found")
+    await cancelled.get_by_role("link", name=re.compile("offset")).click()
+    await expect(page.locator("body")).to_contain_text("card_declined")
+
+
+async def test_a_viewer_sees_who_nobody_is(ground: Ground, browser: Browser) -> None:
+    """What is marked as personal is masked wherever it stands: the customer, and the card."""
+    async with visiting(browser, ground.address(ground.workers[0]), token=VIEWER) as visitor:
+        page = visitor.page
+        for path in VIEWED:
+            await page.goto(path)
+            await expect(page.locator("body")).to_contain_text("(masked)")
+            shown = await page.content()
+            assert "customer-" not in shown, path
+            assert "tok_" not in shown, path
+            assert await page.locator("form[method=post]").count() == 0
+
+
+async def test_a_table_is_read_across_both_workers(ground: Ground, visitor: Visitor) -> None:
+    page = visitor.page
+    for worker in ground.workers:
+        key = await asyncio.to_thread(ground.key_of, worker)
+        await page.goto("/tables")
+        await page.get_by_role("link", name="orders", exact=True).click()
+        await page.get_by_label("Key", exact=True).fill(key)
+        await page.get_by_role("button", name="Look up").click()
+        await expect(page.locator("body")).to_contain_text("confirmed")
+        await expect(page.locator("body")).to_contain_text(key)
+
+
+async def log_in(page: Page, token: str) -> None:
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Log in").click()
+
+
+async def test_people_log_in_and_out_and_a_viewer_changes_nothing(ground: Ground, browser: Browser) -> None:
+    async with visiting(browser, ground.address(ground.workers[1]), token="") as visitor:
+        page = visitor.page
+        visitor.expected.update({401, 403})
+        await page.goto("/login")
+        await log_in(page, "another-token-than-theirs")
+        await expect(page.locator("body")).to_contain_text("the token is another one")
+        await page.goto("/dead-letters/letters")
+        await page.get_by_role("link", name="Log in").click()
+        await log_in(page, VIEWER)
+        await page.locator("tbody tr").filter(has_text="undecodable-6").get_by_role("link").first.click()
+        await expect(page.locator("#standing")).to_contain_text("Undecodable")
+        token = await page.locator("form.leave input[name=csrf]").input_value()
+        wanted = {
+            "csrf": token,
+            "operation": "discard",
+            "who": "eve",
+            "why": "to see",
+            "key": "undecodable-6",
+        }
+        refused = await page.request.post(page.url, form=wanted)
+        assert refused.status == 403
+        assert "you may look, and change nothing" in await refused.text()
+        await page.reload()
+        await expect(page.locator("body")).to_contain_text("Nothing yet.")
+        await page.get_by_role("button", name="Log out (viewer)").click()
+        await log_in(page, OPERATOR)
+        await expect(page.get_by_role("button", name="Log out (operator)")).to_be_visible()
+        await page.goto("/dead-letters/letters")
+        await page.locator("tbody tr").filter(has_text="undecodable-6").get_by_role("link").first.click()
+        await expect(page.get_by_role("button", name="Discard")).to_be_visible()
+
+
+async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    picture = page.locator(".picture")
+    await expect(picture).to_contain_text("payments")
+    await page.evaluate("document.querySelector('.picture svg').id = 'first'")
+    await expect(page.locator("#first")).to_have_count(0)  # another has come, without reloading
+    await expect(picture.locator("svg")).to_have_count(1)
+    await page.get_by_role("button", name="Live: pause").click()
+    await expect(page.get_by_role("button", name="Paused: go live")).to_be_visible()
+
+
+async def test_a_topic_is_read_by_key_and_a_record_in_full(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await to(page, "Topics")
+    await page.get_by_role("link", name="orders.order.cancelled.v1", exact=True).click()
+    await page.get_by_label("Key", exact=True).fill("placed-0")
+    await page.get_by_label("Key", exact=True).press("Enter")
+    found = page.locator("tbody tr").filter(has_text="placed-0")
+    await expect(found).to_have_count(1)
+    await found.get_by_role("link").first.click()
+    await expect(page.locator("body")).to_contain_text("card_declined")
+
+
+async def test_what_is_hostile_is_text(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/")
+    await visitor.search(HOSTILE)
+    await expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+    await expect(page.locator(".timeline")).to_contain_text(SCRIPT)
+    escaped = quote(HOSTILE, safe="")
+    await page.goto(f"/tables/orders/rows?key={escaped}")
+    await expect(page.locator("body")).to_contain_text(IMAGE)
+    await page.goto("/dead-letters/letters?key=undecodable-6")
+    await page.locator("tbody tr").get_by_role("link").first.click()
+    await expect(page.locator("body")).to_contain_text(f"undecodable-{SCRIPT}")
+    assert await page.evaluate("window.ran") is None
+    assert await page.locator("img").count() == 0
+
+
+async def test_the_keyboard_alone_reaches_search_and_its_results(visitor: Visitor) -> None:
+    page = visitor.page
+    await page.goto("/tables")
+
+    async def tab_to(selector: str) -> None:
+        for _ in range(40):
+            await page.keyboard.press("Tab")
+            if await page.evaluate("name => document.activeElement.matches(name)", selector):
+                break
+        else:
+            raise AssertionError(f"Tab does not reach {selector}")
+        outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline not in ("none", ""), f"one does not see that {selector} has the focus"
+
+    await tab_to("input[type=search]")
+    await page.keyboard.type("placed-5")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("placed-5")
+    await tab_to(".skip")
+    await page.keyboard.press("Enter")
+    await tab_to(".timeline a[href^='#']")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".timeline > li:target")).to_be_visible()
+
+
+#: Every page, by an address that has something to show.
+PAGES = {
+    "overview": "/",
+    "login": "/login",
+    "worker": "/worker",
+    "search": "/search",
+    "timeline": "/timeline?q=saga-2",
+    "timeline of what is hostile": f"/timeline?q={quote(HOSTILE, safe='')}",
+    "sagas": "/sagas",
+    "saga": "/sagas/order:saga-2",
+    "dead letters": "/dead-letters",
+    "letters": "/dead-letters/letters?state=dead",
+    "jobs": "/dead-letters/jobs",
+    "audit": "/dead-letters/audit",
+    "handlers": "/handlers",
+    "handler": "/handlers/payments.capture",
+    "topics": "/topics",
+    "topic": "/topics/orders.order.confirmed.v1",
+    "record": "/topics/orders.order.confirmed.v1/1/0",
+    "outbox": "/outbox",
+    "tables": "/tables",
+    "table": "/tables/orders",
+    "row": "/tables/orders/rows?key=placed-5",
+    "versions": "/tables/order-sagas/history?key=saga-5",
+}
+
+
+@pytest.mark.parametrize("address", PAGES.values(), ids=PAGES)
+async def test_each_page_is_readable_narrow_and_wide_dark_and_light(
+    ground: Ground, browser: Browser, address: str
+) -> None:
+    async with visiting(browser, ground.address(ground.workers[0]), width=NARROW) as visitor:
+        page = visitor.page
+        await page.goto(address)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert await visitor.look() == []
+        await page.emulate_media(color_scheme="dark")
+        assert await visitor.look() == []
+
+
+@pytest.mark.parametrize(
+    "address", ["/", "/timeline?q=placed-5", "/sagas", "/dead-letters", "/tables/orders"]
+)
+async def test_a_page_waits_for_nothing(visitor: Visitor, address: str) -> None:
+    """The least of a few: the others say what else the machine was doing. What waits for a silent worker, or
+    for a fetch to end, takes longer; `python -m benchmarks.pages` measures how long pages take.
+    """
+    took = []
+    for _ in range(5):
+        await visitor.page.goto(address)
+        took.append(
+            await visitor.page.evaluate(
+                "(([page]) => page.responseEnd - page.startTime)(performance.getEntriesByType('navigation'))"
+            )
+        )
+    assert min(took) < 1000, took
+
+
+async def test_pages_work_without_script(ground: Ground, browser: Browser) -> None:
+    async with visiting(browser, ground.address(ground.workers[0]), script=False) as visitor:
+        await visitor.page.goto("/")
+        await visitor.search("placed-0")
+        await expect(visitor.page.locator(".timeline")).to_contain_text("OrderCancelled")
+
+
+async def test_what_is_not_there_is_said(visitor: Visitor) -> None:
+    visitor.expected.add(404)
+    await visitor.page.goto("/tables/no-such-table")
+    await expect(visitor.page.locator("body")).to_contain_text("no-such-table")
+    await visitor.page.goto("/timeline?q=nobody-has-seen-it")
+    await expect(visitor.page.locator("body")).to_contain_text("No message of it was found")
+
+
+async def test_a_worker_is_lost_while_somebody_looks(ground: Ground, visitor: Visitor) -> None:
+    """The last test: from here on there is one worker."""
+    page = visitor.page
+    lost = ground.workers[1]
+    key = await asyncio.to_thread(ground.key_of, lost)
+    groups = page.locator("#groups")
+    await page.goto("/dead-letters")
+    await expect(groups).to_contain_text("Undecodable")
+    lost.signal(signal.SIGKILL)
+    await expect(groups).to_contain_text(f"of lane {min(lost.lanes())} are missing here")  # without reloading
+    await asyncio.to_thread(ground.world.until_shared, ground.workers[:1])
+    await expect(groups).not_to_contain_text("are missing here")
+    await page.goto(f"/tables/orders/rows?key={quote(key, safe='')}")
+    await expect(page.locator("body")).to_contain_text("confirmed")

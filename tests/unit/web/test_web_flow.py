@@ -1,0 +1,370 @@
+"""The overview: parts of several workers as one, what somebody should look at, and its picture."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from web_workers import NOW, Browser, FakeStandby, FakeWorker
+
+from streams.lane.state import LaneState
+from streams.policy.breaker import BreakerPolicy
+from streams.retry.gate import UNASKED, HandlerGate
+from streams.web import flow
+from streams.web.flow import merge, overview_of, shown
+from streams.web.flow_answers import HandlerPart, StandbyPart, TopicPart, Warned, WorkerPart
+from streams.web.flow_part import worker_part
+from streams.web.flow_picture import flow_picture
+from streams.web.pages import render
+from streams.web.rates import Looks
+from streams.web.samples import LaneSample
+from streams.web.view import Problem
+
+HOSTILE = "\"><script>alert('x')</script>"
+TOPIC = "post.parcel.seen.v1"
+OTHER = "http://127.0.0.1:2"
+
+
+def part(**of) -> WorkerPart:
+    return WorkerPart(**{"url": "http://127.0.0.1:1", "slot": 0, "ready": True, **of})
+
+
+# -- merging ----------------------------------------------------------------------------------------------
+
+
+def test_rates_lags_and_counts_of_workers_add_up_and_the_oldest_counts():
+    found = merge(
+        [
+            part(
+                topics=[TopicPart(topic="a", rate=1.5, rate_minute=1.0, lag=3, lag_before=1)],
+                handlers=[
+                    HandlerPart(
+                        handler="s.h",
+                        rate=2.0,
+                        failures=1,
+                        durations=[1, 0, 2],
+                        waiting={"retry": 2},
+                        oldest_waiting=5.0,
+                        letters=1,
+                    )
+                ],
+            ),
+            part(
+                url=OTHER,
+                topics=[TopicPart(topic="a", rate=0.5, lag=4), TopicPart(topic="b", rate=7.0)],
+                handlers=[
+                    HandlerPart(
+                        handler="s.h",
+                        rate=3.0,
+                        durations=[0, 1, 1],
+                        waiting={"retry": 1, "pause": 4},
+                        oldest_waiting=9.0,
+                        paused=2,
+                        breakers=1,
+                    )
+                ],
+            ),
+        ]
+    )
+    assert found.topics["a"] == TopicPart(topic="a", rate=2.0, rate_minute=1.0, lag=7, lag_before=1)
+    assert found.topics["b"].rate == 7.0
+    handler = found.handlers["s.h"]
+    assert (handler.rate, handler.failures, handler.durations) == (5.0, 1, [1, 1, 3])
+    assert (handler.waiting, handler.oldest_waiting, handler.waits) == ({"retry": 3, "pause": 4}, 9.0, 7)
+    assert (handler.letters, handler.paused, handler.breakers) == (1, 2, 1)
+
+
+def test_a_worker_that_counts_no_attempts_lessens_nothing():
+    counted = part(handlers=[HandlerPart(handler="s.h", durations=[1, 2])])
+    silent = part(url=OTHER, handlers=[HandlerPart(handler="s.h", durations=[])])
+    assert merge([counted, silent]).handlers["s.h"].durations == [1, 2]
+
+
+# -- warnings ---------------------------------------------------------------------------------------------
+
+
+def texts(*parts: WorkerPart) -> list[str]:
+    return [each.text for each in merge(parts).warnings]
+
+
+def test_of_what_is_well_nothing_is_said():
+    assert texts(part(topics=[TopicPart(topic="a", rate=100.0, lag=5)])) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "link", "grave"),
+    [
+        (
+            {"handlers": [HandlerPart(handler="s.h", letters=2)]},
+            "2 messages were given up by s.h",
+            "/dead-letters?handler=s.h",
+            False,
+        ),
+        (
+            {"handlers": [HandlerPart(handler="s.h", paused=3)]},
+            "s.h is paused in 3 partitions: its messages wait",
+            "/handlers/s.h",
+            False,
+        ),
+        (
+            {"handlers": [HandlerPart(handler="s.h", breakers=1)]},
+            (
+                "The circuit breaker of s.h is open in 1 lane: what it calls fails, and its messages wait;"
+                " handler_failed in the log says how"
+            ),
+            "#service-s",
+            False,
+        ),
+        ({"failed": 1}, "1 saga cannot go on without an operator", "/sagas?status=failed", True),
+        ({"stalled": 2}, "2 sagas should have ended by now", "/sagas?stalled=1", False),
+        (
+            {"silent": "no answer in 1 s", "owns": [0, 2]},
+            "127.0.0.1:1 does not answer, and owns lanes 0, 2: no answer in 1 s",
+            "/workers/127.0.0.1:1",
+            True,
+        ),
+        (
+            {"topics": [TopicPart(topic="a.b", rate=5.0, lag=3000, lag_before=1500)]},
+            "a.b is handled more slowly than it is written: 3000 messages wait, 1500 more than a minute ago",
+            "/topics/a.b",
+            False,
+        ),
+    ],
+)
+def test_each_trouble_is_a_sentence_with_a_link(of, text, link, grave):
+    (found,) = merge([part(**of)]).warnings
+    assert (found.text, found.link, found.grave) == (text, link, grave)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"lag": 3000, "lag_before": 2900},  # it stands as it stood
+        {"lag": 3000, "lag_before": 0, "rate": 1000.0},  # three seconds of work
+        {"lag": 900, "lag_before": 0},
+    ],
+)
+def test_a_lag_that_does_not_grow_or_is_soon_done_is_no_trouble(numbers):
+    assert texts(part(topics=[TopicPart(topic="a", **numbers)])) == []
+
+
+def test_what_stands_still_is_said_first():
+    light, grave = Warned(text="x", link="/", where="it"), Warned(text="y", link="/", where="it", grave=True)
+    assert texts(part(warnings=[light]), part(url=OTHER, warnings=[grave])) == ["y", "x"]
+
+
+# -- a worker's part --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker():
+    worker = FakeWorker.with_lanes(0, 1, 2, 3, slot=4)
+    worker.lanes[1].measures.intake = SimpleNamespace(
+        taken_by_topic={TOPIC: 9}, not_taken={TOPIC: 4}, lag=6, oldest=int((NOW - 3) * 1000)
+    )
+    return worker
+
+
+def test_a_worker_tells_of_its_lanes_handlers_and_topics(worker):
+    gate = HandlerGate("post.note", BreakerPolicy())
+    worker.lanes[1].gates = {"post.note": gate}
+    sample = LaneSample(NOW - 4)
+    sample.letters["post.note", "open", "1h"] = 2
+    sample.waiting["post.note", "retry"] = 3
+    sample.oldest_waiting["post.note"] = NOW - 30
+    sample.sagas["order", "", "failed"] = 1
+    sample.stalled["order"] = 5
+    found = worker_part(worker, Looks(worker), {1: sample})
+    assert (found.slot, found.ready, found.counted, found.failed, found.stalled) == (4, True, 4.0, 1, 5)
+    (handler,) = found.handlers
+    assert (handler.letters, handler.waits, handler.oldest_waiting) == (2, 3, 30.0)
+    (topic,) = found.topics
+    assert (topic.topic, topic.lag) == (TOPIC, 4)
+    lane = found.lanes[1]
+    assert (lane.state, lane.lag, lane.oldest, lane.idle) == ("open", 6, 3.0, 2.0)
+    assert found.lanes[0].lag is None
+
+
+def test_a_lane_that_recovers_tells_how_far_it_is(worker):
+    lane = worker.lanes[2]
+    lane.state = LaneState.OPENING
+    lane.measures.recovering(800)
+    lane.measures.recovering(200)
+    found = worker_part(worker, Looks(worker), {})
+    assert (found.lanes[2].recovery.copied, found.lanes[2].recovery.total) == (600, 800)
+    assert found.lanes[0].recovery is None
+    lane.measures.recovering(900)  # it has begun again
+    assert worker_part(worker, Looks(worker), {}).lanes[2].recovery.copied == 0
+
+
+def test_a_follower_tells_how_far_it_is_until_it_has_caught_up(worker):
+    worker.standbys = {5: FakeStandby(5, to_copy=(100, 0.0), behind=40), 6: FakeStandby(6, behind=3)}
+    catching_up, keeping_up = worker_part(worker, Looks(worker), {}).standbys
+    assert (catching_up.copying.copied, catching_up.copying.percent) == (60, 60)
+    assert (keeping_up.copying, keeping_up.behind) == (None, 3)
+
+
+# -- all of them ------------------------------------------------------------------------------------------
+
+
+async def test_all_owners_are_asked_at_once_and_merged(worker):
+    worker.owns({0: worker.url, 1: OTHER, 2: "http://127.0.0.1:3"})
+    under_way, both = [], asyncio.Event()
+
+    async def ask(owner, path, query):
+        under_way.append(owner)
+        if len(under_way) == 2:
+            both.set()
+        await both.wait()
+        return WorkerPart(url=owner, ready=True, owns=[{OTHER: 1}.get(owner, 2)])
+
+    answer = await overview_of(worker, Looks(worker), {}, ask)
+    assert {each.url for each in answer.workers} == {worker.url, OTHER, "http://127.0.0.1:3"}
+    assert answer.homeless == [3]
+
+
+async def test_a_silent_worker_does_not_hold_up_the_page_and_is_shown(worker, monkeypatch):
+    monkeypatch.setattr(flow, "PATIENCE", 0.02)
+    worker.owns({0: worker.url, 1: OTHER})
+
+    async def ask(owner, path, query):
+        await asyncio.Event().wait()
+
+    answer = await overview_of(worker, Looks(worker), {}, ask)
+    silent = next(each for each in answer.workers if each.silent)
+    assert (silent.url, silent.silent, silent.owns) == (OTHER, "no answer in 0.02 s", [1])
+    assert answer.warnings[0].grave
+
+
+async def test_a_worker_that_has_gone_is_shown_as_such(worker):
+    worker.owns({0: worker.url, 1: OTHER})
+
+    async def ask(owner, path, query):
+        raise Problem(502, "owner_unreachable", "...")
+
+    answer = await overview_of(worker, Looks(worker), {}, ask)
+    assert answer.warnings[0].text == "127.0.0.1:2 does not answer, and owns lane 1: it cannot be reached"
+
+
+def test_an_open_breaker_is_told_once_for_all_workers(worker):
+    gate = HandlerGate("post.note", BreakerPolicy(minimum=1))
+    gate.record(UNASKED, ok=False, now=NOW)
+    assert not gate.clear
+    worker.lanes[1].gates = {"post.note": gate}
+    found = worker_part(worker, Looks(worker), {})
+    assert found.warnings == []
+    (warned,) = merge([found, msgspec.structs.replace(found, url=OTHER)]).warnings
+    assert "is open in 2 lanes" in warned.text
+
+
+async def test_a_worker_that_refuses_is_shown_with_what_it_says(worker):
+    worker.owns({0: worker.url, 1: OTHER})
+
+    async def ask(owner, path, query):
+        raise Problem(502, "owner_refused", "it wants another token")
+
+    answer = await overview_of(worker, Looks(worker), {}, ask)
+    assert "it wants another token" in answer.warnings[0].text
+
+
+# -- the picture and the page -----------------------------------------------------------------------------
+
+
+def test_the_picture_has_each_service_and_topic_and_what_went_wrong(worker):
+    letters = merge([part(handlers=[HandlerPart(handler="post.note", letters=2, rate=3.0)])])
+    picture = flow_picture(shown(worker, letters))
+    (service,) = picture.services
+    assert (service.name, service.letters) == ("post", 2)
+    assert service.letters_link == "/dead-letters?handler=post.note"
+    assert [line.name for node in picture.topics for line in node.lines] == ["ParcelSeen"]
+    (arrow,) = picture.arrows
+    assert (arrow.label, arrow.bad, arrow.link) == ("2 dead", True, "/dead-letters?handler=post.note")
+
+
+def test_dead_letters_that_no_handler_had_are_in_the_tables_alone(worker):
+    answer = shown(worker, merge([part(handlers=[HandlerPart(handler="", letters=3)])]))
+    assert [each.service for each in answer.services] == ["post", ""]
+    assert [node.name for node in flow_picture(answer).services] == ["post"]
+
+
+def test_where_things_stand_does_not_depend_on_the_numbers(worker):
+    quiet = flow_picture(shown(worker, merge([part()])))
+    busy = flow_picture(shown(worker, merge([part(topics=[TopicPart(topic=TOPIC, rate=5000.0, lag=99)])])))
+    assert [node.box for node in quiet.topics] == [node.box for node in busy.topics]
+    assert [arrow.path for arrow in quiet.arrows] == [arrow.path for arrow in busy.arrows]
+    assert busy.arrows[0].width > quiet.arrows[0].width
+
+
+async def test_the_first_page_is_the_overview_with_everything_in_words_too(worker):
+    async with Browser.of(worker) as browser:
+        status, page = await browser.page("/")
+        assert status == 200
+        for expected in ("All is well", "<svg", "ParcelSeen", "post.note", TOPIC, "Slot 4"):
+            assert expected in page
+        assert 'href="/topics/post.parcel.seen.v1"' in page
+        assert "style=" not in page
+        answer = (await browser.json("/api/overview"))[1]
+    assert [each["topic"] for each in answer["topics"]] == [TOPIC]
+
+
+async def test_what_is_wrong_is_on_top_and_leads_to_where_it_is_mended(worker):
+    worker.stuck_lanes = [1]
+    async with Browser.of(worker) as browser:
+        _, page = await browser.page("/")
+    assert "All is well" not in page
+    assert "lane 1 is open, without progress" in page
+    assert 'href="/workers/127.0.0.1:1"' in page
+
+
+async def test_what_a_lane_says_is_shown_and_not_run(worker):
+    worker.lanes[1].error = ValueError(HOSTILE)
+    async with Browser.of(worker) as browser:
+        _, page = await browser.page("/")
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert" in page
+
+
+async def test_a_worker_has_a_page_by_its_address_and_by_its_slot(worker):
+    async with Browser.of(worker) as browser:
+        for name in ("4", "127.0.0.1:1"):
+            status, page = await browser.page(f"/workers/{name}")
+            assert status == 200
+            assert "worker in slot 4" in page
+        status, answer = await browser.json("/api/workers/127.0.0.1:99")
+    assert (status, answer["error"]) == (404, "no_worker")
+
+
+async def test_another_workers_page_is_asked_of_it(worker):
+    other = FakeWorker.with_lanes(1, slot=7)
+    async with Browser.of(other) as there, Browser.of(worker) as here:
+        worker.owns({0: worker.url, 1: there.url})
+        for name in ("7", there.url.partition("://")[2]):
+            status, page = await here.page(f"/workers/{name}")
+            assert status == 200
+            assert "worker in slot 7" in page
+            assert f'href="/api/workers/{quote(name)}"' in page
+        answer = (await here.json("/api/overview"))[1]
+    assert sorted(each["slot"] for each in answer["workers"]) == [4, 7]
+
+
+def test_a_part_reads_back_as_it_was_told(worker):
+    told = worker_part(worker, Looks(worker), {})
+    assert msgspec.json.decode(msgspec.json.encode(told), type=WorkerPart) == told
+
+
+async def test_a_worker_that_owns_no_lane_is_shown_with_what_it_follows(worker):
+    spare = WorkerPart(url=OTHER, slot=1, ready=True, standbys=[StandbyPart(lane=1, behind=0)])
+    worker.assignment = msgspec.structs.replace(worker.assignment, members=(worker.url, OTHER))
+
+    async def ask(owner, path, query):
+        assert owner == OTHER
+        return spare
+
+    answer = await overview_of(worker, Looks(worker), {}, ask)
+    assert {each.url for each in answer.workers} == {worker.url, OTHER}
+    assert {each.grave for each in merge([part(url=OTHER, silent="no answer", owns=[])]).warnings} == {False}
+    page = render("overview_workers.html", answer=answer)
+    assert "It owns no lane, and follows 1." in page

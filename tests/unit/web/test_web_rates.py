@@ -1,0 +1,137 @@
+"""Rates from counters, percentiles from counts, and progress from what is left."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from web_workers import NOW, FakeWorker
+
+from streams.staging.measures import DURATIONS, Distribution, HandlerMeasures
+from streams.web.flow_part import progress
+from streams.web.rates import LONG, SHORT, Look, Looks, Rates, base, look, percentile
+
+
+def test_a_rate_is_what_was_counted_between_two_looks():
+    before = Look(NOW - 10, taken={(0, "a"): 100, (1, "a"): 7, (0, "b"): 1}, commits={0: 5})
+    now = Look(NOW, taken={(0, "a"): 140, (1, "a"): 17, (0, "b"): 1}, commits={0: 25})
+    rates = Rates(now, before)
+    assert rates.topic("a") == 5.0
+    assert rates.topic("b") == 0.0
+    assert rates.commits(0) == 2.0
+
+
+def test_a_counter_that_began_again_counts_from_nothing():
+    rates = Rates(Look(NOW, taken={(0, "a"): 30}), Look(NOW - 10, taken={(0, "a"): 1000}))
+    assert rates.topic("a") == 3.0
+
+
+def test_a_lane_that_has_gone_counts_no_more():
+    assert Rates(Look(NOW), Look(NOW - 10, taken={(0, "a"): 1000})).topic("a") == 0.0
+
+
+def test_before_the_first_look_no_rate_is_known():
+    rates = Rates(Look(NOW, taken={(0, "a"): 1000}, attempts={"h": [5, 0]}, failures={"h": 5}), None)
+    assert (rates.span, rates.topic("a"), rates.handler("h"), rates.failures("h")) == (0.0, 0.0, 0.0, 0)
+
+
+def test_attempts_are_counted_by_how_long_they_took():
+    now = Look(NOW, attempts={"h": [5, 3, 1]}, failures={"h": 2})
+    rates = Rates(now, Look(NOW - 2, attempts={"h": [1, 3, 0]}, failures={"h": 1}))
+    assert rates.durations("h") == [4, 0, 1]
+    assert (rates.handler("h"), rates.failures("h")) == (2.5, 1)
+
+
+@pytest.mark.parametrize(("span", "before"), [(LONG, 10), (LONG / 2 - 1, 500)])
+def test_a_lag_has_one_before_only_when_there_was_time_to_tell(span, before):
+    rates = Rates(Look(NOW, lags={"a": 500}), Look(NOW - span, lags={"a": 10}))
+    assert (rates.lag("a"), rates.lag_before("a")) == (500, before)
+
+
+@pytest.mark.parametrize(
+    ("ages", "seconds", "expected"),
+    [
+        ([], SHORT, None),
+        ([3], SHORT, 3),  # younger than wanted: better than none
+        ([60, 15, 10, 5], SHORT, 10),
+        ([60, 15, 12, 5], SHORT, 12),
+        ([60, 30, 5], LONG, 60),
+        ([0], SHORT, None),  # there is no time in between
+    ],
+)
+def test_the_look_before_is_the_newest_that_is_old_enough(ages, seconds, expected):
+    found = base([Look(NOW - age) for age in ages], NOW, seconds)
+    assert (found and NOW - found.at) == expected
+
+
+def test_looking_reads_what_lanes_and_handlers_have_counted():
+    worker = FakeWorker.with_lanes(0, 1)
+    worker.lanes[1].measures.intake = SimpleNamespace(
+        taken_by_topic={"post.parcel.seen.v1": 9}, not_taken={"post.parcel.seen.v1": 4}
+    )
+    worker.handlers["post.note"] = measured = HandlerMeasures()
+    measured.succeeded.add(0.0002)
+    measured.failed.add(0.0002)
+    seen = look(worker)
+    assert seen.taken == {(1, "post.parcel.seen.v1"): 9}
+    assert seen.lags == {"post.parcel.seen.v1": 4}
+    assert sum(seen.attempts["post.note"]) == 2
+    assert seen.failures == {"post.note": 1}
+    assert seen.commits == {0: 7, 1: 7}
+
+
+def test_looks_of_longer_than_a_minute_ago_are_forgotten(monkeypatch):
+    worker = FakeWorker.with_lanes(0)
+    looks, times = Looks(worker), iter(range(1000))
+    monkeypatch.setattr(worker, "now", lambda: NOW + 5 * next(times))
+    for _ in range(100):
+        looks.keep()
+    short, long = looks.rates()
+    assert (short.span, long.span) == (SHORT, LONG)
+
+
+# -- percentiles ------------------------------------------------------------------------------------------
+
+
+def test_a_percentile_lies_between_the_bounds_of_the_values():
+    found = Distribution(DURATIONS)
+    for _ in range(95):
+        found.add(0.0007)
+    for _ in range(5):
+        found.add(0.03)
+    median, high = (percentile(found.counts, DURATIONS, share) for share in (0.5, 0.99))
+    assert 0.0005 < median <= 0.001
+    assert 0.01 < high <= 0.05
+
+
+def test_nothing_has_no_percentile_and_what_is_beyond_all_bounds_has_the_largest():
+    assert percentile([0] * 13, DURATIONS, 0.5) is None
+    assert percentile([], DURATIONS, 0.5) is None
+    assert percentile([0] * 12 + [3], DURATIONS, 0.5) == DURATIONS[-1]
+
+
+# -- progress ---------------------------------------------------------------------------------------------
+
+
+def test_progress_has_a_share_a_rate_and_a_time_left():
+    found = progress(1000, 250, 10.0)
+    assert (found.copied, found.total, found.percent) == (750, 1000, 75)
+    assert (found.rate, found.seconds_left) == (75.0, 3.3)
+
+
+def test_progress_is_never_all_while_something_is_left():
+    assert progress(100_000, 1, 5.0).percent == 99
+
+
+def test_a_copy_that_has_just_begun_has_no_time_left():
+    found = progress(1000, 1000, 0.0)
+    assert (found.copied, found.percent, found.rate, found.seconds_left) == (0, 0, 0.0, None)
+
+
+def test_a_log_that_grows_meanwhile_has_more_to_copy():
+    found = progress(1000, 1200, 5.0)
+    assert (found.copied, found.total, found.percent) == (0, 1200, 0)
+
+
+def test_nothing_left_is_no_progress():
+    assert progress(1000, 0, 5.0) is None

@@ -1,0 +1,222 @@
+"""What stands beside a timeline's messages: changes of rows, rows of the outbox, objects of payloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_web_timeline import HOSTILE, MS, there
+from test_web_timeline import record as message
+from web_workers import Browser, FakeWorker, Parcel, ParcelSeen, make_application
+
+from streams.claims.checks import ClaimChecks
+from streams.claims.claim import VALUE, claim_of, with_claim
+from streams.model.application import Application
+from streams.model.codecs import encode_row
+from streams.model.personal import MASK, masked
+from streams.model.table import row_key
+from streams.testing.blobs import MemoryBlobs
+from streams.testing.log import FakeRecord
+from streams.web.database_answers import OutboxRowAnswer, OutboxRows
+from streams.web.figures import leaves
+from streams.web.row_changes import difference, row_changes
+from streams.web.timeline import timeline
+
+CHANGELOG = "post-parcels-changelog"
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker.with_lanes(0, 1, 2, 3)
+
+
+@pytest.fixture
+async def browser(worker):
+    async with Browser.of(worker) as browser:
+        yield browser
+
+
+def version(
+    app: Application, note: str | None, *, at: int, key: str = "k1", subkey: str = "", offset: int = 0
+) -> FakeRecord:
+    """A row of a parcel as its changelog has it, `at` milliseconds after a minute ago."""
+    table = app.tables["parcels"]
+    value = None if note is None else encode_row(table.codec, Parcel(note=note))
+    place = app.layout.partition_of(key.encode())
+    return FakeRecord(
+        table.changelog,
+        place,
+        offset or at,
+        MS - 60_000 + at,
+        row_key(key.encode(), subkey.encode()),
+        value,
+        [],
+    )
+
+
+def changes(app: Application, messages: list[FakeRecord], rows: list[FakeRecord]) -> list[Any]:
+    return row_changes(app, b"k1", messages, timeline(app, messages), rows)
+
+
+# -- which step changed what ------------------------------------------------------------------------------
+
+
+def test_a_change_is_of_the_message_that_caused_what_was_sent_in_the_same_transaction():
+    app = make_application()
+    messages = [message("m1"), message("m2", at=2), message("out", at=10, cause="m1", key="k2")]
+    (change,) = changes(app, messages, [version(app, "seen", at=10)])
+    assert (change.table, change.step, change.sure, change.is_first) == ("parcels", 1, True, True)
+    assert (change.topic, change.offset) == (CHANGELOG, 10)
+
+
+def test_a_change_that_no_message_was_sent_with_is_put_to_the_last_one_that_may_have_made_it():
+    app = make_application()
+    messages = [message("m1"), message("m2", at=20), message("other", at=5, key="k2")]
+    first, second = changes(app, messages, [version(app, "a", at=10), version(app, "b", at=30)])
+    assert [(each.step, each.sure) for each in (first, second)] == [(1, False), (3, False)]
+    (alone,) = changes(app, [], [version(app, "a", at=10)])
+    assert (alone.step, alone.sure) == (0, False)
+
+
+def test_only_what_is_different_is_shown_and_a_removed_row_is_said():
+    app = make_application()
+    rows = [
+        version(app, "a", at=1),
+        version(app, "b", at=2),
+        version(app, None, at=3),
+        version(app, "c", at=4),
+    ]
+    first, second, gone, again = changes(app, [message("m1")], rows)
+    assert (first.before, first.after, first.is_first) == (None, {"note": "a"}, True)
+    assert (second.before, second.after, second.is_first) == ({"note": "a"}, {"note": "b"}, False)
+    assert (gone.removed, gone.after) == (True, None)
+    assert (again.was_removed, again.after) == (True, {"note": "c"})
+
+
+def test_rows_of_one_key_with_other_subkeys_are_compared_with_their_own_versions():
+    app = make_application()
+    rows = [
+        version(app, "a", at=1, subkey="x"),
+        version(app, "b", at=2, subkey="y"),
+        version(app, "c", at=3, subkey="x"),
+    ]
+    found = changes(app, [], rows)
+    assert [(each.subkey, each.before) for each in found] == [("x", None), ("y", None), ("x", {"note": "a"})]
+
+
+def test_of_another_key_only_what_belongs_to_the_story_is_shown():
+    app = make_application()
+    messages = [message("m1"), message("m2", at=1, key="k2"), message("out", at=10, cause="m2", key="k1")]
+    rows = [
+        version(app, "a", at=5, key="k2"),
+        version(app, "b", at=10, key="k2"),
+        version(app, "c", at=20, key="k2"),
+    ]
+    (change,) = changes(app, messages, rows)
+    assert (change.key, change.before, change.after) == ("k2", {"note": "a"}, {"note": "b"})
+
+
+def test_a_version_that_cannot_be_read_says_why_and_so_does_the_one_behind_it():
+    app = make_application()
+    broken = version(app, "a", at=1)._replace(value=b"nonsense")
+    first, second = changes(app, [], [broken, version(app, "b", at=2)])
+    assert first.error
+    assert second.error == first.error
+
+
+def test_a_difference_keeps_the_names_of_fields_and_the_places_of_lists():
+    before = {"same": 1, "status": "new", "lines": [{"sku": "a", "count": 1}, {"sku": "b"}], "old": 1}
+    after = {
+        "same": 1,
+        "status": "paid",
+        "lines": [{"sku": "a", "count": 2}, {"sku": "b"}, "more"],
+        "new": None,
+    }
+    old, new = difference(before, after)
+    assert old == {"status": "new", "lines": {"[0]": {"count": 1}}, "old": 1}
+    assert new == {"status": "paid", "lines": {"[0]": {"count": 2}, "[2]": "more"}, "new": None}
+    assert list(leaves(old, new)) == [
+        ("status", "new", "paid"),
+        ("lines[0].count", 1, 2),
+        ("lines[2]", None, "more"),
+        ("old", 1, None),
+        ("new", None, None),
+    ]
+    entry = {"type": "order.placed", "detail": ""}
+    assert list(leaves({"history": {}}, {"history": {"[3]": entry}})) == [("history[3]", None, entry)]
+
+
+# -- the page ---------------------------------------------------------------------------------------------
+
+
+async def test_the_timeline_shows_what_a_step_changed_and_leads_to_the_record(browser, worker):
+    app = worker.application
+    there(worker, message("m1"), message("m2", at=10, cause="m1"))
+    worker.records += [version(app, "weighed", at=-500), version(app, HOSTILE, at=10)]
+    _, found = await browser.json("/api/search?q=k1")
+    assert [(each["step"], each["before"]) for each in found["changes"]] == [
+        (0, None),
+        (1, {"note": "weighed"}),
+    ]
+    _, page = await browser.page("/timeline?q=k1")
+    assert "<script>" not in page
+    assert "<code>note</code>" in page
+    assert f"/topics/{CHANGELOG}/{worker.partition('k1')}/10" in page
+    assert "Changes of rows without a message here" in page
+
+
+def test_what_is_personal_is_masked_in_a_difference_too():
+    app = make_application()
+    rows = [version(app, "Ann", at=1), version(app, "Bob", at=2)]
+    first, second = masked(changes(app, [], rows), frozenset({"note"}))
+    assert (first.after, second.before, second.after) == ({"note": MASK}, {"note": MASK}, {"note": MASK})
+
+
+async def test_rows_of_the_outbox_stand_with_their_messages(browser, worker):
+    there(worker, message("m1"), message("m2", at=10, cause="m1"))
+    row = OutboxRowAnswer(
+        id="m1", topic=ParcelSeen.TOPIC, aggregate="parcel k1", written="2027-01-15T07:59:00.000Z",
+        published="2027-01-15T07:59:01.000Z", attempts=2, error=HOSTILE, retry_at="",
+    )  # fmt: skip
+    waits = OutboxRowAnswer(
+        id="m9", topic=ParcelSeen.TOPIC, aggregate="parcel k9", written="2027-01-15T07:59:00.000Z",
+        published="", attempts=0, error="", retry_at="",
+    )  # fmt: skip
+    worker.outbox = OutboxRows(rows=[row, waits])
+    _, found = await browser.json("/api/search?q=k1")
+    assert [(each["outbox"] or {}).get("published") for each in found["entries"]] == [row.published, None]
+    _, page = await browser.page("/timeline?q=k1")
+    assert "<script>" not in page
+    assert "refused 2 times" in page
+    _, page = await browser.page("/timeline?q=m9")
+    assert "not published" in page
+    worker.outbox = OutboxRows(missing="no such host")
+    _, page = await browser.page("/timeline?q=k1")
+    assert "Rows of the outbox are not known: no such host" in page
+
+
+async def test_a_payload_in_the_object_store_is_shown_with_what_became_of_it():
+    blobs = MemoryBlobs()
+    app = Application(
+        make_application().layout,
+        make_application().wiring,
+        lambda *_: make_application().message_codecs[ParcelSeen.TOPIC],
+        claims=ClaimChecks(blobs, bucket="post"),
+    )
+    worker = FakeWorker.with_lanes(0, 1, 2, 3, app=app)
+    kept, lost = (claim_of("post", ParcelSeen.TOPIC, name, b"payload") for name in ("kept", "lost"))
+    foreign = claim_of("elsewhere", ParcelSeen.TOPIC, "foreign", b"payload")
+    await blobs.put(kept.name, b"payload", kept.content_type)
+    for at, claim in enumerate((kept, lost, foreign)):
+        bare = message(f"m{at}", at=at, value=VALUE, offset=at)
+        there(worker, bare._replace(headers=with_claim(bare.headers, claim)))
+    async with Browser.of(worker) as browser:
+        _, found = await browser.json("/api/search?q=k1")
+        claims = [each["claim"] for each in found["entries"]]
+        assert [each["there"] for each in claims] == [True, False, None]
+        assert (claims[0]["bucket"], claims[0]["name"], claims[0]["size"]) == ("post", kept.name, 7)
+        assert "not ours to read" in claims[2]["standing"]
+        _, page = await browser.page("/timeline?q=k1")
+        assert "it is no longer there" in page
+        _, page = await browser.page(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1")
+        assert "it is no longer there" in page

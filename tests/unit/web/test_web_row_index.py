@@ -1,0 +1,120 @@
+"""The index by status equals what the rows say, whatever has happened to them, and when it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.lane.recovery import open_store
+from streams.ports import Store
+from streams.staging.changes import BY_STATUS, CHANGED, STATUS_OF, Writes
+from streams.testing.store import MemoryStores
+from streams.web.row_index import AT_ONCE, Entry, Index, Indexed, catch_up, counted, entries
+
+TABLES = ("a", "b")
+KEYS = [bytes([n]) for n in range(4)]
+ROW = st.sampled_from([None, b"new 1", b"new 2", b"old 1", b"none 1"])
+#: A row changes, the index catches up with a few, or with all; the lane closes and opens again.
+STEP = st.one_of(
+    st.tuples(st.sampled_from(TABLES), st.sampled_from(KEYS), ROW),
+    st.sampled_from(["some", "all", "reopened", "unfollowed"]),
+)
+
+
+def entry_of(table: str, store: Store, local: bytes, data: bytes) -> Entry | None:
+    """`none` is in no list, and a row of b is none while a has one of the same key."""
+    status, _, order = data.partition(b" ")
+    if status == b"none" or (table == "b" and store.get("a", local) is not None):
+        return None
+    return Entry("rows", status.decode(), order, ("rows", table, status.decode()), data)
+
+
+INDEX: Index = {"a": Indexed(partial(entry_of, "a"), ("b",)), "b": Indexed(partial(entry_of, "b"))}
+let_others = partial(asyncio.sleep, 0)
+
+
+def caught_up(store: Store, index: Index = INDEX, most: float = float("inf")) -> bool:
+    return asyncio.run(catch_up(store, index, let_others, most))
+
+
+def listed(store: Store) -> list[tuple[str, str, bytes, bytes]]:
+    found = [each for status in ("new", "old") for each in entries(store, "rows", status, width=1)]
+    return [(each.table, each.status, each.local, each.value) for each in found]
+
+
+def expected(store: Store) -> list[tuple[str, str, bytes, bytes]]:
+    rows = [(table, local, data) for table in TABLES for local, data in store.scan(table)]
+    made = [(entry_of(table, store, local, data), table, local) for table, local, data in rows]
+    return [(table, entry.status, local, entry.value) for entry, table, local in made if entry is not None]
+
+
+@given(st.lists(STEP, max_size=30))
+def test_once_it_has_caught_up_it_says_what_the_rows_say(steps):
+    stores, writes = MemoryStores(), Writes(60.0, TABLES)
+    store = open_store(stores, 0, followed=True)
+    for step in steps:
+        if step == "some":
+            caught_up(store, most=1)
+        elif step == "all":
+            assert caught_up(store)
+        elif step in ("reopened", "unfollowed"):
+            store.close()
+            store = open_store(stores, 0, followed=step == "reopened")
+        else:
+            table, key, data = step
+            store.apply(list(writes.local(table, [(b"\0\0" + key, data)])), {})
+    assert caught_up(store)
+    assert sorted(listed(store)) == sorted(expected(store))
+    numbers = Counter((table, status) for table, status, *_ in expected(store))
+    assert counted(store, "rows") == numbers
+    assert list(store.scan(CHANGED)) == []
+
+
+def changed(store: Store, number: int, table: str = "a") -> None:
+    writes = Writes(60.0, TABLES)
+    rows = [(b"\0\0%04d" % n, b"new 1") for n in range(number)]
+    store.apply(list(writes.local(table, rows)), {})
+
+
+def test_who_waits_is_told_that_there_is_more_than_a_few_changes():
+    store = MemoryStores().open(0)
+    assert not caught_up(store, most=1), "there is no index yet"
+    assert caught_up(store)
+    changed(store, 3 * AT_ONCE)
+    assert not caught_up(store, most=AT_ONCE)
+    assert not caught_up(store, most=AT_ONCE)
+    assert caught_up(store, most=2 * AT_ONCE)
+    assert counted(store, "rows") == {("a", "new"): 3 * AT_ONCE}
+
+
+def test_a_table_that_is_new_in_the_index_is_indexed_with_all_its_rows():
+    store = MemoryStores().open(0)
+    one: Index = {"a": INDEX["a"]._replace(others=())}
+    assert caught_up(store, one)
+    changed(store, 2, "b")
+    assert caught_up(store)
+    assert counted(store, "rows") == {("b", "new"): 2}
+
+
+def test_nothing_is_left_of_it_where_changes_are_no_longer_marked():
+    stores = MemoryStores()
+    store = open_store(stores, 0, followed=True)
+    changed(store, 2)
+    assert caught_up(store)
+    changed(store, 1)
+    store.close()
+    store = open_store(stores, 0, followed=False)
+    assert [table for table in (CHANGED, STATUS_OF, BY_STATUS) if list(store.scan(table))] == []
+
+
+@pytest.mark.parametrize("followed", [(), TABLES])
+def test_a_change_is_marked_where_it_is_followed_and_costs_nothing_elsewhere(followed):
+    writes = list(Writes(60.0, followed).local("a", [(b"\0\0k", b"new 1"), (b"\0\0l", None)]))
+    assert [write.key for write in writes if write.table == "a"] == [b"\0\0k", b"\0\0l"]
+    marks = [write.key for write in writes if write.table == CHANGED]
+    assert marks == ([b"a\0\0\0k", b"a\0\0\0l"] if followed else [])

@@ -1,0 +1,365 @@
+"""Sizes of tables, what a row was before, and the rows of a standby when the owner is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from test_web_row_changes import CHANGELOG, version
+from test_web_timeline import HOSTILE
+from web_workers import NOW, Browser, FakeStandby, FakeWorker
+
+from streams.errors import StoreBroken
+from streams.lane.state import LaneState
+from streams.policy.assignment import Assignment
+from streams.web import standby_rows
+from streams.web.answers import BrowseAnswer, TablesAnswer
+from streams.web.lookup import browse
+from streams.web.standby_rows import or_standby
+from streams.web.table_pages import browse_all
+from streams.web.table_sizes import list_tables
+from streams.web.view import Problem
+
+GONE = "http://127.0.0.1:2"
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker.with_lanes(0, 1, 2, 3)
+
+
+@pytest.fixture
+async def browser(worker):
+    async with Browser.of(worker) as browser:
+        yield browser
+
+
+def two_workers() -> tuple[FakeWorker, FakeWorker]:
+    """The second one follows the lanes 0 and 1 of the first one, and has a copy of lane 0."""
+    first = FakeWorker.with_lanes(0, 1)
+    second = FakeWorker.with_lanes(2, 3, app=first.application, url=GONE)
+    owners = {0: first.url, 1: first.url, 2: GONE, 3: GONE}
+    followers = {2: (first.url,), 3: (first.url,)}
+    for each in (first, second):
+        each.assignment = Assignment(owners=owners, followers=followers)
+    return first, second
+
+
+async def silent(*_: Any) -> Any:
+    raise Problem(502, "owner_unreachable", "it cannot be asked: refused")
+
+
+# -- sizes ------------------------------------------------------------------------------------------------
+
+
+async def test_tables_are_listed_with_what_all_workers_have_of_them():
+    first, second = two_workers()
+    for n in range(40):
+        (first if first.lane(f"k{n}") in first.lanes else second).put(f"k{n}", note="x" * 100)
+
+    async def ask(url: str, path: str, query: Any) -> TablesAnswer:
+        assert (url, path, query) == (GONE, "/api/tables", {})
+        return await list_tables(second, asked_by=first.url, ask=silent)
+
+    found = await list_tables(first, asked_by=None, ask=ask)
+    (parcels,) = (table for table in found.tables if table.name == "parcels")
+    assert parcels.rows == 40
+    assert parcels.bytes > 40 * 100
+    assert [part.lane for part in parcels.parts] == [0, 1, 2, 3]
+    assert [part.owner for part in parcels.parts] == [first.url, first.url, GONE, GONE]
+    assert [part.standbys for part in parcels.parts] == [(), (), (first.url,), (first.url,)]
+    assert found.left_out == {}
+
+
+async def test_lanes_of_a_worker_that_does_not_answer_are_named():
+    first, _ = two_workers()
+    found = await list_tables(first, asked_by=None, ask=silent)
+    assert sorted(found.left_out) == [2, 3]
+    assert "refused" in found.left_out[2]
+
+
+async def test_a_lane_that_two_workers_have_at_once_counts_once():
+    """The one that has just given it away, and the one that has it now."""
+    first, _ = two_workers()
+    both = FakeWorker.with_lanes(0, 1, 2, 3, app=first.application, url=GONE)
+    key = next(key for key in (f"k{n}" for n in range(100)) if first.lane(key) == 0)
+    for worker in (first, both):
+        worker.put(key, note="there")
+
+    async def ask(*_: Any) -> TablesAnswer:
+        return await list_tables(both, asked_by=first.url, ask=silent)
+
+    (parcels,) = (await list_tables(first, asked_by=None, ask=ask, only="parcels")).tables
+    assert [part.lane for part in parcels.parts] == [0, 1, 2, 3]
+    assert parcels.rows == 1
+
+
+async def test_lanes_whose_worker_tells_no_sizes_are_named():
+    """It may be of a version that has none: what it tells has no `parts`."""
+    first, _ = two_workers()
+    first.owns({0: first.url, 1: first.url, 2: GONE})
+
+    async def ask(*_: Any) -> TablesAnswer:
+        told = await list_tables(first, asked_by=first.url, ask=silent)
+        return TablesAnswer(tables=[msgspec.structs.replace(each, parts=[]) for each in told.tables])
+
+    found = await list_tables(first, asked_by=None, ask=ask)
+    assert sorted(found.left_out) == [2, 3]
+    assert "earlier version" in found.left_out[2]
+    assert "no owner" in found.left_out[3]
+
+
+async def test_only_the_first_page_of_a_table_asks_all_workers_for_its_size(browser, worker):
+    worker.owns({0: GONE, 1: worker.url, 2: worker.url, 3: worker.url})
+    del worker.lanes[0]
+    for n in range(40):
+        if worker.lane(f"k{n}") != 0:
+            worker.put(f"k{n}")
+    _, first = await browser.json("/api/tables/parcels?limit=5")
+    assert first["table"]["parts"]
+    _, then = await browser.json(f"/api/tables/parcels?limit=5&cursor={first['next']}")
+    assert then["table"]["parts"] == []
+
+
+async def test_the_page_of_a_table_has_its_lanes_with_owner_and_standby(browser, worker):
+    worker.put("k1", note="weighed")
+    worker.assignment = msgspec.structs.replace(worker.assignment, followers={worker.lane("k1"): (GONE,)})
+    _, page = await browser.page("/tables/parcels")
+    assert "About 1 row," in page
+    assert GONE in page
+    _, page = await browser.page("/tables")
+    assert "Rows, about" in page
+    _, found = await browser.json("/api/tables/parcels")
+    assert sum(part["rows"] for part in found["table"]["parts"]) == 1
+
+
+# -- what a row was ---------------------------------------------------------------------------------------
+
+
+async def test_a_row_has_its_versions_the_newest_first(browser, worker):
+    app = worker.application
+    worker.put("k1", note="c")
+    worker.records += [
+        version(app, "a", at=1), version(app, "other", at=2, key="k2"), version(app, HOSTILE, at=3),
+        version(app, None, at=4), version(app, "c", at=5), version(app, "sub", at=6, subkey="s"),
+    ]  # fmt: skip
+    _, found = await browser.json("/api/tables/parcels/history?key=k1&subkey=")
+    versions = found["versions"]
+    assert [each["offset"] for each in versions] == [5, 4, 3, 1]
+    assert [each["after"] for each in versions] == [{"note": "c"}, None, {"note": HOSTILE}, {"note": "a"}]
+    assert (versions[2]["before"], versions[0]["was_removed"]) == ({"note": "a"}, True)
+    assert found["whole"]
+    assert (found["topic"], found["partition"]) == (CHANGELOG, worker.partition("k1"))
+    _, page = await browser.page("/tables/parcels/history?key=k1")
+    assert "<script>" not in page
+    assert "older ones were compacted away" in page
+    assert "The row is removed" in page
+    _, page = await browser.page("/tables/parcels/rows?key=k1")
+    assert 'href="/tables/parcels/history?key=k1"' in page
+
+
+async def test_older_versions_than_a_page_has_are_led_to(browser, worker):
+    app = worker.application
+    worker.records += [version(app, f"n{n}", at=n + 1) for n in range(25)]
+    _, found = await browser.json("/api/tables/parcels/history?key=k1")
+    assert len(found["versions"]) == 20
+    assert not found["whole"]
+    _, page = await browser.page("/tables/parcels/history?key=k1")
+    assert "Look for older ones" in page
+
+
+async def test_the_versions_of_one_row_are_found_among_many_of_others_of_its_key(browser, worker):
+    app = worker.application
+    worker.records += [version(app, "mine", at=1, subkey="s")]
+    worker.records += [version(app, f"n{n}", at=n + 2, subkey="other") for n in range(50)]
+    _, found = await browser.json("/api/tables/parcels/history?key=k1&subkey=s")
+    assert [each["after"] for each in found["versions"]] == [{"note": "mine"}]
+    assert found["whole"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/tables/parcels/history", "/api/tables/_timers/history?key=a", "/api/tables/none/history?key=a"],
+)
+async def test_a_history_that_means_nothing_is_refused(browser, path):
+    status, found = await browser.json(path)
+    assert status in (400, 404)
+    assert found["detail"]
+
+
+# -- standbys ---------------------------------------------------------------------------------------------
+
+
+def with_a_copy(note: str = "copied") -> tuple[FakeWorker, str]:
+    """A worker whose standby has the row of a key, and that key; the owner is gone."""
+    worker = FakeWorker.with_lanes(0)
+    owner = FakeWorker.with_lanes(1, 2, 3, app=worker.application)
+    key = next(key for key in (f"k{n}" for n in range(100)) if worker.lane(key) == 2)
+    owner.put(key, note=note)
+    worker.standbys[2] = FakeStandby(2, behind=7, store=owner.lanes[2].store, fresh_at=NOW - 12)
+    worker.owns({0: worker.url, 1: GONE, 2: GONE, 3: GONE})
+    return worker, key
+
+
+async def test_a_page_shows_the_row_of_a_standby_with_its_age_when_the_owner_is_gone():
+    worker, key = with_a_copy(HOSTILE)
+    async with Browser.of(worker) as browser:
+        status, page = await browser.page(f"/tables/parcels/rows?key={key}")
+        assert status == 200
+        assert "<script>" not in page
+        assert "it lacks about 7 records" in page
+        assert "It had all there was 12 s ago" in page
+        status, found = await browser.json(f"/api/tables/parcels/rows?key={key}&stale=1")
+        assert (found["stale"]["behind"], found["stale"]["seconds"]) == (7, 12.0)
+        assert found["rows"][0]["value"] == {"note": HOSTILE}
+        assert "cannot be asked" in found["stale"]["why"]
+
+
+async def test_a_program_is_not_given_a_copy_unless_it_asks_for_one():
+    worker, key = with_a_copy()
+    async with Browser.of(worker) as browser:
+        status, found = await browser.json(f"/api/tables/parcels/rows?key={key}")
+        assert (status, found["error"]) == (502, "owner_unreachable")
+
+
+async def test_a_row_that_the_copy_lacks_is_not_said_to_be_missing():
+    worker, key = with_a_copy()
+    other = next(each for each in (f"k{n}" for n in range(100)) if each != key and worker.lane(each) == 2)
+    async with Browser.of(worker) as browser:
+        status, found = await browser.json(f"/api/tables/parcels/rows?key={other}&stale=1")
+        assert (status, found["error"]) == (502, "owner_unreachable")
+
+
+async def test_a_table_is_browsed_with_the_rows_of_standbys_where_owners_are_gone():
+    worker, key = with_a_copy()
+    found = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent, copies=True)
+    assert [row.key for row in found.rows] == [key]
+    assert [(each.lane, each.worker) for each in found.stale] == [(2, worker.url)]
+    assert sorted(found.left_out) == [1, 3]
+    plain = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent)
+    assert (plain.rows, sorted(plain.left_out)) == ([], [1, 2, 3])
+    async with Browser.of(worker) as browser:
+        _, page = await browser.page("/tables/parcels")
+        assert "is shown from the standby" in page
+
+
+async def test_the_standby_of_another_worker_is_asked_for_its_copy():
+    first, second = two_workers()
+    key = next(key for key in (f"k{n}" for n in range(100)) if first.lane(key) == 2)
+    second.put(key, note="there")
+    third = "http://127.0.0.1:3"
+    first.assignment = msgspec.structs.replace(first.assignment, followers={2: (third,)})
+    follower = FakeWorker.with_lanes(0, app=first.application, url=third)
+    follower.standbys[2] = FakeStandby(2, store=second.lanes[2].store)
+
+    async def ask(url: str, _: str, query: Any) -> BrowseAnswer:
+        if url != third:
+            raise Problem(504, "owner_silent", "no answer")
+        return browse(follower, "parcels", query)
+
+    found = await browse_all(first, "parcels", {"lane": "2"}, asked_by=None, ask=ask, copies=True)
+    assert [row.key for row in found.rows] == [key]
+    assert (found.stale[0].worker, found.stale[0].why) == (third, "no answer")
+
+
+async def test_an_owner_that_is_silent_is_waited_for_once_on_a_page():
+    worker, key = with_a_copy()
+    asked: list[str] = []
+
+    async def ask(url: str, _: str, query: Any) -> Any:
+        asked.append(query["lane"])
+        raise Problem(504, "owner_silent", "no answer in 5 s")
+
+    for copies in (True, False):
+        asked.clear()
+        found = await browse_all(worker, "parcels", {}, asked_by=None, ask=ask, copies=copies)
+        assert asked == ["1"]
+        assert sorted(found.left_out) == ([1, 3] if copies else [1, 2, 3])
+        assert [row.key for row in found.rows] == ([key] if copies else [])
+
+
+async def test_a_slow_owner_is_waited_for_once_and_one_that_opens_a_lane_is_asked_for_the_others(monkeypatch):
+    worker, _ = with_a_copy()
+    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
+    never, asked = asyncio.Event(), list[str]()
+
+    async def ask(_: str, __: str, query: Any) -> Any:
+        asked.append(query["lane"])
+        await never.wait()
+
+    worker.standbys[1] = worker.standbys[3] = worker.standbys[2]
+    found = await browse_all(worker, "parcels", {}, asked_by=None, ask=ask, copies=True)
+    assert asked == ["1"]
+    assert found.lanes == [0, 1, 2, 3]
+    whole = FakeWorker.with_lanes(0, 1, 2, 3)
+    for n in range(40):
+        whole.put(f"k{n}")
+    whole.standbys[0] = FakeStandby(0, store=whole.lanes[0].store)
+    whole.lanes[0].state = LaneState.OPENING
+    found = await browse_all(whole, "parcels", {}, asked_by=None, ask=ask, copies=True)
+    assert [each.lane for each in found.stale] == [0]
+    assert len(found.rows) == 40
+
+
+async def test_an_owner_that_takes_long_is_not_waited_for_where_there_is_a_copy(monkeypatch):
+    worker, _ = with_a_copy()
+    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
+    never = asyncio.Event()
+
+    async def owner() -> str:
+        await never.wait()
+        return "the owner's"
+
+    async def copied(*_: Any) -> str:
+        return "a copy"
+
+    assert await or_standby(worker, 2, owner, copied, copied) == ("a copy", "no answer in 0.01 s")
+
+
+async def test_an_owner_that_takes_long_is_waited_for_where_there_is_no_copy(monkeypatch):
+    worker, _ = with_a_copy()
+    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
+    asked = asyncio.Event()
+
+    async def owner() -> str:
+        await asked.wait()
+        return "the owner's"
+
+    async def none(*_: Any) -> str:
+        asked.set()
+        raise Problem(503, "no_standby", "there is none")
+
+    assert await or_standby(worker, 2, owner, none, none) == ("the owner's", "")
+
+
+async def test_a_copy_that_cannot_be_read_is_none():
+    worker, _ = with_a_copy()
+
+    async def broken(*_: Any) -> str:
+        raise StoreBroken("a file is damaged")
+
+    with pytest.raises(Problem, match="cannot be asked"):
+        await or_standby(worker, 2, silent, broken, broken)
+
+
+@pytest.mark.parametrize("path", ["/tables/parcels", "/tables/parcels/rows"])
+async def test_people_cannot_ask_for_a_copy_as_workers_do(browser, worker, path):
+    worker.put("k1", note="the owner's")
+    status, page = await browser.page(f"{path}?key=k1&standby=1&lane={worker.lane('k1')}")
+    assert status == 200
+    assert "the owner" in page
+
+
+async def test_a_question_that_has_no_answer_anywhere_is_not_asked_of_standbys():
+    worker, _ = with_a_copy()
+
+    async def refused() -> str:
+        raise Problem(404, "no_row", "there is no such row")
+
+    async def copied(*_: Any) -> str:
+        raise AssertionError("nobody asks a standby")
+
+    with pytest.raises(Problem, match="no such row"):
+        await or_standby(worker, 2, refused, copied, copied)
