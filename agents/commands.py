@@ -26,6 +26,7 @@ class OrderSagaReply(Reply, frozen=True, kw_only=True):
     """How a command of the order saga ended."""
 
     TOPIC = "orders.saga.replies"
+    SAME_KEY = True
 
 
 class OrderSagaTransition(SagaTransition, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ class OrderCommand(Command, frozen=True, kw_only=True):
     """
 
     REPLY = OrderSagaReply
+    SAME_KEY = True
 
     order: Order
 

@@ -15,6 +15,8 @@ class OrderEvent(Message, frozen=True, kw_only=True):
         order: the order it is about.
     """
 
+    SAME_KEY = True
+
     order: Order
 
     @property

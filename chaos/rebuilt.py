@@ -27,6 +27,8 @@ _DEAD_LETTERS, _DEAD_LETTERS_BY_AGE = "dead_letters", "_dead_letters_by_age"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
 _HANDLERS, _IDENTITIES, _CLAIMS = "_handlers", "_identities", "claims"
 _COPY_OF = "_copy_of"  # a note that no changelog has
+#: What a worker's pages make of the rows, in their own time.
+_BY_STATUS = ("_changed", "_status_of", "_by_status")
 _OF_LANE = {
     b"p": _POSITIONS,
     b"t": _TIMERS,
@@ -80,7 +82,7 @@ class Rebuilt:
     def positions(self) -> dict[TP, int]:
         """Where the lanes' own changelog says that each source topic was read to."""
         return {
-            TP(key[2:].decode(), int.from_bytes(key[:2], "big")): int(value)
+            TP(key[2:].decode(), int.from_bytes(key[:2], "big")): int(value.split()[0])
             for tables in self.tables.values()
             for key, value in tables[_POSITIONS].items()
         }
@@ -145,7 +147,7 @@ def _merged(tables: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def _differences(found: Mapping[str, Rows], wanted: Mapping[str, Rows]) -> Iterator[str]:
-    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE, _COPY_OF}
+    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE, _COPY_OF, *_BY_STATUS}
     for table in sorted((found.keys() | wanted.keys()) - indexes):
         yield from _rows_that_differ(table, found.get(table, {}), wanted.get(table, {}))
     due = {value[:_TIME] + key for key, value in wanted.get(_TIMERS, {}).items()}

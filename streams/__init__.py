@@ -11,7 +11,7 @@ from streams.errors import PermanentError
 from streams.model.choreography import choreography, on
 from streams.model.envelope import Envelope
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Message, Personal, Row
 from streams.model.outcome import Outcome, Timer, nothing, outcome
 from streams.model.table import Rows, Table
 from streams.policy.breaker import BreakerPolicy
@@ -37,6 +37,7 @@ __all__ = [
     "Message",
     "Outcome",
     "PermanentError",
+    "Personal",
     "RetryPolicy",
     "Row",
     "Rows",

@@ -103,10 +103,19 @@ class Peers:
         host: the name or address that it tells the others, `auto` for the one that reaches the brokers;
             empty: it is reached on its own machine alone.
         token: what whoever asks from another machine has to show; the same for all workers.
+        viewer_token: what those show who may only look.
+        login: people and programs on the worker's own machine have to show a token, too.
+        user_header: where a reverse proxy at one of `proxies` says who somebody is.
+        operators: the names of those who may change something, by the proxy's word; `*` for all.
     """
 
     host: str = ""
     token: str = field(default="", repr=False)
+    viewer_token: str = field(default="", repr=False)
+    login: bool = False
+    user_header: str = ""
+    proxies: frozenset[str] = frozenset()
+    operators: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Raise SettingsError where a worker would be open to the network without a token worth the name."""
@@ -115,9 +124,19 @@ class Peers:
                 f"STEADFAUST_WEB_HOST is {self.host}, so other machines can ask this worker: set"
                 " STEADFAUST_WEB_TOKEN, or its _FILE, to the same secret on all workers"
             )
-        worthy = len(self.token) >= LEAST and self.token.isascii() and self.token.isprintable()
-        if self.token and not worthy:
-            raise SettingsError(f"STEADFAUST_WEB_TOKEN has to be {LEAST} characters of ASCII at least")
+        if self.login and not self.token:
+            raise SettingsError("STEADFAUST_WEB_LOGIN is set: set STEADFAUST_WEB_TOKEN, or its _FILE, too")
+        for name, token in (("WEB_TOKEN", self.token), ("WEB_VIEWER_TOKEN", self.viewer_token)):
+            if token and not (len(token) >= LEAST and token.isascii() and token.isprintable()):
+                raise SettingsError(f"STEADFAUST_{name} has to be {LEAST} characters of ASCII at least")
+        if self.viewer_token and self.viewer_token == self.token:
+            raise SettingsError(
+                "STEADFAUST_WEB_VIEWER_TOKEN is STEADFAUST_WEB_TOKEN: whoever has it could change everything"
+            )
+        if bool(self.user_header) != bool(self.proxies):
+            raise SettingsError(
+                "STEADFAUST_WEB_USER_HEADER and STEADFAUST_WEB_PROXIES belong together: set both, or none"
+            )
 
 
 class BrokerSettings(BaseSettings):
@@ -166,12 +185,39 @@ class PeerSettings(BaseSettings):
         default=SecretStr(""), description="what they have to show; the same for all workers"
     )
     web_token_file: str = Field(default="", description="file with the token, in its place")
+    web_viewer_token: SecretStr = Field(
+        default=SecretStr(""), description="what those have to show who may only look"
+    )
+    web_viewer_token_file: str = Field(default="", description="file with that token, in its place")
+    web_login: bool = Field(default=False, description="on the worker's own machine, too, the token is shown")
+    web_user_header: str = Field(
+        default="", description="header in which a reverse proxy says who somebody is"
+    )
+    web_proxies: str = Field(
+        default="", description="addresses of the proxies that are believed, comma between"
+    )
+    web_operators: str = Field(
+        default="", description="who may change something, by the proxy's word, comma between; *: all"
+    )
 
     def peers(self) -> Peers:
         """How this worker is reached. Raises SettingsError."""
-        found = Peers(self.web_host, secret("WEB_TOKEN", self.web_token, self.web_token_file))
+        viewer = secret("WEB_VIEWER_TOKEN", self.web_viewer_token, self.web_viewer_token_file)
+        found = Peers(
+            self.web_host,
+            secret("WEB_TOKEN", self.web_token, self.web_token_file),
+            viewer,
+            self.web_login,
+            self.web_user_header,
+            _names(self.web_proxies),
+            _names(self.web_operators),
+        )
         found.check()
         return found
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name for each in text.split(",") if (name := each.strip()))
 
 
 def secret(name: str, value: SecretStr, file: str) -> str:

@@ -103,6 +103,14 @@ class Reader(Protocol):
         asks nobody.
         """
 
+    def silence(self) -> float:
+        """For how many seconds no broker has answered, or one that was asked has not; infinite before the
+        first answer.
+        """
+
+    def behind_by_topic(self) -> Mapping[str, int]:
+        """The same for each topic."""
+
     async def close(self) -> None:
         """Let go of the connections."""
 
@@ -165,6 +173,15 @@ class Write(NamedTuple):
     value: bytes | None
 
 
+class TableSize(NamedTuple):
+    """About how many rows a table of a store has, and about how many bytes they take. Rows that were written
+    anew or removed count until the store has tidied up.
+    """
+
+    rows: int
+    bytes: int
+
+
 class Store(Protocol):
     """A lane's local copy of its tables. Keys sort as bytes within a table; tables appear on first use."""
 
@@ -181,6 +198,9 @@ class Store(Protocol):
 
     def tables(self) -> list[str]:
         """Names of the tables that exist."""
+
+    def table_size(self, table: str) -> TableSize:
+        """How large a table is, at once: nothing is counted. One that does not exist has nothing."""
 
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None

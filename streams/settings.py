@@ -19,6 +19,7 @@ from streams.model.application import LaneOptions
 from streams.model.layout import Layout
 from streams.policy.retry import RetryPolicy, longest_path
 from streams.staging.inbox import check_retention
+from streams.tracing.settings import TraceSettings
 from streams.units import DAY, MIB
 
 #: What the local stack's S3 is asked with: no secret.
@@ -38,7 +39,7 @@ class Bucket(NamedTuple):
     region: str
 
 
-class Settings(PeerSettings, BrokerSettings):
+class Settings(PeerSettings, BrokerSettings, TraceSettings):
     """What an operator can choose. Times in seconds unless the name says otherwise, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix="STEADFAUST_", extra="ignore")
@@ -75,16 +76,32 @@ class Settings(PeerSettings, BrokerSettings):
     heartbeat: float = Field(
         default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
     )
+    producer: Literal["newest", "v1", "aiokafka"] = Field(
+        default="newest",
+        description="whose transactions: ours as the cluster speaks of them, ours as every cluster does, or"
+        " aiokafka's",
+    )
     max_batch: int = Field(default=_LANE.max_batch, ge=1, description="messages in one transaction at most")
     linger: float = Field(
         default=_LANE.linger,
         ge=0,
-        description="how long a commit waits for more messages: fewer transactions, later ones",
+        description="how long a commit waits for more messages at least: fewer transactions, later ones",
     )
     max_in_flight: int = Field(
         default=_LANE.max_in_flight,
         ge=1,
         description="keys of a lane with an outbound call under way at most",
+    )
+    max_ahead: int = Field(
+        default=_LANE.max_ahead,
+        ge=0,
+        description="how far above a position messages of other keys are committed while one takes its time,"
+        " in offsets; 0: all of its partition number wait",
+    )
+    loopback: bool = Field(
+        default=_LANE.loopback,
+        description="whether a lane handles what it sends to itself in the transaction that writes it; false"
+        " while workers of a version before it run",
     )
     max_message_bytes: int = Field(
         default=_LANE.max_message_bytes, ge=100_000, description="largest record, and largest row"
@@ -177,6 +194,7 @@ class Settings(PeerSettings, BrokerSettings):
             settings.agents_group()
             settings.security()
             settings.peers()
+            settings.check_traces()
         except (SettingsError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
         return settings
@@ -217,6 +235,8 @@ class Settings(PeerSettings, BrokerSettings):
             max_backlog=self.max_batch * 3,
             max_worker_backlog=self.max_batch * 12,
             linger=self.linger,
+            max_ahead=self.max_ahead,
+            loopback=self.loopback,
             max_in_flight=self.max_in_flight,
             max_message_bytes=self.max_message_bytes,
             inbox_retention=inbox,

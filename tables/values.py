@@ -10,6 +10,8 @@ from typing import Annotated
 
 import msgspec
 
+from streams import Personal
+
 #: Lines of an order at most.
 MAX_LINES = 10_000
 #: Bytes of an order at most, as JSON: several rows and many messages have all of it.
@@ -86,10 +88,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     order_id: Key
-    customer: Text
+    customer: Annotated[Text, Personal]
     lines: tuple[OrderLine, ...]
     total_cents: Cents
-    card: Text
+    card: Annotated[Text, Personal]
     country: Text
 
     def refusal(self) -> str:

@@ -19,7 +19,7 @@ from tables.values import Attachment, Order, OrderLine
 _encode = msgspec.json.Encoder().encode
 
 
-def begin(asked: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime, trace: str) -> Placing:
+def begin(asked: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime) -> Placing:
     """The order that is asked for, under the client's id or a new one."""
     order_id = asked.order_id or str(uuid_utils.uuid7())
     order = Order(
@@ -49,7 +49,7 @@ def begin(asked: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime, 
         updated_at=now,
         lines=asked.lines,
     )
-    return Placing(key, digest(asked), begins(order=order, attachments=files), view, trace)
+    return Placing(key, digest(asked), begins(order=order, attachments=files), view)
 
 
 def way_of(order_id: str, orders_way: OrdersWay) -> Literal["placed", "submitted"]:

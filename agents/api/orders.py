@@ -54,7 +54,8 @@ class Orders:
         ):
             if await connection.fetchval(SQL["call_off"], order_id):
                 command = RequestCancellation(order_id=order_id)
-                tx.publish(command, f"{order_id}:cancellation", aggregate_type=AGGREGATE, traceparent=trace)
+                name = cancellation_id(order_id)
+                tx.publish(command, name, aggregate_type=AGGREGATE, traceparent=trace)
             order = await _find(connection, order_id)
         if order is None:
             return "unknown", None
@@ -73,6 +74,11 @@ class Orders:
             forgotten += count
             if count < CLEANUP_BATCH:
                 return forgotten
+
+
+def cancellation_id(order_id: str) -> str:
+    """The id of the message that asks for an order's cancellation."""
+    return f"{order_id}:cancellation"
 
 
 async def _find(connection: Connection, order_id: str) -> OrderView | None:

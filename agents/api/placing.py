@@ -44,12 +44,17 @@ class Placing(NamedTuple):
     digest: bytes
     message: OrderPlaced | OrderSubmitted
     view: OrderView
-    trace: str
+    trace: str = ""
 
     @property
     def order_id(self) -> str:
         """The order's id."""
         return self.view.order_id
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message: two for one order are never published."""
+        return f"{self.order_id}:begins"
 
 
 class Answer(NamedTuple):
@@ -201,8 +206,9 @@ class OrderPlacing:
                 if row["placed"]:
                     # Two for one order id seem placed here. The outbox takes no second message of a name: all
                     # is rolled back, and each is tried alone.
-                    name = f"{asked.order_id}:begins"
-                    tx.publish(asked.message, name, aggregate_type=AGGREGATE, traceparent=asked.trace)
+                    tx.publish(
+                        asked.message, asked.message_id, aggregate_type=AGGREGATE, traceparent=asked.trace
+                    )
                     found.append(Answer(202, asked.order_id, _encode(asked.view)))
                 elif row["claimed"]:
                     found.append(await self._taken(connection, asked))

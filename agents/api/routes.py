@@ -17,9 +17,10 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from prometheus_client import CollectorRegistry
 
 from agents.api.beginning import begin
-from agents.api.orders import Orders
+from agents.api.orders import Orders, cancellation_id
 from agents.api.placing import KeyInFlight, KeyReused, OrderPlacing
 from agents.api.wire import OrderPage, OrderView, PlaceOrder, Status
+from agents.cancellation import RequestCancellation
 from agents.settings import OrdersWay
 from streams.errors import TooLarge
 from streams.http import (
@@ -32,7 +33,7 @@ from streams.http import (
     problem,
     problem_body,
     problem_handlers,
-    traceparent,
+    publishing,
 )
 
 AnyRequest = Request[Any, Any, Any]
@@ -100,12 +101,13 @@ async def place_order(
     """Place an order. It is taken when this is answered, and the order's status tells what becomes of it."""
     if not _KEY.fullmatch(idempotency_key):
         raise problem(422, "invalid", "Idempotency-Key: give 1 to 255 visible ASCII characters")
-    trace = traceparent(request.headers.get("traceparent")) or ""
-    asked = begin(data, idempotency_key, orders_way=orders_way, now=datetime.now(UTC), trace=trace)
+    asked = begin(data, idempotency_key, orders_way=orders_way, now=datetime.now(UTC))
     if why := asked.message.order.refusal():
         raise problem(422, "invalid", f"no service takes this order: {why}", reason=why)
     try:
-        answer = await placing.place(asked)
+        with publishing(request, asked.message.TOPIC, asked.message_id) as handed:
+            answer = await placing.place(asked._replace(trace=handed.traceparent))
+            handed.done = answer.status == 202 and not answer.replayed
     except KeyInFlight:
         raise problem(
             409, "key-in-flight", "a request with this key is under way", headers={"Retry-After": "1"}
@@ -152,8 +154,9 @@ async def cancel_order(
     request: AnyRequest, order_id: FromPath[str], orders: NamedDependency[Orders]
 ) -> Response[OrderView]:
     """Ask for an order's cancellation. It is undone if it is not past its pivot; its status will tell."""
-    trace = traceparent(request.headers.get("traceparent")) or ""
-    found, order = await orders.call_off(order_id, trace)
+    with publishing(request, RequestCancellation.TOPIC, cancellation_id(order_id)) as handed:
+        found, order = await orders.call_off(order_id, handed.traceparent)
+        handed.done = found == "requested"
     if order is None:
         raise _no_order(order_id)
     if found == "too_late":

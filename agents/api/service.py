@@ -19,7 +19,7 @@ from agents.api.routes import create_api, order_exists
 from agents.settings import OrderSettings
 from schemas import latest
 from streams.errors import TransientError
-from streams.http import Check, Health, HttpServer, RateLimit, Requests
+from streams.http import Check, Health, HttpServer, RateLimit, Requests, Traced
 from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox
 from streams.postgres.cleanup import DatabaseCleanup, Retention
@@ -111,7 +111,10 @@ class OrdersApi:
             max_body=settings.api_max_body,
             limit=RateLimit(settings.api_rate),
         )
-        server = await enter(HttpServer(Requests(app), host=settings.api_host, port=self._port()))
+        named: Any = Requests(app)
+        if (tracer := await enter(settings.tracing(settings.app_id))) is not None:
+            named = Traced(named, tracer, service=SOURCE)
+        server = await enter(HttpServer(named, host=settings.api_host, port=self._port()))
         self.url = server.url
 
 

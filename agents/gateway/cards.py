@@ -10,7 +10,13 @@ ACCEPTED = "tok_accepted"
 DECLINED = "tok_declined"
 CHARGED_BUT_TIMED_OUT = "tok_charged_but_timed_out"
 
+_SLOW = re.compile(r"tok_slow_(\d{1,5})")
 _UNAVAILABLE = re.compile(r"tok_unavailable_(\d{1,4})")
+
+
+def slow(milliseconds: int) -> str:
+    """The card of which every charge is answered after so long, up to 99,999."""
+    return f"tok_slow_{milliseconds}"
 
 
 def unavailable(times: int) -> str:
@@ -26,11 +32,13 @@ class Behaviour:
         decline: the reason for which it is declined; empty when it is accepted.
         outages: how often an operation is turned away (503) before it is done.
         answer_lost: the charge is made, and whoever asked first never hears of it.
+        delay: seconds until the charge is answered.
     """
 
     decline: str = ""
     outages: int = 0
     answer_lost: bool = False
+    delay: float = 0.0
 
 
 @lru_cache(maxsize=1024)
@@ -42,6 +50,8 @@ def behaviour(card: str) -> Behaviour:
         return Behaviour(decline="card_declined")
     if card == CHARGED_BUT_TIMED_OUT:
         return Behaviour(answer_lost=True)
+    if match := _SLOW.fullmatch(card):
+        return Behaviour(delay=int(match[1]) / 1000)
     if match := _UNAVAILABLE.fullmatch(card):
         return Behaviour(outages=int(match[1]))
     return Behaviour(decline="unknown_card")

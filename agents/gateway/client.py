@@ -18,6 +18,7 @@ from agents.gateway.retries import GatewayRetries
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal, VoidAsk
 from agents.payments.gateway import INVALID, Charge, Refund
 from agents.settings import OrderSettings
+from streams.tracing.current import current_traceparent
 
 T = TypeVar("T")
 
@@ -132,10 +133,14 @@ class HttpGateway:
     async def _once(
         self, operation: str, method: str, path: str, body: bytes | None, read: Callable[[bytes], T]
     ) -> T:
+        trace = current_traceparent()
+        headers = {"traceparent": trace} if trace else None
         try:
             async with (
                 self._slots,
-                self._session.request(method, self._url + path, data=body, allow_redirects=False) as response,
+                self._session.request(
+                    method, self._url + path, data=body, headers=headers, allow_redirects=False
+                ) as response,
             ):
                 status, answer = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

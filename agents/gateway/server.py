@@ -72,8 +72,11 @@ class GatewayServer:
     async def _charge(self, request: web.Request) -> web.Response:
         ask = _read_charge(await request.read())
         answer = await self._writer.do(ask)
-        if answer.first and behaviour(ask.card).answer_lost:
+        behaves = behaviour(ask.card)
+        if answer.first and behaves.answer_lost:
             await self._lose(request)
+        if behaves.delay:
+            await self._wait(behaves.delay)
         return _answer(answer)
 
     async def _void(self, request: web.Request) -> web.Response:
@@ -103,10 +106,14 @@ class GatewayServer:
 
     async def _lose(self, request: web.Request) -> None:
         """Say nothing until the caller has hung up (which cancels this), then hang up."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), LOST_ANSWER_HELD)
+        await self._wait(LOST_ANSWER_HELD)
         if request.transport is not None:
             request.transport.abort()
+
+    async def _wait(self, seconds: float) -> None:
+        """So long, or until the gateway stops."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _let_go(self, _: web.Application) -> None:
         self._stopping.set()

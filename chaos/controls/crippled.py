@@ -22,7 +22,7 @@ from streams.ports import TP, Outgoing, Transactions
 from streams.runtime import app as runtime
 from streams.runtime import cluster
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.producer import KafkaTransactions
+from streams.runtime.transactions.producer import TransactionalProducer
 from streams.staging.changes import POSITIONS
 from streams.staging.sequences import Staged, writes_of
 from streams.testing.faults import faults_from_environment
@@ -38,7 +38,7 @@ def inbox_off() -> None:
 class UnfencedCluster(KafkaCluster):
     """Gives each process transactional ids of its own, so that no owner of a lane fences another."""
 
-    def transactions(self, transactional_id: str) -> KafkaTransactions:
+    def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
         return super().transactions(f"{transactional_id}-of-{os.getpid()}")
 
@@ -64,14 +64,14 @@ class HastyLane(Lane):
             await super()._commit(parts, producer)
 
 
-class LettersApart(KafkaTransactions):
+class LettersApart(TransactionalProducer):
     """Sends dead letters at once, outside the lane's transaction, as is usual elsewhere."""
 
     async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
         """Write the dead letters, then the rest."""
         letters = [(tp, each) for tp, some in batches.items() if tp.topic.endswith(_LETTERS) for each in some]
         if letters:
-            async with AIOKafkaProducer(bootstrap_servers=self._bootstrap) as producer:
+            async with AIOKafkaProducer(bootstrap_servers=self._link.bootstrap) as producer:
                 for tp, (key, value, headers) in letters:
                     await producer.send_and_wait(tp.topic, value, key, tp.partition, headers=list(headers))
         rest = {tp: some for tp, some in batches.items() if not tp.topic.endswith(_LETTERS)}
@@ -83,7 +83,7 @@ _LETTERS = dead_letter_topic("")
 CRIPPLED: Mapping[Control, Callable[[], object]] = {
     Control.INBOX_OFF: inbox_off,
     Control.FENCING_OFF: patch.object(runtime, "KafkaCluster", UnfencedCluster).start,
-    Control.LETTERS_APART: patch.object(cluster, "KafkaTransactions", LettersApart).start,
+    Control.LETTERS_APART: patch.object(cluster, "TransactionalProducer", LettersApart).start,
     Control.STORE_BEFORE_COMMIT: patch.object(lane_host, "Lane", HastyLane).start,
 }
 

@@ -52,7 +52,14 @@ def _specs(options: argparse.Namespace) -> dict[str, Spec]:
     covered = Spec(messages=options.messages, max_batch=options.max_batch)
     # What lanes write themselves is not repeated, and skips the inbox.
     once = tuple(dict.fromkeys(options.messages))
-    return {"topics with an inbox": covered, "topics without": replace(covered, messages=once, inbox=False)}
+    without = replace(covered, messages=once, inbox=False)
+    return {
+        "topics with an inbox": covered,
+        "topics without": without,
+        "only keys wait": replace(without, overtakes=True, max_batch=1),
+        # One message, and the one that it sends: with two there are millions of states.
+        "loopback": replace(without, messages=once[:1], loops=True, max_batch=1),
+    }
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +84,7 @@ def _messages(text: str) -> tuple[int, ...]:
 
 def _bounds(spec: Spec) -> dict[str, object]:
     chosen = asdict(spec)
-    return {name: chosen[name] for name in ("messages", "max_batch", "inbox")}
+    return {name: chosen[name] for name in ("messages", "max_batch", "inbox", "overtakes", "loops")}
 
 
 def _summary(space: Space[State]) -> dict[str, object]:

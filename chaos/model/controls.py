@@ -36,6 +36,18 @@ CONTROLS = (
         rules.ONCE,
     ),
     Control(
+        "unnoted-ahead",
+        "what was handled before a slow neighbour is not noted with the position (a topic without inbox)",
+        Spec(messages=(1, 2), inbox=False, overtakes=True, notes_ahead=False),
+        rules.ONCE,
+    ),
+    Control(
+        "unmarked-loop",
+        "what a lane has sent to itself and handled at once is not marked",
+        Spec(messages=(1,), inbox=False, loops=True, marks_looped=False),
+        rules.ONCE,
+    ),
+    Control(
         "store-before-commit",
         "RocksDB is written before the transaction is committed",
         Spec(messages=(1,), store_after_commit=False),

@@ -32,16 +32,24 @@ class Part(IntEnum):
 
 
 class Staged(NamedTuple):
-    """The contents of a transaction: ids that take effect, the row after them, the position after them."""
+    """The contents of a transaction: ids that take effect, the row after them, the position after them, which
+    messages above it are noted as handled, what is sent, marked as handled or not, and how much of what was
+    sent the lane has read back.
+    """
 
     ids: Ids
     row: Ids
     position: int
+    ahead: Ids = ()
+    sends: Ids = ()
+    marked: bool = False
+    read: int = 0
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """A transaction of duplicates alone has no rows and no outputs."""
-        return tuple(Part) if self.ids else (Part.MARKS, Part.OFFSETS)
+        has = {Part.ROWS: bool(self.ids), Part.OUTPUTS: bool(self.sends)}
+        return tuple(part for part in Part if has.get(part, True))
 
 
 class Transaction(IntEnum):
@@ -68,24 +76,33 @@ class TransactionalId(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record; `pending` is the number of the transactional id whose marker it waits for."""
+    """A record; `pending` is the number of the transactional id whose marker it waits for, `ahead` are the
+    messages above the position that were handled, too; `marked` says that its lane has handled it already,
+    `read` how much of the outputs it has read back.
+    """
 
     ids: Ids
     position: int
     pending: int | None
+    ahead: Ids = ()
+    marked: bool = False
+    read: int = 0
 
 
 Log = tuple[Entry, ...]
 
 
 class Kafka(NamedTuple):
-    """All that Kafka knows. `answers` are the workers to whom the answer to their EndTxn is on its way."""
+    """All that Kafka knows. `offset` and `read` are the group's positions in the source and in the outputs,
+    `answers` are the workers to whom the answer to their EndTxn is on its way.
+    """
 
     ids: tuple[TransactionalId, ...]
     rows: Log = ()
     marks: Log = ()
     outputs: Log = ()
     offset: int = 0
+    read: int = 0
     late_offset: int | None = None
     answers: tuple[int, ...] = ()
     assigned: int = 0
@@ -214,9 +231,14 @@ def _write(spec: Spec, kafka: Kafka, number: int, part: Part) -> Kafka:
     assert each.staged is not None
     kafka = kafka.with_id(number, written=each.written + 1)
     if part is Part.OFFSETS:
-        return kafka if spec.offsets_in_transaction else kafka._replace(offset=each.staged.position)
-    ids = each.staged.row if part is Part.ROWS else each.staged.ids
-    return _with_log(kafka, part, (*_log(kafka, part), Entry(ids, each.staged.position, number)))
+        if spec.offsets_in_transaction:
+            return kafka
+        return kafka._replace(offset=each.staged.position, read=each.staged.read)
+    staged = each.staged
+    ids = {Part.ROWS: staged.row, Part.MARKS: staged.ids, Part.OUTPUTS: staged.sends}[part]
+    marked = part is Part.OUTPUTS and staged.marked
+    entry = Entry(ids, staged.position, number, staged.ahead, marked, staged.read)
+    return _with_log(kafka, part, (*_log(kafka, part), entry))
 
 
 def _log(kafka: Kafka, part: Part) -> Log:
@@ -281,5 +303,6 @@ def _mark(spec: Spec, kafka: Kafka, number: int, part: Part) -> Kafka:
         late = spec.late_positions
         position = each.staged.position
         kafka = kafka._replace(late_offset=position) if late else kafka._replace(offset=position)
+        kafka = kafka._replace(read=each.staged.read)
     unmarked = tuple(other for other in each.unmarked if other not in marked)
     return kafka.with_id(number, unmarked=unmarked) if unmarked else _ended(kafka, number)

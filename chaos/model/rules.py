@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.model.kafka import Kafka
+from chaos.model.kafka import Ids, Kafka, Log
 from chaos.model.spec import Spec
 from chaos.model.store import rebuilt
 from chaos.model.worker import Phase, Worker
@@ -22,7 +22,9 @@ RULES = (ONCE, AGREE, NOTHING_LOST, STORE, ONE_OWNER, UP_TO_DATE, NEVER_STOPS)
 
 def is_finished(spec: Spec, kafka: Kafka) -> bool:
     """Whether all input is committed, and visible to a reader of the group's position."""
-    return kafka.offset == len(spec.messages)
+    if kafka.offset < len(spec.messages) or not spec.loops:
+        return kafka.offset == len(spec.messages)
+    return {-i for i in spec.messages} <= set(kafka.rows[-1].ids)
 
 
 def broken_by_kafka(spec: Spec, kafka: Kafka) -> Iterator[str]:
@@ -33,12 +35,29 @@ def broken_by_kafka(spec: Spec, kafka: Kafka) -> Iterator[str]:
     inbox = {i for entry in marks for i in entry.ids}
     recorded = marks[-1].position if marks else 0
     offset = kafka.decided_offset
-    taken = spec.messages[:offset]
+    below = spec.messages[:offset]
+    above = tuple(spec.messages[place] for place in (marks[-1].ahead if marks else ()))
+    taken = {*below, *above}
+    if spec.loops:
+        yield from _broken_by_loops(row, sent, outputs, marks[-1].read if marks else 0, taken)
+        return
     if len(set(row)) < len(row) or len(set(sent)) < len(sent):
         yield ONCE
-    if not set(taken) <= set(row) & set(sent):
+    if not taken <= set(row) & set(sent):
         yield NOTHING_LOST
-    if not (tuple(dict.fromkeys(taken)) == row == sent and inbox == set(taken) and recorded == offset):
+    in_order = spec.overtakes or tuple(dict.fromkeys(below)) == row
+    if not (in_order and row == sent and taken == set(row) == inbox and recorded == offset):
+        yield AGREE
+
+
+def _broken_by_loops(row: Ids, sent: Ids, outputs: Log, read: int, taken: set[int]) -> Iterator[str]:
+    """The same, where each message sends the one with its negative number to its own lane."""
+    due = {i for number, entry in enumerate(outputs) if entry.marked or number < read for i in entry.ids}
+    if len(set(row)) < len(row) or len(set(sent)) < len(sent):
+        yield ONCE
+    if not taken | due <= set(row):
+        yield NOTHING_LOST
+    if taken | due != set(row) or {-i for i in taken} != set(sent):
         yield AGREE
 
 

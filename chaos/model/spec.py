@@ -23,6 +23,16 @@ class Spec:
     messages: tuple[int, ...] = (1, 2, 1)
     #: The most messages in a transaction.
     max_batch: int = 1
+    #: A message may be handled before one of another key that came before it
+    #: (docs/adr/0044-only-keys-wait.md).
+    overtakes: bool = False
+    #: What was handled so is noted with the position, in the same transaction.
+    notes_ahead: bool = True
+    #: Each message sends one to its own lane, which may handle it in the same transaction
+    #: (docs/adr/0046-loopback.md).
+    loops: bool = False
+    #: Those that were handled so are marked in their topic.
+    marks_looped: bool = True
     #: The order of `Lane._open`.
     opening: tuple[Opening, ...] = (Opening.FENCE, Opening.RECOVER, Opening.POSITIONS)
     #: What was handled before is dropped (`streams/staging/inbox.py`).

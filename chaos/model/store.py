@@ -9,13 +9,17 @@ from chaos.model.kafka import Ids, Kafka, Log, Staged, stable
 
 
 class Store(NamedTuple):
-    """RocksDB: the row, inbox and position, and up to where each changelog was copied."""
+    """RocksDB: the row, inbox and position, what is handled above that, how much was read back, and up to
+    where each changelog was copied.
+    """
 
     row: Ids = ()
     rows_at: int = 0
     inbox: Ids = ()
     position: int = 0
     marks_at: int = 0
+    ahead: Ids = ()
+    read: int = 0
 
 
 def copied_row(store: Store, rows: Log) -> Store:
@@ -27,7 +31,13 @@ def copied_mark(store: Store, marks: Log) -> Store:
     """The store after one more record of the changelog of inbox and position."""
     entry = marks[store.marks_at]
     inbox = tuple(sorted({*store.inbox, *entry.ids}))
-    return store._replace(inbox=inbox, position=entry.position, marks_at=store.marks_at + 1)
+    return store._replace(
+        inbox=inbox,
+        position=entry.position,
+        ahead=entry.ahead,
+        read=entry.read,
+        marks_at=store.marks_at + 1,
+    )
 
 
 def rebuilt(kafka: Kafka, rows_at: int, marks_at: int) -> Store:
@@ -44,7 +54,7 @@ def applied(store: Store, staged: Staged, ends: tuple[int, int]) -> Store:
     """The store after a transaction, in one write batch."""
     inbox = tuple(sorted({*store.inbox, *staged.ids}))
     row, rows_at = (staged.row, ends[0]) if staged.ids else (store.row, store.rows_at)
-    return Store(row, rows_at, inbox, staged.position, ends[1])
+    return Store(row, rows_at, inbox, staged.position, ends[1], staged.ahead, staged.read)
 
 
 def copies(store: Store, kafka: Kafka, ends: tuple[int, int]) -> Iterator[tuple[str, Store]]:
@@ -62,5 +72,5 @@ def cut_short(store: Store, kafka: Kafka) -> Iterator[tuple[str, Store]]:
         yield "the row", store._replace(row=cut.row, rows_at=cut.rows_at)
     if store.marks_at:
         cut = rebuilt(kafka, 0, store.marks_at - 1)
-        older = store._replace(inbox=cut.inbox, position=cut.position, marks_at=cut.marks_at)
+        older = cut._replace(row=store.row, rows_at=store.rows_at)
         yield "inbox and position", older

@@ -27,10 +27,19 @@ class Phase(IntEnum):
     STOPPED = 5  # by PositionLost
 
 
+class Way(IntEnum):
+    """How messages are handled."""
+
+    APART = 0  # what they send is handled when it was read
+    LOOPED = 1  # what they send is handled in the same transaction
+    READ_BACK = 2  # they were sent, and read
+
+
 class Worker(NamedTuple):
     """A worker, `told` or not that the lane is its own. `opened` counts the steps of opening that are done,
-    `ends` is up to where it recovers or has written the changelogs, `at` its position in the source, `batch`
-    how many messages are staged, `disagreed` the two positions that did so when it last opened.
+    `ends` is up to where it recovers or has written the changelogs, `at` its position in the source, `ahead`
+    what it has handled above that, `read` its position in the outputs, `batch` which messages are staged,
+    and `way` how, `disagreed` the two positions that did so when it last opened.
     """
 
     phase: Phase = Phase.IDLE
@@ -39,7 +48,10 @@ class Worker(NamedTuple):
     opened: int = 0
     ends: tuple[int, int] | None = None
     at: int = 0
-    batch: int = 0
+    ahead: Ids = ()
+    batch: Ids = ()
+    read: int = 0
+    way: Way = Way.APART
     disagreed: tuple[int, int] | None = None
 
     def closed(self, phase: Phase) -> Worker:
@@ -107,7 +119,7 @@ class Moves:
         label = "gets no answer: takes the transaction for aborted and goes on with the same producer"
         if kafka.ids[self._id].transaction is Transaction.ONGOING:
             after = after.with_id(self._id, transaction=Transaction.PREPARE_ABORT, ending=False)
-        again = worker._replace(phase=Phase.READY, ends=None, batch=0)
+        again = worker._replace(phase=Phase.READY, ends=None, batch=(), way=Way.APART)
         return Move(label, again, after, is_fault=True)
 
     def _membership(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
@@ -138,7 +150,8 @@ class Moves:
             if step is Opening.FENCE:
                 yield from self._fence(worker, kafka)
             elif step is Opening.POSITIONS:
-                yield self._next(worker._replace(at=kafka.offset), kafka, f"reads position {kafka.offset}")
+                placed = worker._replace(at=kafka.offset, read=kafka.read)
+                yield self._next(placed, kafka, f"reads position {kafka.offset}")
             else:
                 yield from self._recover(worker, kafka, to_stable=step is Opening.RECOVER_TO_STABLE)
 
@@ -175,9 +188,13 @@ class Moves:
         worker = worker._replace(opened=worker.opened + 1)
         if worker.opened < len(self._spec.opening):
             return Move(label, worker, kafka)
-        disagreement = (worker.at, worker.store.position)
-        if worker.at == worker.store.position or not self._spec.compares_positions:
-            opened = Worker(Phase.READY, worker.told, worker.store, at=worker.at)
+        store = worker.store
+        disagreement = (worker.at, store.position)
+        agree = (worker.at, worker.read) == (store.position, store.read)
+        if agree or not self._spec.compares_positions:
+            opened = Worker(
+                Phase.READY, worker.told, store, at=worker.at, ahead=store.ahead, read=worker.read
+            )
             return Move(f"{label}; the lane is open", opened, kafka)
         told = f"{label}; the changelog says {worker.store.position}"
         if self._spec.asks_again and worker.disagreed != disagreement:
@@ -188,14 +205,33 @@ class Moves:
 
     # -- committing -------------------------------------------------------------------------------------
 
-    def staged(self, worker: Worker, count: int) -> Staged:
-        """What the next messages do, over the store."""
+    def staged(self, worker: Worker, batch: Ids) -> Staged:
+        """What these messages do, over the store."""
         store = worker.store
+        if worker.way is Way.READ_BACK:
+            return Staged(batch, (*store.row, *batch), worker.at, worker.ahead, read=worker.read + 1)
         ids: Ids = ()
-        for message in self._spec.messages[worker.at : worker.at + count]:
+        for message in (self._spec.messages[place] for place in batch):
             if not self._spec.inbox or message not in (*store.inbox, *ids):
                 ids = (*ids, message)
-        return Staged(ids, (*store.row, *ids), worker.at + count)
+        position, ahead = _reached(worker, batch)
+        sends = tuple(-message for message in ids) if self._spec.loops else ids
+        if looped := worker.way is Way.LOOPED:
+            ids = (*ids, *sends)
+        noted = ahead if self._spec.notes_ahead else ()
+        marked = looped and self._spec.marks_looped
+        return Staged(ids, (*store.row, *ids), position, noted, sends, marked, worker.read)
+
+    def _batches(self, worker: Worker) -> Iterator[Ids]:
+        """Which messages may be in a transaction: the next ones, or one that nothing of its key is before."""
+        messages = self._spec.messages
+        left = [place for place in range(worker.at, len(messages)) if place not in worker.ahead]
+        for count in range(1, min(len(left), self._spec.max_batch) + 1):
+            yield tuple(left[:count])
+        if self._spec.overtakes:
+            for number, place in enumerate(left[1:], start=1):
+                if messages[place] not in {messages[before] for before in left[:number]}:
+                    yield (place,)
 
     def _fenced(self, worker: Worker, kafka: Kafka, doing: str) -> Move:
         after = broker.let_go(kafka, self._id, self._number)
@@ -203,17 +239,23 @@ class Moves:
 
     def _stage(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
         each = kafka.ids[self._id]
-        left = len(self._spec.messages) - worker.at
-        if not worker.told or not left:
+        unread = kafka.outputs[worker.read : stable(kafka.outputs)] if self._spec.loops else ()
+        if not worker.told or (worker.at == len(self._spec.messages) and not unread):
             return
-        if each.holder != self._number:
+        if unread and unread[0].marked:
+            label = "passes over what was handled when it was written"
+            yield Move(label, worker._replace(read=worker.read + 1), kafka)
+        elif each.holder != self._number:
             yield self._fenced(worker, kafka, "begins and sends")
         elif each.transaction is Transaction.EMPTY:  # else the coordinator has it ask again
-            for count in range(1, min(left, self._spec.max_batch) + 1):
-                staged = self.staged(worker, count)
-                label = f"stages messages {worker.at} to {worker.at + count - 1}, begins and sends"
-                sending = worker._replace(phase=Phase.SENDING, batch=count)
-                yield Move(label, sending, broker.add(kafka, self._id, staged))
+            ways = (Way.APART, Way.LOOPED) if self._spec.loops else (Way.APART,)
+            chosen = [(batch, way) for batch in self._batches(worker) for way in ways]
+            if unread:
+                chosen.append((unread[0].ids, Way.READ_BACK))
+            for batch, way in chosen:
+                sending = worker._replace(phase=Phase.SENDING, batch=batch, way=way)
+                label = f"stages {_SAID[way]} {batch[0]} to {batch[-1]}, begins and sends"
+                yield Move(label, sending, broker.add(kafka, self._id, self.staged(sending, batch)))
 
     def _finish_sending(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
         each = kafka.ids[self._id]
@@ -237,11 +279,29 @@ class Moves:
             if self._spec.store_after_commit:
                 assert worker.ends is not None
                 store = applied(store, self.staged(worker, worker.batch), worker.ends)
-            ready = Worker(Phase.READY, worker.told, store, at=worker.at + worker.batch)
+            read_back = worker.way is Way.READ_BACK
+            at, ahead = (worker.at, worker.ahead) if read_back else _reached(worker, worker.batch)
+            read = worker.read + read_back
+            ready = Worker(Phase.READY, worker.told, store, at=at, ahead=ahead, read=read)
             after = broker.let_go(kafka, self._id, self._number)
             yield Move("hears that it has committed, writes RocksDB", ready, after)
         elif kafka.ids[self._id].holder != self._number:
             yield self._fenced(worker, kafka, "commits")
+
+
+_SAID = {
+    Way.APART: "messages",
+    Way.LOOPED: "with all that they send messages",
+    Way.READ_BACK: "what it has sent itself:",
+}
+
+
+def _reached(worker: Worker, batch: Ids) -> tuple[int, Ids]:
+    """The position when these messages are handled, and what is handled above it."""
+    handled, at = {*worker.ahead, *batch}, worker.at
+    while at in handled:
+        at += 1
+    return at, tuple(sorted(place for place in handled if place > at))
 
 
 def _has_recovered(worker: Worker, kafka: Kafka) -> bool:

@@ -19,7 +19,7 @@ from streams.claims.claim import (
     verify,
 )
 from streams.claims.limits import BytesCache, BytesInFlight
-from streams.ports import Blobs
+from streams.ports import Blob, Blobs
 from streams.units import MIB
 
 #: Bytes that are hashed faster than a thread is asked to.
@@ -120,10 +120,7 @@ class ClaimChecks:
         claim = claim_in(headers)
         if claim is None:
             raise BadReference(f"the message has no header {DATAREF}: its payload is its value")
-        if claim.bucket != self.bucket or not claim.name.startswith(PREFIX):
-            raise BadReference(
-                f"{claim.reference} is not ours to read: payloads are below s3://{self.bucket}/{PREFIX}"
-            )
+        self._require_ours(claim)
         data = self.cache.get(claim)
         if data is not None:
             self.counters.hits += 1
@@ -132,6 +129,19 @@ class ClaimChecks:
         self.counters.checked_out += 1
         self.counters.bytes_out += len(data)
         return data
+
+    async def look(self, claim: Claim) -> Blob | None:
+        """What the object store knows of a payload; None: it is not there. Raises BadReference or
+        BlobsUnavailable.
+        """
+        self._require_ours(claim)
+        return await self._blobs.head(claim.name)
+
+    def _require_ours(self, claim: Claim) -> None:
+        if claim.bucket != self.bucket or not claim.name.startswith(PREFIX):
+            raise BadReference(
+                f"{claim.reference} is not ours to read: payloads are below s3://{self.bucket}/{PREFIX}"
+            )
 
     async def _fetched(self, claim: Claim) -> bytes:
         """Wait for the one download of this object; the last who waits no more ends it."""

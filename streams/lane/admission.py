@@ -14,6 +14,7 @@ from streams.retry.schema_waits import SchemaWaits
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of
+from streams.staging.loops import Loops
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import require_reference
 from streams.staging.sequences import Entry, Overlay, Sequences, size_of
@@ -33,7 +34,9 @@ class Admission:
         letters: DeadLetters,
         schemas: SchemaWaits,
         counters: Counters,
+        loops: Loops | None = None,
     ) -> None:
+        self._loops = loops
         self._app = app
         self._inbox = inbox
         self._overlay = overlay
@@ -55,24 +58,29 @@ class Admission:
         most = min(len(records), room) if route.is_async else len(records)
         arrivals: list[Arrival] = []
         taken = 0
-        while taken < most and self._take(batch, records[taken], route, arrivals, now):
+        while taken < most and self._take(batch, taken, route, arrivals, now):
             taken += 1
         if route.inbox:
             self._check_inbox(batch.tp.partition, arrivals, now)
         return arrivals, taken
 
     def _take(
-        self, batch: Batch, record: Record, route: BoundRoute, arrivals: list[Arrival], now: float
+        self, batch: Batch, number: int, route: BoundRoute, arrivals: list[Arrival], now: float
     ) -> bool:
         """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
         for others.
         """
-        is_last = record is batch.records[-1]
-        next_offset = batch.next_offset if is_last else record.offset + 1
-        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
+        record = batch.records[number]
+        is_last = number + 1 == len(batch.records)
+        next_offset = batch.next_offset if is_last else batch.records[number + 1].offset
+        entry = Entry(
+            batch.tp.partition, batch.tp, next_offset, size_of(record), record.key or b"", record.offset
+        )
         entry.timestamp = record.timestamp
         try:
             envelope = checked(record)
+            if route.loops and self._loops is not None:
+                self._loops.comes(record.topic, record.key or b"", envelope.id_bytes)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
             if home != record.partition:
                 self._writer.forward(entry, record, home, now)

@@ -8,7 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from streams.errors import HandlerFailed, TransientError, UnknownSchema
-from streams.lane.rows import RowReader
+from streams.lane.loopback import Loopback
+from streams.lane.rows import RowReader, call
+from streams.lane.spans import LaneSpans
 from streams.lane.turns import Timed, Turns
 from streams.logs import HANDLED
 from streams.model.application import BoundHandler
@@ -36,7 +38,13 @@ class AttemptRunner:
         payloads: Payloads,
         sequences: Sequences,
         clock: Clock,
+        spans: LaneSpans | None = None,
+        loopback: Loopback | None = None,
     ) -> None:
+        """With `spans`, attempts at messages of traces that are recorded have each its span. Without
+        `loopback` all that the lane sends to itself is handled when it has read it.
+        """
+        self._loopback = loopback
         self._gates = gates
         self._retries = retries
         self._schemas = schemas
@@ -45,6 +53,7 @@ class AttemptRunner:
         self._payloads = payloads
         self._sequences = sequences
         self._clock = clock
+        self._spans = spans
         self._counters = writer.counters
         self._turns = Turns(writer.counters)
 
@@ -53,6 +62,8 @@ class AttemptRunner:
         nothing waits and nothing fails, a message needs no attempt of its own: see `_try`. Epoch seconds.
         """
         HANDLED.set(arrival)
+        if self._spans is not None and arrival.handlers:
+            self._spans.arrived(arrival)
         began = perf_counter()
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
@@ -60,12 +71,16 @@ class AttemptRunner:
             measured: Distribution | None = None
             try:
                 if gate.clear and arrival.error is None:
+                    if arrival.trace is not None:
+                        arrival.span = arrival.trace.begin(handler.name, arrival.attempts + 1)
                     try:
-                        outcome = self._call(arrival, handler)
+                        outcome = call(self._rows, arrival, handler)
                         self._writer.stage(arrival, handler, outcome, inbox_key, now)
                         gate.succeeded += 1
                         if gate.measures is not None:
                             measured = gate.measures.succeeded
+                        if arrival.span is not None:
+                            _end_span(arrival)
                     except (HandlerFailed, UnknownSchema, NeedsUpload):  # see `_try`
                         raise
                     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
@@ -78,6 +93,7 @@ class AttemptRunner:
                 names = [each.name for each, _ in arrival.handlers]
                 arrival.handlers = arrival.handlers[names.index(handler.name) :]
                 attempt = attempt or Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+                arrival.span = None  # it begins again
                 HANDLED.set(None)
                 return Unfinished(attempt, upload.size)
             ended = self._turns.ended(handler.name, arrival, began)
@@ -91,6 +107,8 @@ class AttemptRunner:
     async def run_in_background(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
         """Run the handlers, and fetch and write payloads. The first one goes on as `unfinished`."""
         HANDLED.set(arrival)
+        if self._spans is not None:
+            self._spans.arrived(arrival)
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
             gate.under_way += 1
@@ -124,8 +142,11 @@ class AttemptRunner:
         arrival = attempt.arrival
         while True:
             began = perf_counter()
+            if arrival.trace is not None:
+                arrival.span = arrival.trace.begin(attempt.handler.name, attempt.attempts + 1)
             try:
                 if arrival.message is None and not await self._fetch(attempt):
+                    arrival.span = None  # nothing was tried
                     return
                 await self._call_and_stage(attempt, uploads)
             except (HandlerFailed, UnknownSchema, NeedsUpload):  # of its rows: no message is to blame
@@ -133,6 +154,9 @@ class AttemptRunner:
             except (Exception, asyncio.CancelledError) as error:
                 task = asyncio.current_task() if uploads is not None else None
                 if task is not None and task.cancelling():
+                    if arrival.span is not None:
+                        arrival.span.failed(error)
+                        _end_span(arrival, "cancelled")
                     raise
                 if not self._is_tried_again(attempt, error, began):
                     return
@@ -143,7 +167,7 @@ class AttemptRunner:
     async def _call_and_stage(self, attempt: Attempt, uploads: Uploads) -> None:
         arrival, handler = attempt.arrival, attempt.handler
         began = perf_counter()
-        outcome = self._call(arrival, handler)
+        outcome = call(self._rows, arrival, handler)
         if handler.is_async:
             outcome = await Timed(outcome, self._turns, handler.name, arrival)
             began = perf_counter()
@@ -155,12 +179,6 @@ class AttemptRunner:
             await self._payloads.write(prepared.uploads)
             if removed := self._writer.put_prepared(arrival.entry, prepared):
                 self._writer.append(arrival.entry.partition, removed)
-
-    def _call(self, arrival: Arrival, handler: BoundHandler) -> Any:
-        rows = self._rows.of(arrival, handler)
-        if handler.wants_envelope:
-            return handler.call(arrival.message, *rows, envelope=arrival.envelope)
-        return handler.call(arrival.message, *rows)
 
     def _after_failure(
         self,
@@ -186,7 +204,10 @@ class AttemptRunner:
             measures.failed.add(perf_counter() - began)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        return self._retries.failed(attempt, error, self._clock.now())
+        again = self._retries.failed(attempt, error, self._clock.now())
+        if attempt.arrival.span is not None:
+            _end_span(attempt.arrival, "failed")
+        return again
 
     def _succeeded(self, attempt: Attempt, began: float) -> None:
         gate = self._gates[attempt.handler.name]
@@ -196,11 +217,25 @@ class AttemptRunner:
             gate.succeeded += 1
         else:
             self._retries.succeeded(attempt, self._clock.now())
+        if attempt.arrival.span is not None:
+            _end_span(attempt.arrival)
 
     def _done(self, arrival: Arrival) -> None:
+        if self._loopback is not None:
+            self._loopback.came(arrival)
+            if arrival.entry.looped is not None:
+                self._loopback.run(arrival.entry, self._clock.now())
         self._sequences.finished(arrival.entry)
         if arrival.handlers:
             self._counters.handled += 1
+
+
+def _end_span(arrival: Arrival, outcome: str = "succeeded") -> None:
+    """The attempt that is under way has ended, and has a span."""
+    span, arrival.span = arrival.span, None
+    if span is not None:
+        span.attributes["steadfaust.outcome"] = outcome
+        span.end()
 
 
 def _run_to_end(attempt: Coroutine[Any, Any, None]) -> None:

@@ -14,6 +14,7 @@ from streams.lane.measures import LaneMeasures
 from streams.lane.parts import Parts
 from streams.lane.signals import Signals
 from streams.model.application import Application
+from streams.policy.pacing import rest
 from streams.policy.reopening import Reopening
 from streams.ports import TP, Clock, Faults, Store, Transactions
 from streams.staging.changes import Writes
@@ -21,6 +22,9 @@ from streams.staging.sequences import Staged, writes_of
 
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
 IDLE_COMMIT = 30.0
+#: The same, where they have moved over messages that were handled when they were written: whoever looks at
+#: positions takes those for messages that nobody has handled.
+LOOPED_COMMIT = 0.5
 #: How long a lane waits for messages before it records alone where partitions begin that are new to it.
 FIRST_COMMIT = 5.0
 
@@ -80,6 +84,8 @@ class Commits:
         self._signals = signals
         self._measures = measures
         self._idle_until: float | None = None
+        #: What the last transaction took, and when it ended, in seconds.
+        self._spent = self._ended = 0.0
 
     async def step(self) -> bool:
         """Commit once, as soon as there is something to; False: there was nothing yet.
@@ -92,12 +98,17 @@ class Commits:
         sequences, options = self._parts.sequences, self._app.lane_options
         if not sequences.has_finished() and not await self._is_idle():
             return False
-        if options.linger and sequences.backlog < self._reopening.limit:
-            await self._clock.sleep(options.linger)
+        if sequences.backlog < self._reopening.limit:
+            wait = rest(self._spent, self._clock.now() - self._ended, options.linger)
+            if wait > 0:
+                await self._clock.sleep(wait)
+        self._idle_until = None
         staged = sequences.take(self._reopening.limit, options.max_batch_bytes)
         began = self._clock.now()
         with self._measures.transaction(staged.messages):
             ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
+        self._ended = self._clock.now()
+        self._spent = self._ended - began
         # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
         # Not of now: the process may have been frozen since, for days.
         self._store.apply(
@@ -109,6 +120,8 @@ class Commits:
         await self._faults.reach("applied")
         self._parts.overlay.forget(staged)
         sequences.committed()
+        if self._parts.spans is not None:
+            self._parts.spans.committed()
         return True
 
     async def _is_idle(self) -> bool:
@@ -118,9 +131,10 @@ class Commits:
         sequences = self._parts.sequences
         if not sequences.has_passed:
             self._idle_until = None
-        elif self._idle_until is None:
+        else:
             wait = FIRST_COMMIT if sequences.has_first else IDLE_COMMIT
-            self._idle_until = asyncio.get_running_loop().time() + wait
+            until = asyncio.get_running_loop().time() + (LOOPED_COMMIT if sequences.has_looped else wait)
+            self._idle_until = until if self._idle_until is None else min(until, self._idle_until)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._idle_until):
                 await self._signals.work.wait()

@@ -17,6 +17,7 @@ from streams.model.application import Application
 from streams.ports import Clock, Cluster, Faults, Stores
 from streams.positions.cuts import Cuts
 from streams.staging.measures import HandlerMeasures, Measures
+from streams.tracing.tracer import Tracer
 
 log = structlog.get_logger(__name__)
 
@@ -59,15 +60,17 @@ class LaneHost:
         on_fatal: Callable[[BaseException], None],
         cuts: Cuts | None = None,
         measured: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         """`on_fatal` is called when a lane ends with an error for which the worker must stop. Attempts of
-        handlers are `measured` where somebody is to see that.
+        handlers are `measured` where somebody is to see that, and have spans where there is a `tracer`.
         """
         self.measures: Measures = {name: HandlerMeasures() for name in app.handlers} if measured else {}
         self.lanes: dict[int, Lane] = {}
         self.standbys: dict[int, Standby] = {}
         self._app = app
         self._cluster = cluster
+        self._tracer = tracer
         self._stores = stores
         self._clock = clock
         self._faults = faults
@@ -153,6 +156,7 @@ class LaneHost:
                 backlog_limit=self._backlog_limit,
                 cuts=self._cuts,
                 handlers=self.measures,
+                tracer=self._tracer,
             )
         elif number in self._wanted.standby:
             runner = self.standbys[number] = Standby(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
 from streams.lane.parts import Parts
-from streams.model.application import LaneOptions
+from streams.model.application import Application, LaneOptions
 from streams.operator.admission import is_about_a_handler
 from streams.ports import TP, Batch, Clock, Reader
+from streams.staging.loops import was_looped
 from streams.staging.sequences import Sequences
 
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
@@ -31,7 +32,7 @@ class Intake:
         limit: BacklogLimit,
         parts: Parts,
         clock: Clock,
-        operations_topic: str,
+        app: Application,
         taken: Callable[[], None],
     ) -> None:
         """`limit` counts this lane already; `taken` is called when there may be something to commit."""
@@ -42,11 +43,15 @@ class Intake:
         self._operations = parts.operations
         self._dispatch = parts.dispatch
         self._clock = clock
-        self._operations_topic = operations_topic
+        self._operations_topic = app.layout.operations
+        self._group = app.layout.app_id.encode()
+        self._loops = parts.loops
         self._taken = taken
         self._held: dict[TP, deque[Batch]] = {}
         #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
+        #: Messages taken since the lane opened, by topic; counted by the batch.
+        self.taken_by_topic: Counter[str] = Counter()
 
     async def step(self) -> bool:
         """Offer what is held, then read more; False when the lane is full and has to make room first."""
@@ -65,6 +70,14 @@ class Intake:
     def lag(self) -> int:
         """Messages between what is committed and the ends of the topics, as brokers told those last."""
         return self._reader.behind() + self._read_ahead + self._sequences.held
+
+    @property
+    def not_taken(self) -> Counter[str]:
+        """By topic, messages that are not taken yet, as brokers told the ends of the topics last."""
+        left = Counter(self._reader.behind_by_topic())
+        for tp, batches in self._held.items():
+            left[tp.topic] += sum(len(batch.records) for batch in batches)
+        return left
 
     @property
     def oldest(self) -> int | None:
@@ -106,17 +119,32 @@ class Intake:
             part = batch.records[: self._at_once]
             batches.appendleft(Batch(batch.tp, batch.records[self._at_once :], batch.next_offset))
             batch = Batch(batch.tp, part, part[-1].offset + 1)
+        offered = len(batch.records)
+        batch = self._unlooped(self._sequences.unseen(batch))
         began = perf_counter()
         taken = self._accept(batch)
         seconds = perf_counter() - began
         if seconds > TURN:
             self._at_once = max(1, self._at_once // 4)
         elif seconds < TURN / 4:
-            self._at_once = max(FIRST_OFFER, min(FETCH_RECORDS, self._at_once * 2, len(batch.records) * 2))
+            self._at_once = max(FIRST_OFFER, min(FETCH_RECORDS, self._at_once * 2, offered * 2))
         if taken == len(batch.records):
+            if self._loops is not None:
+                self._loops.read_up_to(batch.tp, batch.next_offset)
             return True
         batches.appendleft(Batch(batch.tp, batch.records[taken:], batch.next_offset))
         return False
+
+    def _unlooped(self, batch: Batch) -> Batch:
+        """What was read, without what was handled in the transaction that wrote it. Of any topic: before a
+        deploy it may have been one of those.
+        """
+        records = [record for record in batch.records if not was_looped(record, self._group)]
+        if len(records) == len(batch.records):
+            return batch
+        self._sequences.has_looped = True
+        self.taken_by_topic[batch.tp.topic] += len(batch.records) - len(records)
+        return Batch(batch.tp, records, batch.next_offset)
 
     def _accept(self, batch: Batch) -> int:
         """Take records in order, as far as there is room. Returns how many. Raises HandlerFailed."""
@@ -127,6 +155,7 @@ class Intake:
         if batch.tp.topic == self._operations_topic:
             return self._accept_operations(batch, now)
         arrivals, taken = self._admission.take(batch, self._dispatch.room, now)
+        self.taken_by_topic[batch.tp.topic] += taken
         self._dispatch.dispatch_all(arrivals, now)
         return taken
 

@@ -39,6 +39,7 @@ from streams.staging.arrival import Counters
 from streams.staging.changes import POSITIONS, Writes
 from streams.staging.inbox import bucket_length
 from streams.staging.measures import Measures
+from streams.tracing.tracer import Tracer
 
 log = structlog.get_logger(__name__)
 
@@ -65,10 +66,11 @@ class Lane:
         backlog_limit: BacklogLimit | None = None,
         cuts: Cuts | None = None,
         handlers: Measures | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`topics` are those to consume, all of the application's unless given. While `may_open` is not set,
         membership is unsure and the lane does not open: it would fence an owner that may be the right one.
-        `backlog_limit`, `cuts` and the measures of `handlers` are shared by the lanes of a worker.
+        `backlog_limit`, `cuts`, the measures of `handlers` and the `tracer` are those of the worker.
         """
         self.number = number
         self.topics = tuple(app.sources if topics is None else topics)
@@ -78,18 +80,16 @@ class Lane:
         self.last_progress = clock.now()
         self.error: Exception | None = None
         self.store: Store | None = None
-        self._app = app
-        self._cluster = cluster
+        self._app, self._cluster = app, cluster
         self._stores = stores
-        self._clock = clock
-        self._faults = faults
-        self._writes = Writes(bucket_length(app.lane_options.inbox_retention))
+        self._clock, self._faults = clock, faults
+        self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._stopping = asyncio.Event()
         self._may_open = may_open
         self._signals = Signals()
         self._disagreed = ""
         self._parts: Parts | None = None
-        self._handlers = handlers or {}
+        self._handlers, self._tracer = handlers or {}, tracer
         self._backlog_limit = backlog_limit or BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
@@ -115,7 +115,7 @@ class Lane:
         opened has compared those of before the other's commit with those of after it (docs/adr/0007).
         """
         try:
-            self.store = open_store(self._stores, self.number)
+            self.store = open_store(self._stores, self.number, followed=bool(self._app.followed))
             while not self._stopping.is_set() and self.state is not LaneState.QUARANTINED:
                 try:
                     await self._session()
@@ -160,7 +160,7 @@ class Lane:
             parts = await unless(self._stopping, self._open(producer, reader))
             if parts is not None:
                 self._parts = parts
-                opened.push_async_callback(parts.dispatch.close)
+                opened.push_async_callback(parts.close)
                 opened.enter_context(self._backlog_limit.counting(parts.sequences))
                 self.state = LaneState.OPEN
                 await self._work(parts, producer, reader)
@@ -185,6 +185,8 @@ class Lane:
         )
         self.recovered = start.recovered
         self._disagreed = ""
+        looped = [tp for tp in start.positions if tp.topic in self._app.looped]
+        ends = await self._cluster.end_offsets(looped) if looped else {}
         await reader.assign(start.positions)
         self._signals.error = None
         parts = parts_of(
@@ -196,8 +198,11 @@ class Lane:
             counters=self.counters,
             measures=self._handlers,
             progress=self._signals.progress,
+            tracer=self._tracer,
+            topics=self.topics,
+            ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
         )
-        parts.sequences.begin(start.missing, start.changes)
+        parts.sequences.begin(start.missing, start.changes, start.ahead)
         took = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return parts
@@ -238,8 +243,8 @@ class Lane:
             self._app, self.number, self.topics, store=self.store, cluster=self._cluster, clock=self._clock
         )
         await side_by_side(
+            self._keep_house(parts),  # first: what is due comes before what is read (docs/adr/0013)
             self._read(parts, reader),
-            self._keep_house(parts),
             watch.run(self._stopping),
             may_end=self._commit(parts, producer),
             within=lambda: self._app.lane_options.stop_timeout if self._stopping.is_set() else 0.0,
@@ -253,7 +258,7 @@ class Lane:
             self._backlog_limit,
             parts,
             self._clock,
-            self._app.layout.operations,
+            self._app,
             signals.work.set,
         )
         while not self._stopping.is_set():

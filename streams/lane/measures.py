@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from streams.lane.intake import Intake
 from streams.staging.measures import Distribution
@@ -22,6 +22,7 @@ class LaneMeasures:
         batches: messages of each transaction.
         commits: seconds that each took.
         to_recover: changelog records, markers counted, that an opening lane has still to read.
+        recovery: how many it had to read in all, and since when, by the monotonic clock.
         in_transaction: whether a transaction is under way.
         intake: what the lane reads by; None while it is not open.
     """
@@ -30,6 +31,7 @@ class LaneMeasures:
         self.batches = Distribution(BATCHES)
         self.commits = Distribution(COMMITS)
         self.to_recover = 0
+        self.recovery = (0, 0.0)
         self.in_transaction = False
         self.intake: Intake | None = None
 
@@ -47,6 +49,8 @@ class LaneMeasures:
 
     def recovering(self, records: int) -> None:
         """So many changelog records are still to be read."""
+        if records > self.to_recover:  # none were, or it begins again
+            self.recovery = (records, monotonic())
         self.to_recover = records
 
     @property

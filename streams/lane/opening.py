@@ -10,6 +10,7 @@ from streams.model.application import Application
 from streams.ports import TP, Clock, Cluster, Faults, Reader, Store
 from streams.positions.checks import check_topics, first_positions
 from streams.staging.changes import Change, Writes
+from streams.staging.position import Range
 
 
 class Start(NamedTuple):
@@ -18,12 +19,14 @@ class Start(NamedTuple):
     Attributes:
         recovered: how many changelog records its store lacked.
         positions: from where to read its sources.
+        ahead: what is handled above them.
         missing: those of them that are not recorded yet.
         changes: what else the first transaction records, by local key.
     """
 
     recovered: int
     positions: Mapping[TP, int]
+    ahead: Mapping[TP, Collection[Range]]
     missing: Mapping[TP, int]
     changes: Mapping[bytes, Change]
 
@@ -58,7 +61,7 @@ async def find_start(
         remaining=remaining,
     )
     sources = source_partitions(app, lane, topics)
-    positions, forgotten = await source_positions(app, sources, store, cluster)
+    positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
     changes = await check_topics(app, lane, topics, store, cluster)
     missing = first_positions(store, positions) | {tp: positions[tp] for tp in forgotten}
-    return Start(recovered, positions, missing, changes)
+    return Start(recovered, positions, ahead, missing, changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streams.dead_letters.table import DeadLetters
@@ -11,8 +11,10 @@ from streams.lane.admission import Admission
 from streams.lane.attempt import AttemptRunner
 from streams.lane.dispatch import Dispatch
 from streams.lane.housekeeping import Chore, DueHeads, Housekeeping, Seldom, inbox_expiry
+from streams.lane.loopback import Loopback
 from streams.lane.references import References
 from streams.lane.rows import RowReader
+from streams.lane.spans import LaneSpans
 from streams.lane.timers import Timers
 from streams.model.application import Application
 from streams.operator.admission import OperationAdmission
@@ -20,7 +22,7 @@ from streams.operator.expiry import Expiry
 from streams.operator.operations import OperationProcessor
 from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
-from streams.ports import Clock, Store
+from streams.ports import TP, Clock, Store
 from streams.retry.gate import HandlerGate
 from streams.retry.giving_up import GivingUp
 from streams.retry.queues import Queues
@@ -31,10 +33,12 @@ from streams.retry.waiting_line import WaitingLine
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import IDS_BYTES, Writes
 from streams.staging.inbox import Inbox
+from streams.staging.loops import Loops
 from streams.staging.measures import Measures
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Payloads
 from streams.staging.sequences import Overlay, Sequences
+from streams.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,14 @@ class Parts:
     dispatch: Dispatch
     timers: Timers
     housekeeping: Housekeeping
+    spans: LaneSpans | None
+    loops: Loops | None
+
+    async def close(self) -> None:
+        """Drop what is under way and what is staged."""
+        await self.dispatch.close()
+        if self.spans is not None:
+            self.spans.discarded()
 
 
 def parts_of(
@@ -61,9 +73,13 @@ def parts_of(
     counters: Counters,
     measures: Measures,
     progress: Callable[[BaseException | None], None],
+    tracer: Tracer | None,
+    topics: Collection[str],
+    ends: Mapping[TP, int],
 ) -> Parts:
     """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
-    its error if it failed. `measures` are those of the worker.
+    its error if it failed. `measures` are those of the worker. Without a `tracer` there are no traces.
+    `topics` are those that the lane consumes, `ends` those of partitions that it writes and has not read.
 
     Longer than other functions: it only says who is given whom.
     """
@@ -72,9 +88,12 @@ def parts_of(
         name: HandlerGate(name, handler.breaker, measures.get(name)) for name, handler in app.handlers.items()
     }
     busy: dict[bytes, deque[Arrival]] = {}
-    sequences, overlay = Sequences(app.layout, min(IDS_BYTES, options.max_message_bytes // 2)), Overlay()
+    ids_bytes = min(IDS_BYTES, options.max_message_bytes // 2)
+    sequences, overlay = Sequences(app.layout, ids_bytes, options.max_ahead), Overlay()
     inbox = Inbox(store, writes, options.inbox_retention)
-    writer = OutcomeWriter(app, overlay, sequences, counters)
+    looped = app.looped.intersection(topics) if options.loopback else ()
+    loops = Loops(looped, ends) if looped else None
+    writer = OutcomeWriter(app, overlay, sequences, counters, loops)
     letters = DeadLetters(app, store, overlay, writer)
     payloads = Payloads(app.claims)
 
@@ -93,7 +112,11 @@ def parts_of(
     processor = OperationProcessor(app, inbox, overlay, writer, letters, replays, pauses)
 
     rows = RowReader(store, overlay)
-    runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock)
+    spans = None if tracer is None else LaneSpans(tracer, app.layout.app_id, lane)
+    loopback = None
+    if loops is not None:
+        loopback = Loopback(app.layout.app_id, app.routes, gates, rows, writer, loops, spans)
+    runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock, spans, loopback)
     dispatch = Dispatch(runner, processor, scheduler, payloads, busy, clock, options.max_in_flight, progress)
     timers = Timers(options, store, overlay, sequences, writer, busy)
     chores: list[Chore] = [
@@ -110,9 +133,11 @@ def parts_of(
         sequences,
         overlay,
         gates,
-        Admission(app, inbox, overlay, sequences, writer, letters, schemas, counters),
+        Admission(app, inbox, overlay, sequences, writer, letters, schemas, counters, loops),
         OperationAdmission(app, inbox, overlay, sequences, letters, counters),
         dispatch,
         timers,
         Housekeeping(chores),
+        spans,
+        loops,
     )

@@ -16,8 +16,9 @@ from streams.policy.freshness import Freshness, is_too_old
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
 from streams.positions.checks import require_same_changelogs
 from streams.positions.identity import Recorded, copy_of, note_of
-from streams.staging.changes import POSITIONS, Writes
+from streams.staging.changes import POSITIONS, Writes, unfollow
 from streams.staging.keys import position_key
+from streams.staging.position import Range, decode_position
 
 log = structlog.get_logger(__name__)
 
@@ -26,14 +27,19 @@ STALLED = 30.0
 FETCH_RECORDS = 5000
 
 
-def open_store(stores: Stores, lane: int) -> Store:
-    """Open a lane's store; one that cannot be read is removed, and recovery will fill a new one."""
+def open_store(stores: Stores, lane: int, *, followed: bool) -> Store:
+    """Open a lane's store; one that cannot be read is removed, and recovery will fill a new one. `followed`
+    says whether changes of its rows will be marked.
+    """
     try:
-        return stores.open(lane)
+        store = stores.open(lane)
     except StoreBroken as error:
         log.warning("store_broken", lane=lane, error=str(error), action="removed, rebuilt from the changelog")
         stores.destroy(lane)
-        return stores.open(lane)
+        store = stores.open(lane)
+    if not followed:
+        unfollow(store)
+    return store
 
 
 def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:
@@ -176,8 +182,9 @@ def source_partitions(app: Application, lane: int, topics: Collection[str]) -> l
 
 async def source_positions(
     app: Application, sources: Sequence[TP], store: Store, cluster: Cluster
-) -> tuple[dict[TP, int], set[TP]]:
-    """Where the lane goes on reading each source partition, and those that the group has forgotten.
+) -> tuple[dict[TP, int], dict[TP, tuple[Range, ...]], set[TP]]:
+    """Where the lane goes on reading each source partition, what is handled above that, and those that the
+    group has forgotten.
 
     The group's committed position and the one in the changelog were written by one transaction; a group
     that was gone for long has lost its own: then the changelog's counts, and is to be committed again.
@@ -186,10 +193,15 @@ async def source_positions(
     """
     committed = await cluster.committed(app.layout.app_id, sources)
     begins = await cluster.begin_offsets(sources)
-    positions, forgotten = {}, set()
+    positions: dict[TP, int] = {}
+    ahead: dict[TP, tuple[Range, ...]] = {}
+    forgotten = set()
     for tp in sources:
         data = store.get(POSITIONS, position_key(tp))
-        recorded = None if data is None else int(data)
+        stands = None if data is None else decode_position(data)
+        recorded = None if stands is None else stands.offset
+        if stands is not None and stands.ahead:
+            ahead[tp] = stands.ahead
         if tp not in committed and recorded is not None:
             log.warning("group_position_expired", topic=tp.topic, partition=tp.partition, position=recorded)
             forgotten.add(tp)
@@ -206,4 +218,4 @@ async def source_positions(
                 ' See docs/operating.md, "Positions that disagree".'
             )
         positions[tp] = begins[tp] if recorded is None else recorded
-    return positions, forgotten
+    return positions, ahead, forgotten

@@ -49,3 +49,11 @@ class RowReader:
             raise HandlerFailed(
                 f"a row of table {table.name}, key {key!r}, cannot be read: {error}"
             ) from error
+
+
+def call(rows: RowReader, arrival: Arrival, handler: BoundHandler) -> Any:
+    """Call a handler with a message and the rows that it asks for: its outcome, or one to be awaited."""
+    given = rows.of(arrival, handler)
+    if handler.wants_envelope:
+        return handler.call(arrival.message, *given, envelope=arrival.envelope)
+    return handler.call(arrival.message, *given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from time import monotonic
 
 import structlog
 
@@ -26,6 +27,8 @@ PROVE_INTERVAL = 600.0
 #: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, and one that
 #: asks again at once costs the brokers more than the lanes do; so far behind, it is caught up in no time.
 PACE = 0.25
+#: Seconds without an answer of brokers after which nothing is known of them: they hold one back for less.
+HEARD = 2.0
 
 
 class Standby:
@@ -36,12 +39,27 @@ class Standby:
     ) -> None:
         self.number = number
         self.records = 0
+        #: Offsets that it had to copy when it began, and since when, by the monotonic clock; 0 once it has
+        #: caught up.
+        self.to_copy = (0, 0.0)
+        #: Its copy, while it follows, for whoever looks when the owner does not answer; and when it last had
+        #: all that brokers told of, in epoch seconds, 0 for never.
+        self.store: Store | None = None
+        self.fresh_at = 0.0
+        self._reader: Reader | None = None
         self._app = app
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
-        self._writes = Writes(bucket_length(app.lane_options.inbox_retention))
+        self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._stopping = asyncio.Event()
+
+    @property
+    def behind(self) -> int | None:
+        """Offsets that it has still to copy, as brokers told the ends of the changelogs last; None while it
+        is not reading.
+        """
+        return None if self._reader is None else self._reader.behind()
 
     def stop(self) -> None:
         """Ask it to end; `run` returns when the store is closed."""
@@ -63,23 +81,30 @@ class Standby:
 
     async def _follow(self) -> None:
         tables = changelog_partitions(self._app, self.number)
-        store = open_store(self._stores, self.number)
+        store = open_store(self._stores, self.number, followed=bool(self._app.followed))
         try:
             reader = await self._cluster.reader()
             try:
                 retention = self._app.lane_options.delete_retention
-                positions, _, freshness = await start_positions(
+                positions, ends, freshness = await start_positions(
                     store, self._cluster, tables, delete_retention=retention, clock=self._clock
                 )
                 await reader.assign(positions)
+                self.to_copy = (sum(max(0, ends[tp] - positions[tp]) for tp in tables), monotonic())
+                self._reader, self.store = reader, store
+                self.fresh_at = 0.0  # it may have been wiped meanwhile
                 while True:
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
                     freshness.check(self._clock.now())
                     self.records += restore(store, self._writes, tables, batches)
+                    # Whoever hears nothing of brokers does not know what it lacks.
+                    if (silence := reader.silence()) < HEARD and reader.behind() == 0:
+                        self.fresh_at = max(self.fresh_at, self._clock.now() - silence)
                     if sum(len(batch.records) for batch in batches) < FETCH_RECORDS:
                         await self._clock.sleep(PACE)
                     await self._prove(freshness, reader, store, tables)
             finally:
+                self._reader = self.store = None
                 await reader.close()
         finally:
             store.close()
@@ -91,6 +116,7 @@ class Standby:
         lags behind reaches the ends of when it asked; what it writes meanwhile proves nothing.
         """
         if freshness.has_reached(reader.position):
+            self.to_copy = (0, 0.0)
             store.apply((), {}, current_at=freshness.current_at)
         now = self._clock.now()
         interval = min(PROVE_INTERVAL, freshness.interval)

@@ -34,14 +34,17 @@ class LaneOptions:
 
     Attributes:
         max_batch: messages in one transaction at most.
-        max_batch_bytes: bytes of those messages and of what they decided, after which a transaction takes no
-            more.
+        max_batch_bytes: bytes of those messages and of what they decided, as objects in memory, after which a
+            transaction takes no more.
         max_backlog: messages taken and not yet committed at most, for each lane.
         max_backlog_bytes: bytes of those and of what they decided, after which the lane reads no more.
         max_worker_backlog: the same for all lanes of a worker together; each may hold its share of it.
         max_worker_backlog_bytes: bytes of those.
+        loopback: whether lanes handle what they send to themselves in the transaction that writes it.
+        max_ahead: how far above a position messages are committed while one of another key holds it up, in
+            offsets; with 0 all of its partition number wait.
         max_in_flight: keys with an async handler under way at most, for each lane.
-        linger: how long a commit waits for more messages; 0 commits what is there.
+        linger: how long a commit waits for more messages at least; see `streams.policy.pacing`.
         max_message_bytes: the broker's limit for a record, rows included.
         inbox_retention: how long an id is remembered at least.
         dead_letter_retention: how long a dead letter is kept.
@@ -69,7 +72,9 @@ class LaneOptions:
     max_backlog: int = 12_000
     max_backlog_bytes: int = 32 * MIB
     max_worker_backlog: int = 48_000
-    max_worker_backlog_bytes: int = 128 * MIB
+    max_worker_backlog_bytes: int = 64 * MIB
+    max_ahead: int = 10_000
+    loopback: bool = True
     max_in_flight: int = 64
     linger: float = 0.0
     max_message_bytes: int = 1_000_000
@@ -108,7 +113,7 @@ class BoundTable:
 class BoundMessage:
     """A message that a service sends: its codec and the headers that never change. `binary` says that its
     payload goes to the object store whatever its size, `expires` and `within` which fields have its deadline,
-    `logged` that each is a line in the log.
+    `logged` that each is a line in the log, `same_key` that it is sent under the key of its cause alone.
     """
 
     topic: str
@@ -119,7 +124,8 @@ class BoundMessage:
     binary: bool
     expires: str
     within: str
-    logged: bool = False
+    logged: bool
+    same_key: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,9 @@ class BoundHandler:
 
 @dataclass(frozen=True, slots=True)
 class BoundRoute:
-    """A topic with what happens to its messages. `outside` says that clients write it, not our handlers."""
+    """A topic with what happens to its messages. `outside` says that clients write it, not our handlers;
+    `loops` that a lane may handle what it sends there in the transaction that writes it.
+    """
 
     topic: str
     codec: Codec[Any]
@@ -162,6 +170,7 @@ class BoundRoute:
     inbox: bool
     outside: bool
     is_async: bool
+    loops: bool
     dead_letters: str
     retries: tuple[str, ...]
 
@@ -193,10 +202,15 @@ class Application:
         }
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
+        #: Tables, built-in ones too, of which each change is marked for an index by status; set before lanes
+        #: are made, by whoever keeps such an index (docs/adr/0039).
+        self.followed: frozenset[str] = frozenset()
         #: Changelog topic -> the table it belongs to, built-in ones too.
         built_in = BUILT_IN if claims is None else _TAKEN
         self.changelogs = {layout.changelog(table): table for table in [*self.tables, *built_in]}
         self.message_codecs = {topic: codecs(message, topic) for topic, message in wiring.messages().items()}
+        #: Topics whose messages lanes may handle in the transaction that writes them (docs/adr/0046).
+        self.looped = frozenset(filter(self._is_looped, wiring.routes))
         bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
         #: Every handler, by name.
         self.handlers = bound
@@ -204,6 +218,13 @@ class Application:
             topic: self._route(topic, tuple(bound[handler.name] for handler in route.handlers))
             for topic, route in wiring.routes.items()
         }
+
+    def _is_looped(self, topic: str) -> bool:
+        """Its handlers act on nothing outside, and only the lane of a key sends to it under that key."""
+        route = self.wiring.routes[topic]
+        acts = any(handler.is_async for handler in route.handlers)
+        same_key = topic in self.wiring.sent and route.message.SAME_KEY
+        return same_key and not acts and not self.wiring.uses_inbox(topic)
 
     def _route(self, topic: str, handlers: tuple[BoundHandler, ...]) -> BoundRoute:
         return BoundRoute(
@@ -214,6 +235,7 @@ class Application:
             self.wiring.uses_inbox(topic),
             topic not in self.wiring.sent,
             any(handler.is_async for handler in handlers),
+            topic in self.looped,
             dead_letter_topic(topic),
             tuple(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1)),
         )
@@ -272,4 +294,5 @@ class Application:
             message.EXPIRES,
             message.WITHIN,
             message.LOGGED,
+            message.SAME_KEY,
         )

@@ -21,10 +21,13 @@ CORRELATION = "ce_correlationid"
 CAUSATION = "ce_causationid"
 SPEC_VERSION = "ce_specversion"
 TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
 FINGERPRINT = "schema-fingerprint"
 EXPIRY = "ce_expirytime"
 WITHIN = "ce_within"
 TIMER_DUE = "timer-due"
+#: The last header of a message that its lane has handled in the transaction that wrote it: the application.
+LOOPBACK = "loopback"
 
 #: The first and the last time that has an RFC 3339 form, in epoch seconds.
 _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
@@ -37,6 +40,8 @@ _BOUNDED = (ID, SOURCE, CORRELATION)
 RECORD_OVERHEAD = 512
 #: A longer traceparent is none, and is not passed on (W3C: 55 bytes, later versions may have more).
 _MAX_TRACEPARENT = 256
+#: Longer notes of vendors about a trace are not passed on (W3C: so many are to be).
+_MAX_TRACESTATE = 512
 #: A longer time is none: handlers keep it in their rows (RFC 3339: 20 to 35 bytes).
 _MAX_TIME = 64
 
@@ -135,12 +140,17 @@ class Envelope:
         except ValueError:
             return None
 
-    def caused(self) -> list[tuple[str, bytes]]:
-        """The headers that every message sent in answer to this one shares."""
+    def caused(self, traceparent: bytes | None = None) -> list[tuple[str, bytes]]:
+        """The headers that every message sent in answer to this one shares. `traceparent` is that of the span
+        which sends it; None: it is passed on as it came, so that a caller's trace is not cut.
+        """
         get = self.headers.get
         headers = [_SPEC, (CORRELATION, get(CORRELATION) or self.id_bytes), (CAUSATION, self.id_bytes)]
-        trace = get(TRACEPARENT)
+        trace = get(TRACEPARENT) if traceparent is None else traceparent
         if trace is not None and len(trace) <= _MAX_TRACEPARENT:
+            state = get(TRACESTATE)
+            if state is not None and len(state) <= _MAX_TRACESTATE:
+                headers.append((TRACESTATE, state))
             headers.append((TRACEPARENT, trace))
         return headers
 

@@ -11,6 +11,13 @@ import msgspec
 NAMESPACE = "steadfaust"
 
 
+#: The name of the mark that a field has in its type's `extra`.
+PERSONAL = "personal"
+#: Marks a field that tells who somebody is: `customer: Annotated[str, Personal]`. The web view masks it for
+#: whoever may only look.
+Personal = msgspec.Meta(extra={PERSONAL: True})
+
+
 class LogLine(NamedTuple):
     """A line of the log.
 
@@ -43,6 +50,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     #: Which of its fields says for how many seconds it is of use, from when the lane that handles it takes it
     #: (`ce_within`); 0 there: always. What it waits in its topic before that does not count.
     WITHIN: ClassVar[str] = ""
+
+    #: Whether handlers send it only under the key that they were called with: then their lane need not read
+    #: it back (docs/adr/0046-loopback.md). To send it under another key is a WiringError.
+    SAME_KEY: ClassVar[bool] = False
 
     #: Whether each one that is sent is a line in the log, too: see `log_line`.
     LOGGED: ClassVar[bool] = False

@@ -63,7 +63,7 @@ class OperationAdmission:
         """Give an operation its place in the order; None: it has come before, or nobody can read it."""
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
-        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record))
+        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
         self._sequences.add(entry)
         if is_last:
             self._sequences.end_of_batch(batch.tp, entry)
@@ -91,6 +91,8 @@ class OperationAdmission:
             letter = self._letters.get(store_key(*parse_id(operation.letter)))
         arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
         arrival.operation = PendingOperation(operation, envelope.id_bytes, inbox_key)
+        if isinstance(operation, Operation):  # else it is about all keys
+            entry.key = arrival.record.key or b""
         return arrival
 
 

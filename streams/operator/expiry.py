@@ -80,5 +80,5 @@ class Expiry:
             partition=letter.partition,
             offset=letter.offset,
         )
-        self._writer.append(letter.partition, [self._letters.remove(letter)])
+        self._writer.append(letter.partition, [self._letters.remove(letter)], key=letter.key or b"")
         return True

@@ -20,8 +20,9 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a member is told. `owners` maps each lane to its owner's web address; `partitions` and `lanes` are
-    the cut that the lane numbers mean.
+    """What a member is told. `owners` maps each lane to its owner's web address, `followers` to those of its
+    standbys; `members` are the addresses of all; `partitions` and `lanes` are the cut that the lane numbers
+    mean.
 
     `error` is set for a member whose layout differs from the group's: it gets nothing and must stop.
     """
@@ -30,6 +31,8 @@ class Assignment(msgspec.Struct, frozen=True):
     standby: tuple[int, ...] = ()
     topics: tuple[str, ...] = ()
     owners: dict[int, str] = {}
+    followers: dict[int, tuple[str, ...]] = {}
+    members: tuple[str, ...] = ()
     error: str = ""
     partitions: int = 0
     lanes: int = 0
@@ -48,12 +51,16 @@ def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment
     known = [set(m.topics) for m in fitting.values()]
     topics = tuple(sorted(set.intersection(*known)))
     urls = {lane: fitting[owner].url for lane, owner in owners.items()}
+    warm = {lane: tuple(fitting[name].url for name in names) for lane, names in followers.items()}
+    everybody = tuple(sorted({member.url for member in fitting.values()}))
     assignments = {
         name: Assignment(
             tuple(lane for lane in lanes if owners[lane] == name),
             tuple(lane for lane in lanes if name in followers[lane]),
             topics,
             urls,
+            warm,
+            everybody,
             partitions=layout[0],
             lanes=layout[1],
         )

@@ -19,6 +19,7 @@ from streams.positions.checks import lane_rows
 from streams.positions.cuts import Cuts
 from streams.positions.identity import NOTHING, Recorded, decode, encode
 from streams.staging.keys import IDENTITY, POSITION
+from streams.staging.position import Range, decode_position, encode_position
 
 
 class At(StrEnum):
@@ -64,7 +65,7 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
     rows = await lane_rows(cluster, _lane_changelog(layout, range(layout.partitions)))
     kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
     positions = {
-        TP(key[1:].decode(), tp.partition): int(value)
+        TP(key[1:].decode(), tp.partition): decode_position(value).offset
         for tp, found in rows.items()
         for key, value in found.items()
         if key[:1] == POSITION
@@ -185,12 +186,12 @@ async def _accept_in_lane(
     try:
         await producer.start()
         await cuts.enter(lane, producer, reader, may_record=False)
-        decided, kept = await _decide(layout, cluster, topic, numbers, at)
+        decided, kept, ahead = await _decide(layout, cluster, topic, numbers, at)
         positions = {
             TP(topic, each.partition): each.position for each in decided if each.position is not None
         }
         await producer.begin()
-        await producer.send(_records(layout, decided, kept))
+        await producer.send(_records(layout, decided, kept, ahead))
         if positions:
             await producer.send_offsets(positions, layout.app_id)
         await producer.commit()
@@ -202,7 +203,10 @@ async def _accept_in_lane(
 
 async def _decide(
     layout: Layout, cluster: Cluster, topic: str, numbers: Collection[int], at: At | int
-) -> tuple[list[Accepted], Mapping[int, Recorded]]:
+) -> tuple[list[Accepted], Mapping[int, Recorded], Mapping[int, Collection[Range]]]:
+    """What to accept of each partition, the topics that are recorded there, and what is handled above the
+    position, where that stays as it is.
+    """
     rows = await lane_rows(cluster, _lane_changelog(layout, numbers))
     kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
     identity = await cluster.identity([topic])
@@ -220,18 +224,30 @@ async def _decide(
         )
         for number in numbers
     ]
-    return decided, {number: kept.get(number, NOTHING).also(identity) for number in numbers}
+    stands = {tp.partition: found.get(POSITION + topic.encode()) for tp, found in rows.items()}
+    ahead = {
+        each.partition: decode_position(value).ahead
+        for each in decided
+        if (value := stands.get(each.partition)) is not None
+        and each.position == each.before
+        and kept[each.partition].topics.get(topic) == each.topic_id
+    }
+    return decided, {number: kept.get(number, NOTHING).also(identity) for number in numbers}, ahead
 
 
 def _records(
-    layout: Layout, decided: Iterable[Accepted], kept: Mapping[int, Recorded]
+    layout: Layout,
+    decided: Iterable[Accepted],
+    kept: Mapping[int, Recorded],
+    ahead: Mapping[int, Collection[Range]],
 ) -> dict[TP, list[Outgoing]]:
     records = {}
     for each in decided:
         (tp,) = _lane_changelog(layout, [each.partition])
         records[tp] = [Outgoing(IDENTITY, encode(kept[each.partition]), [])]
         if each.position is not None:
-            records[tp].append(Outgoing(POSITION + each.topic.encode(), b"%d" % each.position, []))
+            position = encode_position(each.position, ahead.get(each.partition, ()))
+            records[tp].append(Outgoing(POSITION + each.topic.encode(), position, []))
     return records
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -38,6 +39,17 @@ UNAVAILABLE = (
     # asyncpg refuses it as "another operation is in progress".
     asyncpg.InternalClientError,
 )
+#: What a server answers that cannot do its work now: it has become a standby, or its disk or memory is full.
+#: The same statement may work later, or by a new connection.
+REFUSING = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+)
+#: Seconds after which a connection over a network that has gone silent is lost, and what finds that: a line
+#: that is cut says so, one that swallows packets says nothing, and a listener would wait for ever.
+_QUIET, _PROBE_EVERY, _PROBES = 10, 5, 3
+_SILENT = _QUIET + _PROBE_EVERY * _PROBES
 
 
 class Database:
@@ -75,6 +87,7 @@ class Database:
                 min_size=self._least,
                 max_size=self._most,
                 timeout=self._patience,
+                init=_probe,
                 server_settings={"application_name": self._name},
             )
         except UNAVAILABLE as error:
@@ -91,8 +104,9 @@ class Database:
     async def acquire(self) -> AsyncIterator[Connection]:
         """A connection of the pool.
 
-        Raises DatabaseUnavailable when none is free within `patience`, the server does not answer, or the
-        connection is lost while it is used. Whether a commit that was under way took place is unknown then.
+        Raises DatabaseUnavailable when none is free within `patience`, the server does not answer or cannot
+        work now, or the connection is lost while it is used. Whether a commit that was under way took place
+        is unknown then.
         """
         pool = self.pool
         try:
@@ -102,7 +116,9 @@ class Database:
         try:
             yield connection
         except Exception as error:
-            if _is_lost(connection):
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                await pool.expire_connections()  # new ones may lead to the server that took over
+            if isinstance(error, REFUSING) or _is_lost(connection):
                 raise self._unavailable(error) from error
             raise
         finally:
@@ -125,7 +141,7 @@ class Database:
         only now has done its work: the pool opens another one.
         """
         try:
-            await pool.release(connection)
+            await pool.release(connection, timeout=self._patience)
         except UNAVAILABLE as error:
             log.warning("connection_lost", database=without_password(self.url), error=repr(error))
 
@@ -139,6 +155,18 @@ def _is_lost(connection: Connection) -> bool:
         return connection.is_closed()
     except asyncpg.InterfaceError:  # the pool has taken it back by itself, since it was closed
         return True
+
+
+async def _probe(connection: Any) -> None:
+    """Have the kernel find out when the other end has gone without a word."""
+    line = connection._transport.get_extra_info("socket")  # asyncpg has no other way to it
+    if line is None or line.family == socket.AF_UNIX:
+        return
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT * 1000)
 
 
 async def connect(
@@ -157,7 +185,7 @@ async def connect(
         settings: of the session, by their names in PostgreSQL.
     """
     try:
-        return await asyncpg.connect(
+        connection: Connection = await asyncpg.connect(
             url,
             timeout=timeout,
             command_timeout=command_timeout,
@@ -166,6 +194,8 @@ async def connect(
     except UNAVAILABLE as error:
         cause = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error
+    await _probe(connection)
+    return connection
 
 
 def without_password(url: str) -> str:

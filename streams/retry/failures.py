@@ -1,4 +1,4 @@
-"""How a failed attempt shows: a line in the log, a count, and a record in the topic of its retry."""
+"""How a failed attempt shows: in the log, in counts, in its span, and in the topic of its retry."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def note_failure(
     """Log and count that a handler has failed, and what follows, after `delay` seconds."""
     gate.failed(str(kind), decision)
     arrival = attempt.arrival
+    if arrival.span is not None:
+        arrival.span.failed(error)
+        arrival.span.attributes["steadfaust.failure"] = str(kind)
+        arrival.span.attributes["steadfaust.decision"] = decision
     log.warning(
         "handler_failed",
         handler=attempt.handler.name,

@@ -180,7 +180,7 @@ class RetryScheduler:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
             gate.unroutable.add(local)  # until a version that knows what to do with it
             return None
-        entry = Entry(waiting.partition, None, 0, waiting.size)
+        entry = Entry(waiting.partition, None, 0, waiting.size, waiting.key or b"")
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)

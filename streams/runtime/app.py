@@ -41,6 +41,7 @@ from streams.runtime.web import LaneWeb
 from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.system import NoFaults, SystemClock
+from streams.web.indexes import followed_tables
 
 log = structlog.get_logger(__name__)
 
@@ -183,7 +184,9 @@ class LaneApp(faust.App):
         settings = self.steadfaust
         bootstrap = settings.brokers()
         largest = settings.max_message_bytes
-        options = KafkaOptions(max_batch=largest, max_record=largest + DEAD_LETTER_ROOM)
+        options = KafkaOptions(
+            max_batch=largest, max_record=largest + DEAD_LETTER_ROOM, producer=settings.producer
+        )
         opened = {
             name: await self._opened.enter_async_context(resource)
             if isinstance(resource, AbstractAsyncContextManager)
@@ -192,6 +195,8 @@ class LaneApp(faust.App):
         }
         app = self._lane_application = self._make_application(opened, self.schemas)
         check_tables(self.choreographed, app.tables)
+        if settings.metrics:
+            app.followed = followed_tables(app, self.choreographed)
         self.cluster = KafkaCluster(bootstrap, options)
         self.operators = OperationsProducer(bootstrap, options)
         announcements = self.announcements = Announcements(
@@ -215,6 +220,7 @@ class LaneApp(faust.App):
             on_fatal=self.on_fatal,
             cuts=cuts,
             measured=settings.metrics,
+            tracer=await self._opened.enter_async_context(settings.tracing(settings.app_id)),
         )
 
     def _store_directory(self, slot: Slot) -> Path:

@@ -19,7 +19,14 @@ from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import ChangelogDamaged, ClusterUnavailable, TopicMismatch
 from streams.model.codecs import Codec, MakeCodec
-from streams.model.envelope import FINGERPRINT, ID, RECORD_OVERHEAD, headers_size, new_headers
+from streams.model.envelope import (
+    FINGERPRINT,
+    ID,
+    RECORD_OVERHEAD,
+    TRACEPARENT,
+    headers_size,
+    new_headers,
+)
 from streams.model.layout import LANE, changelog_topic
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Outgoing, Reader, Record
@@ -84,9 +91,10 @@ class Producer:
         finally:
             await self._producer.stop()
 
-    async def send(self, message: Message, *, message_id: str = "") -> None:
+    async def send(self, message: Message, *, message_id: str = "", traceparent: str = "") -> None:
         """Hand a message over; without an id it gets a new one. The key decides the partition (murmur2). A
-        payload that is checked in has been written when this returns.
+        payload that is checked in has been written when this returns. `traceparent` is of the trace that it
+        belongs to (W3C).
 
         Raises ClusterUnavailable when an earlier one was not taken, BlobsUnavailable when its payload is not.
         """
@@ -97,6 +105,8 @@ class Producer:
             kind.TOPIC, message.key, source=self._source, time=time.time(), message_id=message_id
         )
         headers.append((FINGERPRINT, codec.fingerprint))
+        if traceparent:
+            headers.append((TRACEPARENT, traceparent.encode()))
         key, value = message.key.encode(), codec.encode(message)
         claims, rest = self._claims, len(key) + headers_size(headers)
         if claims is not None and claims.is_due(len(value), rest, limit=self._limit, binary=kind.BINARY):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from aiokafka import client
 from aiokafka.errors import KafkaError, KafkaTimeoutError
@@ -26,6 +26,8 @@ throttle_logs()
 
 _ASK_AGAIN = 0.05
 
+Producer = Literal["newest", "v1", "aiokafka"]
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
@@ -44,6 +46,8 @@ class KafkaOptions:
         start_timeout: bound on initialising a transactional id.
         metadata_timeout: bound on each question about topics, offsets and positions.
         request_timeout: bound on one request to one broker, after which it is sent again.
+        producer: whose transactions: our own as the cluster speaks of them, our own as every cluster does,
+            or aiokafka's.
     """
 
     max_batch: int = MIB
@@ -57,6 +61,7 @@ class KafkaOptions:
     start_timeout: float = 30.0
     metadata_timeout: float = 15.0
     request_timeout: float = 20.0
+    producer: Producer = "newest"
 
     def connection(self, bootstrap: Bootstrap) -> dict[str, Any]:
         """Arguments that every aiokafka client takes. Raises SettingsError, see `client_arguments`."""

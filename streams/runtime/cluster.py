@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streams.brokers import Bootstrap
-from streams.ports import TP, Identity
+from streams.ports import TP, Identity, Transactions
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.metadata import Metadata
 from streams.runtime.producer import KafkaTransactions
 from streams.runtime.reader import KafkaReader
 from streams.runtime.timeline import Sieve
-from streams.units import MIB
+from streams.runtime.transactions.producer import TransactionalProducer
+from streams.units import KIB, MIB
 
 
 class KafkaCluster:
@@ -30,9 +31,10 @@ class KafkaCluster:
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._closing: set[asyncio.Task[None]] = set()
 
-    def transactions(self, transactional_id: str) -> KafkaTransactions:
+    def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
-        return KafkaTransactions(
+        make = KafkaTransactions if self._options.producer == "aiokafka" else TransactionalProducer
+        return make(
             self._bootstrap,
             transactional_id,
             self._options,
@@ -55,6 +57,16 @@ class KafkaCluster:
         reader = KafkaReader(self._bootstrap, options, self._metadata.log_range, sieve)
         await reader.start()
         return reader, sieve
+
+    async def page_reader(self, wanted: tuple[bytes, ...]) -> KafkaReader:
+        """A connected reader for a page of records, of those batches that have one of some texts in them if
+        there are any, in small fetches. Raises ClusterUnavailable.
+        """
+        options = replace(self._options, max_fetch=2 * MIB, max_partition_fetch=256 * KIB)
+        isolation = Sieve(options.max_unpacked, wanted=wanted) if wanted else None
+        reader = KafkaReader(self._bootstrap, options, self._metadata.log_range, isolation)
+        await reader.start()
+        return reader
 
     async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
         """The group's committed positions; partitions without one are left out.

@@ -7,9 +7,11 @@ The sources stay what they are and what is edited; a worker takes the copy when 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +24,7 @@ HOT = (
     "lane.admission",
     "lane.attempt",
     "lane.dispatch",
+    "lane.loopback",
     "lane.rows",
     "model.envelope",
     "retry.gate",
@@ -30,12 +33,14 @@ HOT = (
     "retry.waiting_line",
     "staging.arrival",
     "staging.inbox",
+    "staging.loops",
     "staging.measures",
     "staging.outcomes",
     "staging.sequences",
     "staging.unpacking",
 )
 _STAMP = "compiled-from"
+_NEEDED = "mypyc and a C compiler are needed (on Debian: gcc, and `pip install mypy`)"
 _OPTIONS = ("--ignore-missing-imports", "--follow-imports=silent")
 
 
@@ -58,6 +63,9 @@ def compile_into(target: Path) -> Mapping[str, str]:
 
 
 def _compile(target: Path) -> None:
+    compiler, *_ = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    if shutil.which(compiler) is None:  # now: mypyc would say so in a minute
+        raise CannotCompile(f"{_NEEDED}: {compiler!r} is not there")
     copied = target / PACKAGE.name
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
@@ -73,9 +81,7 @@ def _compile(target: Path) -> None:
     missing = [module for module in HOT if not any(copied.glob(f"{module.replace('.', '/')}.*.so"))]
     if done.returncode or missing:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
-        raise CannotCompile(
-            "mypyc and a C compiler are needed (on Debian: gcc, and `pip install mypy`): " + " / ".join(said)
-        )
+        raise CannotCompile(f"{_NEEDED}: " + " / ".join(said))
 
 
 def _digest() -> str:

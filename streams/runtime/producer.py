@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
@@ -14,12 +14,11 @@ from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.brokers import Bootstrap
-from streams.errors import Fenced, OutcomeUnknown, Refused, SteadfaustError, TooLarge
+from streams.errors import TooLarge
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, deliver_within, require_partitions
 from streams.runtime.discarding import REFUSALS, close_cut, cut, retrieve
-
-T = TypeVar("T")
+from streams.runtime.transactions.steps import Steps
 
 # The broker answers CONCURRENT_TRANSACTIONS to the first request of a transaction while it still writes
 # the markers of the one before, a few milliseconds; aiokafka then waits 20 ms, once for each transaction.
@@ -30,7 +29,7 @@ sender.BACKOFF_OVERRIDE = 0.003
 _RETRY_BACKOFF_MS = 10
 
 
-class KafkaTransactions:
+class KafkaTransactions(Steps):
     """A transactional producer with a fixed id. After the first exception it is of no more use: every
     later call raises the same kind, and `discard` lets go of it.
 
@@ -46,15 +45,11 @@ class KafkaTransactions:
         starting: asyncio.Lock,
         closing: set[asyncio.Task[None]],
     ) -> None:
+        super().__init__(transactional_id, options, closing, REFUSALS)
         self._bootstrap = bootstrap
-        self._id = transactional_id
-        self._options = options
         self._starting = starting
-        self._closing = closing
         self._producer: Any = None
-        self._failure: Fenced | OutcomeUnknown | None = None
         self._known: set[TP] = set()
-        self._deadlines: set[asyncio.Timeout] = set()
 
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open.
@@ -149,57 +144,23 @@ class KafkaTransactions:
     async def discard(self) -> None:
         """Let go without ending the transaction: neither abort nor commit. Closes in the background."""
         producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        if self._failure is None:
-            self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
-        # From here on nothing leaves this producer, whatever its background task still holds.
-        cut(producer.client)
-        now = asyncio.get_running_loop().time()
-        for deadline in self._deadlines:
-            deadline.reschedule(now)  # a step still waiting, because one beside it has failed
-        task = asyncio.get_running_loop().create_task(close_cut(producer))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        if producer is not None:
+            # From here on nothing leaves this producer, whatever its background task still holds.
+            cut(producer.client)
+            self._let_go(close_cut(producer))
 
     def _running(self) -> Any:
-        if self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from self._failure
+        self._usable()
         if self._producer is None:
             raise RuntimeError(f"the producer {self._id} was not started")
         return self._producer
 
-    async def _step(self, name: str, work: Awaitable[T], timeout: float | None = None) -> T:
-        bound = self._options.step_timeout if timeout is None else timeout
-        try:
-            async with asyncio.timeout(bound) as deadline:
-                self._deadlines.add(deadline)
-                try:
-                    return await work
-                finally:
-                    self._deadlines.discard(deadline)
-        except SteadfaustError:
-            raise
-        except Exception as error:  # noqa: BLE001 - aiokafka raises assertions too, and all mean the same here
-            self._fail(name, bound, error)
-
-    def _fail(self, name: str, bound: float, error: Exception) -> NoReturn:
-        if self._producer is None and self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from error  # discarded meanwhile
-        if self._was_fenced(error):
-            why = "another owner started, or its transaction timed out"
-            self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
-        else:
-            reason = f"no answer within {bound:g} s" if isinstance(error, TimeoutError) else repr(error)
-            kind = Refused if isinstance(error, REFUSALS) else OutcomeUnknown
-            self._failure = kind(f"{self._id} failed to {name} ({reason}): discard it and start another")
-        raise self._failure from error
-
-    def _was_fenced(self, error: BaseException | None) -> bool:
-        while error is not None:
-            if isinstance(error, (ProducerFenced, InvalidProducerEpoch)):
+    def _was_fenced(self, error: BaseException) -> bool:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, (ProducerFenced, InvalidProducerEpoch)):
                 return True
-            error = error.__cause__
+            cause = cause.__cause__
         # A fenced sender task dies, and what one calls next fails with a complaint about the state alone.
         task = self._producer._sender.sender_task
         if task is None or not task.done() or task.cancelled():

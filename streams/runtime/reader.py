@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
@@ -14,6 +15,7 @@ from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Batch
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
+from streams.runtime.fetch_sessions import Sessions
 from streams.runtime.partition_records import Isolation
 
 #: Between attempts to cancel what swallows a cancellation, in seconds.
@@ -45,6 +47,8 @@ class KafkaReader:
             fetch_max_wait_ms=int(options.fetch_wait * 1000),
             check_crcs=isolation or Isolation(options.max_unpacked),
         )
+        self._sessions = Sessions(self._consumer._client.send)
+        self._consumer._client.send = self._sessions.send
         self._fetcher: Any = None
         self._states: list[tuple[TP, Any]] = []
         self._positions: dict[TP, int] = {}
@@ -102,6 +106,16 @@ class KafkaReader:
             return {TP(*tp): (offset, ends[tp]) for tp, offset in first.items()}
 
         return await ask(f"where {len(wanted)} partitions stood then", look, bound + 1)
+
+    async def stable_ends(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """Where what is decided ends in each partition: before an open transaction. Raises as above."""
+        bound, wanted = self._options.metadata_timeout, list(tps)
+        await require_partitions(self._consumer._client, wanted, bound)
+
+        async def look() -> dict[TP, int]:
+            return {TP(*tp): end for tp, end in (await self._consumer.end_offsets(wanted)).items()}
+
+        return await ask(f"where {len(wanted)} partitions end", look, bound + 1)
 
     async def _hang_up(self) -> None:
         """End the fetches of the last assignment, connections included: a broker answers in order, so the
@@ -187,6 +201,20 @@ class KafkaReader:
         positions = self._positions
         ends = ((tp, state.highwater) for tp, state in self._states)
         return sum(max(0, end - positions[tp]) for tp, end in ends if end is not None)
+
+    def silence(self) -> float:
+        """For how many seconds no broker has answered a fetch, or one that was asked has not; infinite before
+        the first answer.
+        """
+        return self._sessions.silence(monotonic())
+
+    def behind_by_topic(self) -> Counter[str]:
+        """The same for each topic."""
+        behind: Counter[str] = Counter()
+        for tp, state in self._states:
+            if state.highwater is not None:
+                behind[tp.topic] += max(0, state.highwater - self._positions[tp])
+        return behind
 
     async def close(self) -> None:
         """Let go of the connections."""

@@ -4,35 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from aiohttp.web import AppRunner, TCPSite
 from faust.web.drivers.aiohttp import Web
 
-from streams.errors import ClusterUnavailable
+from streams.brokers import Peers
+from streams.errors import ClusterUnavailable, SettingsError
+from streams.http import HttpServer
 from streams.lane.host import LaneHost
 from streams.lane.lane import Lane
 from streams.lane.standby import Standby
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
+from streams.postgres.standing import database_answer, outbox_rows
 from streams.runtime.announcements import Announcements
+from streams.runtime.browsing import browse, logs
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.slots import Slot
 from streams.runtime.timeline import scan
+from streams.runtime.topics import KafkaTopics
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.staging.measures import Measures
 from streams.web.access import Access
-from streams.web.routes import application
+from streams.web.database_answers import DatabaseAnswer, OutboxRows
+from streams.web.routes import site
 from streams.web.scans import Question, Scan
+from streams.web.windows import Log, Seen, TopicFacts, Window
 
 #: Seconds that a page under way may take when the worker stops.
-SHUTDOWN_TIMEOUT = 2.0
+SHUTDOWN_TIMEOUT = 2
 #: Seconds in which the next owner of a dead worker's lane has opened it, mostly.
 _LANE_OPENS_WITHIN = 5.0
+#: Seconds for which it is remembered what a topic is like: its settings change seldom, and pages ask often.
+_FACTS_LAST = 30.0
 #: Looks through topics at the same time; further ones wait for these.
 _SCANS_AT_ONCE = 2
 
@@ -61,21 +70,41 @@ class ShownApp(Protocol):
         """Knows what the group has decided last."""
 
 
+def access_of(peers: Peers) -> Access:
+    """Who may ask. A token that is set for commands alone opens nothing."""
+    shown = bool(peers.host or peers.login)
+    return Access(
+        token=peers.token if shown else "",
+        viewer_token=peers.viewer_token if shown else "",
+        login=peers.login,
+        user_header=peers.user_header,
+        proxies=peers.proxies,
+        operators=peers.operators,
+    )
+
+
 class LaneWeb(Web):
-    """Faust starts and stops it with the worker; of Faust's own pages none is mounted."""
+    """Faust starts and stops it with the worker; of Faust's own server and pages nothing is used."""
 
     def __init__(self, app: ShownApp, **options: Any) -> None:
         super().__init__(app, **options)
-        peers = app.steadfaust.peers()
-        self.web_app = application(_View(app), Access(peers.token if peers.host else ""))
-        self._runner = AppRunner(self.web_app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT)
+        self._site = site(_View(app), access_of(app.steadfaust.peers()))
+        self._served = AsyncExitStack()
 
     async def start_server(self) -> None:
         """Listen on loopback, and where other machines reach this worker, if they do."""
-        await super().start_server()
         conf = self.app.conf
-        if conf.web_host != conf.web_bind:
-            await TCPSite(self._runner, conf.web_host, conf.web_port).start()
+        await self._served.enter_async_context(self._site)
+        for host in dict.fromkeys((conf.web_bind, conf.web_host)):
+            server = HttpServer(
+                self._site, host=host, port=conf.web_port, grace=SHUTDOWN_TIMEOUT, proxied=False
+            )
+            await self._served.enter_async_context(server)
+
+    async def stop_server(self) -> None:
+        """Answer what is under way, then end."""
+        self._site.end_live()
+        await self._served.aclose()
 
     def init_server(self) -> None:
         """Mount nothing: the pages are complete, and Faust's index stands at / whatever its settings say."""
@@ -87,6 +116,7 @@ class _View:
     def __init__(self, app: ShownApp) -> None:
         self._app = app
         self._scans = asyncio.Semaphore(_SCANS_AT_ONCE)
+        self._facts: dict[str, tuple[float, TopicFacts]] = {}
 
     @property
     def application(self) -> Application:
@@ -134,6 +164,10 @@ class _View:
     def handlers(self) -> Measures:
         return self._app.host.measures if self._app.host is not None else {}
 
+    @property
+    def trace_url(self) -> str:
+        return self._app.steadfaust.trace_url
+
     def now(self) -> float:
         return time.time()
 
@@ -143,10 +177,48 @@ class _View:
         await self._app.operators.send(posts)
 
     async def scan(self, question: Question) -> Scan:
+        async with self._scans:
+            return await scan(self._cluster(), question)
+
+    async def topic_facts(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        wanted, now = list(names), time.monotonic()
+        unknown = [name for name in wanted if name not in self._facts or self._facts[name][0] < now]
+        if unknown:
+            async with self._scans, KafkaTopics(self._app.steadfaust.brokers()) as topics:
+                found = await topics.describe(unknown)
+            for name in unknown:
+                self._facts.pop(name, None)
+            for name, each in found.items():
+                facts = TopicFacts(each.partitions, each.replication, each.config)
+                self._facts[name] = now + _FACTS_LAST, facts
+        return {name: self._facts[name][1] for name in wanted if name in self._facts}
+
+    async def logs(self, tps: Iterable[TP]) -> dict[TP, Log]:
+        async with self._scans:
+            return await logs(self._cluster(), tps)
+
+    async def browse(self, window: Window) -> Seen:
+        async with self._scans:
+            return await browse(self._cluster(), window)
+
+    def _cluster(self) -> KafkaCluster:
         if self._app.cluster is None:
             raise ClusterUnavailable("the worker is starting: ask again")
-        async with self._scans:
-            return await scan(self._app.cluster, question)
+        return self._app.cluster
+
+    async def database(self) -> DatabaseAnswer:
+        try:
+            url = self._app.steadfaust.postgres()
+        except SettingsError as error:
+            return DatabaseAnswer(missing=str(error))
+        return await database_answer(url)
+
+    async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
+        try:
+            url = self._app.steadfaust.postgres()
+        except SettingsError:
+            return OutboxRows()
+        return await outbox_rows(url, published)
 
     def stuck(self) -> Sequence[Lane]:
         return self._app.host.stuck() if self._app.host is not None else []

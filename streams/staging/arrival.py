@@ -13,6 +13,8 @@ from streams.model.operations import HandlerOperation, Operation
 from streams.policy.breaker import Permit
 from streams.ports import Record
 from streams.staging.sequences import Entry
+from streams.tracing.attempts import Attempts
+from streams.tracing.span import Span
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class Counters:
     """What a lane has met since it opened."""
 
     handled: int = 0
+    looped: int = 0
     duplicates: int = 0
     dead_letters: int = 0
     misrouted: int = 0
@@ -57,7 +60,9 @@ class Arrival:
         "queue",
         "record",
         "route",
+        "span",
         "taken",
+        "trace",
     )
 
     def __init__(
@@ -88,6 +93,9 @@ class Arrival:
         self.attempts = 0
         #: Why no handler may see it: now, or ever.
         self.error: PermanentError | UnknownSchema | None = None
+        #: The trace that it belongs to, if that is recorded, and the span of the attempt that is under way.
+        self.trace: Attempts | None = None
+        self.span: Span | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
 
@@ -105,6 +113,8 @@ class Arrival:
             "correlation_id": self.envelope.correlation_id,
             "key": key,
         }
+        if self.span is not None:
+            ids |= self.span.log_ids()
         saga = getattr(self.message, "saga_id", None)
         return {**ids, "saga_id": str(saga)} if saga else ids
 

@@ -6,14 +6,14 @@ rebuilt from its changelog equals the copy that was written live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
-from streams.ports import Write
+from streams.ports import Store, Write
 from streams.staging.keys import (
     HANDLER,
     IDENTITY,
@@ -44,6 +44,11 @@ HANDLERS = "_handlers"
 IDENTITIES = "_identities"
 #: A local note that no changelog has: of which topics the store is a copy.
 COPY_OF = "_copy_of"
+#: Rows that have changed since they were indexed: their tables' names, a zero byte, their local keys; and the
+#: index itself, which whoever shows them makes of that (docs/adr/0039).
+CHANGED = "_changed"
+STATUS_OF = "_status_of"
+BY_STATUS = "_by_status"
 
 
 #: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
@@ -80,12 +85,26 @@ def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[byte
         yield _encode_ids(packed)
 
 
+def mark_of(table: str, local: bytes) -> bytes:
+    """What stands in CHANGED for a row."""
+    return table.encode() + b"\0" + local
+
+
+def unfollow(store: Store) -> None:
+    """Nothing marks changes any more: what was made of them would be wrong when something does again."""
+    for table in (CHANGED, STATUS_OF, BY_STATUS):
+        store.drop(table)
+
+
 class Writes:
     """Turns changelog records into writes to the local store."""
 
-    def __init__(self, inbox_bucket: float) -> None:
-        """`inbox_bucket` is the length of an inbox time bucket, in seconds."""
+    def __init__(self, inbox_bucket: float, followed: Collection[str] = ()) -> None:
+        """`inbox_bucket` is the length of an inbox time bucket, in seconds. Each change of rows of `followed`
+        tables is marked in CHANGED.
+        """
         self._bucket_ms = max(1, int(inbox_bucket * 1000))
+        self._marks = {table: mark_of(table, b"") for table in followed}
         self._bucket: tuple[int, str] = (-1, "")
 
     def inbox_table(self, time_ms: int) -> str:
@@ -112,7 +131,11 @@ class Writes:
             return (write for key, value in changes for write in self._lane(key, value))
         if table == DEAD_LETTERS:
             return self._letters(changes)
-        return iter([_write((table, key, value)) for key, value in changes])
+        writes = [_write((table, key, value)) for key, value in changes]
+        mark = self._marks.get(table)
+        if mark is not None:
+            writes += [_write((CHANGED, mark + write[1], b"")) for write in writes]
+        return iter(writes)
 
     def _inbox(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
         for key, value in changes:
@@ -120,9 +143,11 @@ class Writes:
                 table = self.inbox_table(time_in(value))
                 yield _write((table, key, after_time(value)))
 
-    @staticmethod
-    def _letters(changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+    def _letters(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
+        mark = self._marks.get(DEAD_LETTERS)
         for key, value in changes:
+            if mark is not None:
+                yield Write(CHANGED, mark + key, b"")
             yield Write(DEAD_LETTERS, key, value)
             if value is not None:  # after its version stands its time; stale ones as below
                 yield Write(DEAD_LETTERS_BY_AGE, value[1 : 1 + TIME] + key, b"")

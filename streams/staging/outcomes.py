@@ -31,9 +31,10 @@ from streams.ports import TP, Outgoing, Record
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change
 from streams.staging.inbox import Inbox
+from streams.staging.loops import Loops, Sent
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference, reference_in
 from streams.staging.sequences import Entry, Overlay, Sequences
-from streams.staging.timers import Due, remove_timer, set_timer, timer_name
+from streams.staging.timers import Due, remove_timer, set_timer, timer_key, timer_name
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +45,19 @@ _NOT_DATA = (ArithmeticError, ValueError, OSError)
 class OutcomeWriter:
     """Writes to entries and to the overlay; nothing of it has happened yet."""
 
-    def __init__(self, app: Application, overlay: Overlay, sequences: Sequences, counters: Counters) -> None:
+    def __init__(
+        self,
+        app: Application,
+        overlay: Overlay,
+        sequences: Sequences,
+        counters: Counters,
+        loops: Loops | None = None,
+    ) -> None:
+        """Without `loops` a lane reads back all that it sends to itself."""
         self.counters = counters
+        self._loops = loops
+        #: What the newest changes were before, while they may be taken back: see `begin_trial`.
+        self._before: list[tuple[bytes, str, Change | None]] | None = None
         self._app = app
         self._overlay = overlay
         self._sequences = sequences
@@ -89,15 +101,21 @@ class OutcomeWriter:
         changes: list[Change] = []
         for parameter, row in outcome.rows.items():
             changes += self._of(handler, parameter, row, arrival)
-        sends = []
+        sends: list[tuple[TP, Outgoing]] = []
         if outcome.send or outcome.timers:
-            caused = arrival.envelope.caused()
+            span = arrival.span
+            caused = arrival.envelope.caused(None if span is None else span.header)
             for index, message in enumerate(outcome.send):
                 bound, outgoing, uploads = self._outgoing(
                     handler, message, arrival, caused, index, now, uploads
                 )
                 same = outgoing.key == key
                 partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
+                if bound.same_key and not same:
+                    raise WiringError(
+                        f"{handler.name} sends {bound.topic}, which is declared SAME_KEY, under another key"
+                        " than it was called with"
+                    )
                 sends.append((bound.partitions[partition], outgoing))
             for index, timer in enumerate(outcome.timers, len(outcome.send)):
                 bound, outgoing, uploads = self._outgoing(
@@ -111,11 +129,41 @@ class OutcomeWriter:
                 raise self._too_large(handler, f"a row of {change.table}", size)
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
+        if self._loops is not None:
+            self._loop(entry, sends, at_once=not uploads)
         if uploads:
             return Prepared(changes, sends, uploads)
         self.put(entry, changes)
         entry.sends.extend(sends)
         return None
+
+    def _loop(self, entry: Entry, sends: Sequence[tuple[TP, Outgoing]], *, at_once: bool) -> None:
+        """What goes to this lane is before it until it was handled. Not `at_once`: when it was read."""
+        assert self._loops is not None
+        for number, (tp, outgoing) in enumerate(sends, len(entry.sends)):
+            if tp.topic in self._loops.topics:
+                message_id = outgoing.headers[0][1]
+                self._loops.comes(tp.topic, outgoing.key or b"", message_id)
+                if at_once:
+                    entry.looped = entry.looped or []
+                    entry.looped.append(Sent(number, message_id))
+
+    def begin_trial(self, entry: Entry) -> tuple[int, int]:
+        """From now on what is staged can be taken back. Returns what `take_back` needs."""
+        self._before = []
+        return len(entry.changes), len(entry.sends)
+
+    def end_trial(self) -> None:
+        """What was staged since stands."""
+        self._before = None
+
+    def take_back(self, entry: Entry, mark: tuple[int, int]) -> None:
+        """Nothing of what was staged for an entry since the trial began stands."""
+        assert self._before is not None
+        for local, table, change in reversed(self._before):
+            self._overlay.restore(local, table, change)
+        self._before = None
+        del entry.changes[mark[0] :], entry.sends[mark[1] :]
 
     def put_prepared(self, entry: Entry, prepared: Prepared) -> list[Change]:
         """Stage an outcome of which the payloads are written now. Returns references that an entry which was
@@ -142,14 +190,22 @@ class OutcomeWriter:
         prefix = entry.prefix
         for change in changes:
             local = prefix + change.key
+            if self._before is not None:
+                self._before.append((local, change.table, self._overlay.get(change.table, local)))
             self._overlay.put(local, change)
             entry.changes.append((local, change))
 
     def append(
-        self, partition: int, changes: Sequence[Change], sends: Sequence[tuple[TP, Outgoing]] = ()
+        self,
+        partition: int,
+        changes: Sequence[Change],
+        sends: Sequence[tuple[TP, Outgoing]] = (),
+        key: bytes | None = None,
     ) -> Entry:
-        """Stage changes and records that no message has brought, behind all that came before."""
-        entry = Entry(partition, None, 0)
+        """Stage changes and records that no message has brought, behind all of their key that came before;
+        behind all that came before, and before all that comes, without one.
+        """
+        entry = Entry(partition, None, 0, 0, key)
         self.put(entry, changes)
         entry.sends.extend(sends)
         entry.done = True
@@ -262,5 +318,7 @@ class OutcomeWriter:
         outgoing = Outgoing(key, due.outgoing.value, headers)
         changes = [remove_timer(due.name), *self._references(outgoing, now)]
         to = TP(due.topic, self._app.layout.partition_of(key))
-        self.append(due.partition, changes, [(to, outgoing)])
+        if self._loops is not None and due.topic in self._loops.topics:
+            self._loops.comes(due.topic, key, dict(headers)[ID])
+        self.append(due.partition, changes, [(to, outgoing)], timer_key(due.name))
         self.counters.timers += 1

@@ -1,22 +1,31 @@
 """What has been decided and is not yet committed: entries in arrival order, their rows in an overlay.
 
-Entries of a partition number are committed in the order they came, over all topics: a later one may have
-read rows of an earlier one. Different partition numbers do not wait for each other.
+Entries of a key are committed in the order they came, over all topics: a later one may have read rows of an
+earlier one. Other keys, and other partition numbers, do not wait (docs/adr/0044-only-keys-wait.md).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from streams.model.layout import INBOX, LANE, Layout
-from streams.ports import TP, Headers, Outgoing, Record, Write
+from streams.ports import TP, Batch, Headers, Outgoing, Record, Write
 from streams.staging.changes import IDS_BYTES, Change, Writes, pack_ids
 from streams.staging.keys import PARTITION, POSITION, prefix_of
+from streams.staging.loops import Sent
+from streams.staging.position import Ahead, Range, encode_position
 
+#: Ranges that are kept above a position at most, and keys that others pass by.
+MOST_RANGES = 256
+MOST_KEYS = 4_096
+#: Bytes of Python's objects beside those of the data in them, about: of an entry, of a change in it, and of
+#: what it sends. A worker's resident memory by its backlog says so (docs/adr/0008-bounded-memory.md).
+ENTRY_BYTES, CHANGE_BYTES, SEND_BYTES = 400, 350, 900
+NOTHING_AHEAD: Mapping[TP, Collection[Range]] = {}
 NO_HEADERS: list[tuple[str, bytes]] = []
 
 #: See `changes._write`.
@@ -36,10 +45,14 @@ class Entry:
     """One message on its way, and later what it decided. `done` once its handlers have finished."""
 
     __slots__ = (
+        "ahead",
         "changes",
         "counted",
         "done",
+        "key",
+        "looped",
         "next_offset",
+        "offset",
         "partition",
         "prefix",
         "sends",
@@ -49,8 +62,22 @@ class Entry:
         "tp",
     )
 
-    def __init__(self, partition: int, tp: TP | None, next_offset: int, size: int = 0) -> None:
-        """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes."""
+    def __init__(
+        self,
+        partition: int,
+        tp: TP | None,
+        next_offset: int,
+        size: int = 0,
+        key: bytes | None = None,
+        offset: int = -1,
+    ) -> None:
+        """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes. Without a key
+        it waits for all that came before, and all that comes after waits for it.
+        """
+        self.key = key
+        self.offset = offset
+        #: Whether it was committed before another one of its topic that had come before it.
+        self.ahead = False
         self.partition = partition
         self.prefix = prefix_of(partition)
         self.tp = tp
@@ -63,17 +90,19 @@ class Entry:
         #: Each with its local key, which several steps need.
         self.changes: list[tuple[bytes, Change]] = []
         self.sends: list[tuple[TP, Outgoing]] = []
+        #: Those of them that its lane may handle before it has read them, until it has tried.
+        self.looped: list[Sent] | None = None
         self.done = False
         self.taken = False
 
     @property
     def weight(self) -> int:
-        """Bytes of it and of what it decided."""
-        size = self.size
+        """Bytes that it and what it decided take in memory, about."""
+        size = self.size + ENTRY_BYTES
         for local, change in self.changes:
-            size += len(local) + len(change.value or b"")
+            size += CHANGE_BYTES + len(local) + len(change.value or b"")
         for _, outgoing in self.sends:
-            size += len(outgoing.key or b"") + len(outgoing.value or b"")
+            size += SEND_BYTES + len(outgoing.key or b"") + len(outgoing.value or b"")
             headers: Any = outgoing.headers  # as above
             for name, data in headers:
                 size += len(name) + len(data or b"")
@@ -114,6 +143,13 @@ class Overlay:
         """Every staged change of a table, with its local key."""
         return iter(self._tables.get(table, {}).items())
 
+    def restore(self, key: bytes, table: str, change: Change | None) -> None:
+        """Take a change back: `change` was the newest one before, if there was any."""
+        if change is not None:
+            self._tables[table][key] = change
+        else:
+            del self._tables[table][key]
+
     def forget(self, staged: Staged) -> None:
         """Drop changes that have reached the store, except where a newer one has come since."""
         for table, changes in staged.changes.items():
@@ -126,17 +162,64 @@ class Overlay:
         return sum(map(len, self._tables.values()))
 
 
+class _Look:
+    """A look along the entries of a partition number, in order: which may go, though others do not.
+
+    Attributes:
+        first, last: by topic, the offsets of the first and the last entry that stays.
+    """
+
+    def __init__(self, max_ahead: int, ahead: Mapping[TP, Ahead]) -> None:
+        self.first: dict[TP, int] = {}
+        self.last: dict[TP, int] = {}
+        self._keys: set[bytes] = set()
+        self._max_ahead = max_ahead
+        self._ahead = ahead
+
+    def may_go(self, entry: Entry) -> bool:
+        """Whether an entry is done, and nothing of its key stays."""
+        if not entry.done or entry.key is None or entry.key in self._keys:
+            return False
+        first = None if entry.tp is None else self.first.get(entry.tp)
+        return first is None or self._has_room(entry, first)
+
+    def _has_room(self, entry: Entry, first: int) -> bool:
+        assert entry.tp is not None
+        ahead = self._ahead.get(entry.tp)
+        return entry.next_offset - first <= self._max_ahead and (ahead is None or len(ahead) < MOST_RANGES)
+
+    def waits(self, entry: Entry) -> bool:
+        """An entry stays. False: so does all that comes after it."""
+        if entry.key is None or self._max_ahead == 0 or len(self._keys) == MOST_KEYS:
+            return False
+        self._keys.add(entry.key)
+        if entry.tp is not None:
+            self.first.setdefault(entry.tp, entry.offset)
+            self.last[entry.tp] = entry.offset
+        return True
+
+
 class Sequences:
     """Entries in arrival order for each partition number."""
 
-    def __init__(self, layout: Layout, ids_bytes: int = IDS_BYTES) -> None:
-        """`ids_bytes` is what a record of the inbox's changelog has at most, or one entry more."""
+    def __init__(self, layout: Layout, ids_bytes: int = IDS_BYTES, max_ahead: int = 0) -> None:
+        """`ids_bytes` is what a record of the inbox's changelog has at most, or one entry more. `max_ahead`
+        is how far above a position messages are committed while it is held up, in offsets; 0: they wait.
+        """
         self._layout = layout
+        self._max_ahead = max_ahead
+        #: What is handled above positions, where there is anything; and where the last of it ended that came.
+        self._ahead: dict[TP, Ahead] = {}
+        self._ahead_to: dict[TP, int] = {}
+        #: Partition numbers in which something has finished that was not looked at since.
+        self._finished_in: set[int] = set()
         self._ids_bytes = ids_bytes
         self._queues: dict[int, deque[Entry]] = {}
         self._changelogs: dict[str, dict[bytes, TP]] = {}
         self._newest: dict[TP, Entry] = {}
         self._passed: dict[TP, int] = {}
+        #: Whether positions have moved over messages that were handled when they were written.
+        self.has_looped = False
         self._first: dict[bytes, Change] = {}
         #: Taken and not yet staged for a commit.
         self.backlog = 0
@@ -154,11 +237,14 @@ class Sequences:
         queue.append(entry)
         self.backlog += 1
         self._count(entry)
+        if entry.done:
+            self._finished_in.add(entry.partition)
 
     def finished(self, entry: Entry) -> None:
         """An entry that was added has decided, and is done."""
         entry.done = True
         self._count(entry)
+        self._finished_in.add(entry.partition)
 
     def _count(self, entry: Entry) -> None:
         self.backlog_bytes -= entry.counted
@@ -176,15 +262,36 @@ class Sequences:
         newest = self._newest.get(tp)
         if newest is not None and not newest.taken:
             newest.next_offset = offset
+        elif newest is not None and newest.ahead and self._is_held_up(tp):
+            self._ahead[tp].add(newest.next_offset, offset)
+            newest.next_offset = self._ahead_to[tp] = offset
         else:
             self._passed[tp] = offset
 
-    def begin(self, positions: Mapping[TP, int], changes: Mapping[bytes, Change]) -> None:
+    def _is_held_up(self, tp: TP) -> bool:
+        return any(entry.tp == tp for entry in self._queues.get(tp.partition, ()))
+
+    def begin(
+        self,
+        positions: Mapping[TP, int],
+        changes: Mapping[bytes, Change],
+        ahead: Mapping[TP, Collection[Range]] = NOTHING_AHEAD,
+    ) -> None:
         """What the first transaction records beside what it handles, or alone when nothing comes: where
         partitions begin that have no position yet, and changes of the lane's own table by local key.
+        `ahead` is what was handled above the positions from which the lane reads.
         """
         self._passed |= positions
         self._first = dict(changes)
+        self._ahead = {tp: Ahead(ranges) for tp, ranges in ahead.items() if ranges}
+
+    def unseen(self, batch: Batch) -> Batch:
+        """What was read, without what was handled ahead of the position."""
+        ahead = self._ahead.get(batch.tp)
+        if ahead is None:
+            return batch
+        records = [record for record in batch.records if record.offset not in ahead]
+        return Batch(batch.tp, records, batch.next_offset)
 
     @property
     def has_passed(self) -> bool:
@@ -202,29 +309,52 @@ class Sequences:
 
     def has_finished(self) -> bool:
         """Whether anything could be committed now."""
-        return any(queue and queue[0].done for queue in self._queues.values())
+        if any(queue and queue[0].done for queue in self._queues.values()):
+            return True
+        return any(self._has_free(partition) for partition in list(self._finished_in))
+
+    def _has_free(self, partition: int) -> bool:
+        """Whether something in a partition number could be committed before what holds it up."""
+        look = _Look(self._max_ahead, self._ahead)
+        for entry in self._queues.get(partition, ()):
+            if look.may_go(entry):
+                return True
+            if not look.waits(entry):
+                break
+        self._finished_in.discard(partition)
+        return False
 
     def take(self, limit: int, max_bytes: int = 1 << 62) -> Staged:
-        """Stage the finished prefix of every partition: `limit` messages at most, and no more once they came
-        to `max_bytes`.
+        """Stage what has finished in every partition, as far as nothing of its key holds it up: `limit`
+        messages at most, and no more once they came to `max_bytes`.
         """
         staged = Staged(offsets=self._passed)
-        self._passed = {}
+        self._passed, self.has_looped = {}, False
         if self._first:
             staged.changes[LANE], self._first = self._first, {}
         self._oldest_in_commit = self._oldest_head()
         before = self.backlog_bytes
-        for entry in self._finished(limit, max_bytes):
+        for entry in self._finished(staged, limit, max_bytes):
             self._stage(staged, entry)
         self.backlog -= staged.messages
         self.in_commit, self.in_commit_bytes = staged.messages, before - self.backlog_bytes
         for tp, offset in staged.offsets.items():
             key = POSITION + tp.topic.encode()
             changes = staged.changes.setdefault(LANE, {})
-            changes[prefix_of(tp.partition) + key] = Change(LANE, key, b"%d" % offset)
+            value = b"%d" % offset if tp not in self._ahead else self._reach(staged, tp)
+            changes[prefix_of(tp.partition) + key] = Change(LANE, key, value)
         for table, changes in staged.changes.items():
             self._log(table, changes, staged.records)
         return staged
+
+    def _reach(self, staged: Staged, tp: TP) -> bytes:
+        """Move a position over what was handled ahead of it. Returns how it is kept."""
+        ahead = self._ahead[tp]
+        offset = staged.offsets[tp] = ahead.reached(staged.offsets[tp])
+        if not ahead:
+            del self._ahead[tp]
+            self._ahead_to.pop(tp, None)
+        return encode_position(offset, ahead.ranges)
 
     def committed(self) -> None:
         """What was staged last is committed."""
@@ -272,7 +402,7 @@ class Sequences:
                 Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs, self._ids_bytes)
             ]
 
-    def _finished(self, limit: int, max_bytes: int) -> Iterator[Entry]:
+    def _finished(self, staged: Staged, limit: int, max_bytes: int) -> Iterator[Entry]:
         for partition in list(self._queues):
             if limit == 0 or max_bytes <= 0:
                 return
@@ -283,6 +413,47 @@ class Sequences:
                 max_bytes -= entry.counted
                 self.backlog_bytes -= entry.counted
                 yield entry
+            if queue and partition in self._finished_in:
+                free = self._free(staged, partition, limit, max_bytes)
+                limit -= len(free)
+                for entry in free:
+                    max_bytes -= entry.counted
+                    self.backlog_bytes -= entry.counted
+                    yield entry
+
+    def _free(self, staged: Staged, partition: int, limit: int, max_bytes: int) -> list[Entry]:
+        """Take out what nothing of its key holds up, from behind what holds up the partition number."""
+        if limit == 0 or max_bytes <= 0 or not self._has_free(partition):
+            return []
+        look, free = _Look(self._max_ahead, self._ahead), []
+        queue, rest = self._queues[partition], deque[Entry]()
+        while queue:
+            entry = queue.popleft()
+            if limit and max_bytes > 0 and look.may_go(entry):
+                limit -= 1
+                max_bytes -= entry.counted
+                self._went_ahead(staged, entry, look)
+                free.append(entry)
+                continue
+            rest.append(entry)
+            if not look.waits(entry):
+                break
+        rest.extend(queue)
+        self._queues[partition] = rest
+        return free
+
+    def _went_ahead(self, staged: Staged, entry: Entry, look: _Look) -> None:
+        """An entry is committed before others: the position of its topic stays, and says so."""
+        tp = entry.tp
+        if tp is None or tp not in look.first:
+            return
+        entry.ahead = True
+        ahead = self._ahead.setdefault(tp, Ahead())
+        # Between two that came one after the other there is nothing but markers.
+        follows = self._ahead_to.get(tp, -1)
+        ahead.add(follows if look.last[tp] < follows <= entry.offset else entry.offset, entry.next_offset)
+        self._ahead_to[tp] = entry.next_offset
+        staged.offsets[tp] = look.first[tp]
 
     @staticmethod
     def _stage(staged: Staged, entry: Entry) -> None:
@@ -298,7 +469,7 @@ class Sequences:
                 queue = records[tp] = []
             queue.append(outgoing)
         entry.taken = True
-        if entry.tp is not None:
+        if entry.tp is not None and not entry.ahead:
             staged.offsets[entry.tp] = entry.next_offset
         staged.messages += 1
 

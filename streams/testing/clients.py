@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
@@ -205,7 +206,18 @@ class FakeReader:
 
     def behind(self) -> int:
         """Offsets between the positions and the ends of the logs."""
-        return sum(self._broker.log(tp).end - position for tp, position in self._positions.items())
+        return sum(self.behind_by_topic().values())
+
+    def silence(self) -> float:
+        """None: the broker answers at once."""
+        return 0.0
+
+    def behind_by_topic(self) -> Counter[str]:
+        """The same for each topic."""
+        behind: Counter[str] = Counter()
+        for tp, position in self._positions.items():
+            behind[tp.topic] += self._broker.log(tp).end - position
+        return behind
 
     async def close(self) -> None:
         """No fetch afterwards."""

@@ -72,6 +72,10 @@ class ScriptedFaults:
         pause = self._script[Reached(point, nth)] = Pause()
         return pause
 
+    def call_off(self) -> None:
+        """What has not happened does not happen any more."""
+        self._script.clear()
+
     @property
     def pending(self) -> list[Reached]:
         """What has not happened yet: a test ends with asserting that this is empty."""

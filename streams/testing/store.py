@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.errors import StoreBroken, StoreBusy
-from streams.ports import TP, Write
+from streams.ports import TP, TableSize, Write
 
 #: How many of the last batches `MemoryStores.crash` can take back.
 HISTORY = 64
@@ -114,6 +114,11 @@ class MemoryStore:
     def tables(self) -> list[str]:
         """Names of the tables that exist, sorted."""
         return sorted(self._live().tables)
+
+    def table_size(self, table: str) -> TableSize:
+        """Its rows, and bytes of keys and values."""
+        rows = self._live().tables.get(table, {})
+        return TableSize(len(rows), sum(len(key) + len(value) for key, value in rows.items()))
 
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -67,6 +67,18 @@ async def shown(connection: Connection, message_id: str) -> dict[str, Any] | Non
     row = await connection.fetchrow(_SQL["show"], message_id)
     row = row or await connection.fetchrow(_SQL["show_archived"], message_id)
     return None if row is None else dict(row)
+
+
+async def rows_of(connection: Connection, published: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The rows of ids, without their payloads; of the archive those that were published about the time that
+    stands with the id, in epoch seconds.
+    """
+    rows = [dict(row) for row in await connection.fetch(_SQL["rows"], list(published))]
+    missing = sorted(published.keys() - {row["id"] for row in rows})
+    if missing:
+        times = [datetime.fromtimestamp(published[each], UTC) for each in missing]
+        rows += [dict(row) for row in await connection.fetch(_SQL["rows_archived"], missing, times)]
+    return rows
 
 
 async def republish(

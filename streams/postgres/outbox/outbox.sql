@@ -90,6 +90,25 @@ SELECT * FROM outbox WHERE id = $1
 -- name: show_archived
 SELECT * FROM outbox_archive WHERE id = $1 ORDER BY published_at DESC LIMIT 1
 
+-- name: rows
+-- Those of ids, without their payloads.
+SELECT id, topic, aggregate_type, aggregate_id, created_at, published_at, attempts, last_error, retry_at
+FROM outbox
+WHERE id = ANY ($1::text[])
+
+-- name: rows_archived
+-- Those of ids that were published about a time each: the archive has an index by that, and none by id.
+SELECT found.*
+FROM unnest($1::text[], $2::timestamptz[]) AS wanted (id, at)
+CROSS JOIN LATERAL (
+    SELECT id, topic, aggregate_type, aggregate_id, created_at, published_at, attempts, last_error, retry_at
+    FROM outbox_archive
+    WHERE outbox_archive.id = wanted.id
+      AND published_at BETWEEN wanted.at - interval '1 minute' AND wanted.at + interval '1 minute'
+    ORDER BY published_at DESC
+    LIMIT 1
+) AS found
+
 -- name: again
 -- Which rows are to be published again: those of ids, or all that a broker has refused.
 SELECT position, id, topic, aggregate_id, published_at, attempts

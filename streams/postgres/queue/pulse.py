@@ -10,11 +10,20 @@ import asyncpg
 import structlog
 
 from streams.errors import text_of
-from streams.postgres.database import UNAVAILABLE, Connection, connect
+from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.queue.queue import SQL
 
 log = structlog.get_logger(__name__)
+
+#: What ends a pulse, and not the worker: the next one may go well.
+_LOST = (
+    *UNAVAILABLE,
+    *REFUSING,
+    DatabaseUnavailable,
+    asyncpg.QueryCanceledError,
+    asyncpg.TransactionRollbackError,
+)
 
 #: Of all queues; the payload says which.
 CHANNEL = "steadfaust_queue"
@@ -51,7 +60,7 @@ class Pulse:
                     await self._live(connection)
                 finally:
                     connection.terminate()
-            except (*UNAVAILABLE, DatabaseUnavailable, asyncpg.QueryCanceledError) as error:
+            except _LOST as error:
                 log.warning("queue_pulse_lost", queue=self._queue, error=text_of(error))
             await asyncio.sleep(_AGAIN)
 

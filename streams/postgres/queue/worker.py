@@ -31,6 +31,8 @@ JobHandler = Callable[[Connection, Job], Awaitable[None]]
 #: Ready jobs that are looked at for one batch at most, for each job of the batch, and at the least.
 _REACH, _LEAST_REACH = 10, 1000
 _LONGEST_ERROR = 2000
+#: What keeps the worker's own statements from being done now: the same ones are tried again.
+_NOT_NOW = (DatabaseUnavailable, asyncpg.TransactionRollbackError, asyncpg.QueryCanceledError)
 _AGAIN = 0.5
 _GIVE_BACK = 2.0
 
@@ -127,7 +129,7 @@ class QueueWorker:
                     await self._doze.sleep()
                 else:
                     await self._wish()  # and looks once more: what came before that sends no notification
-            except DatabaseUnavailable as error:
+            except _NOT_NOW as error:
                 self._owed.add(lease)
                 log.warning("queue_database_away", queue=self._queue.name, error=text_of(error))
                 await asyncio.sleep(_AGAIN)
@@ -250,7 +252,7 @@ class QueueWorker:
         try:
             async with asyncio.timeout(_GIVE_BACK):
                 await self._pay()
-        except (DatabaseUnavailable, TimeoutError) as error:
+        except (*_NOT_NOW, TimeoutError) as error:
             log.warning("queue_lease_left", queue=self._queue.name, error=text_of(error))
 
     async def _give_back(self, leases: Sequence[int]) -> None:

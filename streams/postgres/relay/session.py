@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from asyncpg.exceptions import OperatorInterventionError
 
-from streams.postgres.database import UNAVAILABLE, Connection, connect
+from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.outbox_owner import RelayKind, claim_outbox, outbox_owner
@@ -21,8 +21,8 @@ _SQL = statements("relay/relay.sql")
 #: The advisory locks: a member's number is its session's process id, a shard's its own.
 _MEMBER, _SHARD = 0x6F75_7401, 0x6F75_7402
 _CHANNEL = "outbox"
-#: How the end of a session shows.
-_ENDED = (*UNAVAILABLE, OperatorInterventionError)
+#: How the end of a session shows, or that the server cannot work now: another session may find one that can.
+_ENDED = (*UNAVAILABLE, *REFUSING, OperatorInterventionError)
 
 
 class RelaySession:

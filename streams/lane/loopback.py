@@ -1,0 +1,156 @@
+"""What a message's handlers send to their own lane is handled in the same transaction (docs/adr/0046).
+
+Only where it runs straight through: what meets anything else - a handler that fails or waits, a payload that
+is to be written - is taken back, and handled when the lane has read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from time import perf_counter
+
+from streams.errors import HandlerFailed, UnknownSchema
+from streams.lane.rows import RowReader, call
+from streams.lane.spans import LaneSpans
+from streams.lane.turns import Turns
+from streams.logs import HANDLED
+from streams.model.application import BoundRoute
+from streams.model.envelope import LOOPBACK, Envelope
+from streams.ports import TP, Headers, Outgoing
+from streams.retry.gate import HandlerGate
+from streams.staging.arrival import Arrival
+from streams.staging.loops import Loops, Sent
+from streams.staging.outcomes import OutcomeWriter
+from streams.staging.sequences import Entry
+from streams.staging.unpacking import decoded
+from streams.tracing.span import Span
+
+#: Messages that are handled with one that was read: all of them are one turn, and one transaction.
+MOST = 32
+#: And for how long, in seconds: the rest is read back, so that others have their turn.
+TURN = 0.05
+#: Of which offset a message is that has none yet.
+UNWRITTEN = -1
+
+
+class LoopedRecord:
+    """A record that is staged, as its lane will read it."""
+
+    __slots__ = ("headers", "key", "offset", "partition", "timestamp", "topic", "value")
+
+    def __init__(self, tp: TP, outgoing: Outgoing, now: float) -> None:
+        self.topic, self.partition = tp
+        self.offset = UNWRITTEN
+        self.timestamp = int(now * 1000)
+        self.key: bytes | None = outgoing.key
+        self.value: bytes | None = outgoing.value
+        self.headers: Headers = outgoing.headers
+
+
+class Loopback:
+    """Of one lane, between one opening and the next."""
+
+    def __init__(
+        self,
+        group: str,
+        routes: Mapping[str, BoundRoute],
+        gates: Mapping[str, HandlerGate],
+        rows: RowReader,
+        writer: OutcomeWriter,
+        loops: Loops,
+        spans: LaneSpans | None = None,
+    ) -> None:
+        """`group` is the application's id, by which it knows its own messages."""
+        self._mark = (LOOPBACK, group.encode())
+        self._routes = routes
+        self._gates = gates
+        self._rows = rows
+        self._writer = writer
+        self._loops = loops
+        self._turns = Turns(writer.counters)
+        self._spans = spans
+
+    def came(self, arrival: Arrival) -> None:
+        """A message that was read is handled, or waits for a handler."""
+        if arrival.route.loops:
+            record = arrival.record
+            self._loops.came(record.topic, record.key or b"", arrival.envelope.id_bytes)
+
+    def run(self, entry: Entry, now: float) -> None:
+        """Handle what an entry sends to its lane, and what that sends, in the order in which it is written.
+        `now` in epoch seconds. Raises HandlerFailed, UnknownSchema.
+        """
+        sent = list(_taken_from(entry))
+        at, until = 0, perf_counter() + TURN
+        while at < min(len(sent), MOST) and perf_counter() < until:
+            tp, outgoing = entry.sends[sent[at].number]
+            if self._is_handled(entry, tp, outgoing, sent[at], now):
+                marked = outgoing._replace(headers=[*outgoing.headers, self._mark])
+                entry.sends[sent[at].number] = (tp, marked)
+                sent += _taken_from(entry)
+            at += 1
+
+    def _is_handled(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
+        key = outgoing.key or b""
+        self._loops.came(tp.topic, key, sent.id)
+        if self._loops.may_loop(tp, key):
+            route = self._routes[tp.topic]
+            if all(self._gates[handler.name].clear for handler in route.handlers):
+                record = LoopedRecord(tp, outgoing, now)
+                if self._is_run(Arrival(entry, route, record, Envelope(record), None, now), now):
+                    return True
+        self._loops.comes(tp.topic, key, sent.id)
+        return False
+
+    def _is_run(self, arrival: Arrival, now: float) -> bool:
+        """Run all handlers; False: nothing was staged."""
+        entry, writer = arrival.entry, self._writer
+        HANDLED.set(arrival)
+        if self._spans is not None:
+            self._spans.arrived(arrival)
+        mark, took, spans = writer.begin_trial(entry), [], []
+        began = perf_counter()
+        try:
+            arrival.message = decoded(arrival.route, arrival.record, arrival.envelope)
+            for handler, _ in arrival.handlers:
+                if arrival.trace is not None:
+                    arrival.span = arrival.trace.begin(handler.name, 1)
+                    spans.append(arrival.span)
+                writer.stage(arrival, handler, call(self._rows, arrival, handler), None, now)
+                ended = self._turns.ended(handler.name, arrival, began)
+                took.append(ended - began)
+                began = ended
+        except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
+            raise
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it fails again when it was read, and is told
+            for number, message_id in _taken_from(entry):
+                tp, outgoing = entry.sends[number]
+                self._loops.came(tp.topic, outgoing.key or b"", message_id)
+            writer.take_back(entry, mark)
+            return False
+        finally:
+            writer.end_trial()
+            HANDLED.set(None)
+        self._succeeded(arrival, took, spans)
+        return True
+
+    def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span]) -> None:
+        for (handler, _), seconds in zip(arrival.handlers, took, strict=True):
+            gate = self._gates[handler.name]
+            gate.succeeded += 1
+            if gate.measures is not None:
+                gate.measures.succeeded.add(seconds)
+        for span in spans:
+            span.attributes["steadfaust.outcome"] = "succeeded"
+            span.end()
+        counters = self._writer.counters
+        counters.handled += 1
+        counters.looped += 1
+
+
+def _taken_from(entry: Entry) -> list[Sent]:
+    """What is to be handled at once, if anything; nobody else takes it."""
+    looped = entry.looped
+    entry.looped = None
+    return looped or []

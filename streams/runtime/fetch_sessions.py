@@ -1,0 +1,136 @@
+"""Fetch sessions (KIP-227) for aiokafka's consumer, which names all its partitions in each fetch.
+
+A lane reads dozens of partitions, few of which have anything new. Within a session a broker remembers what is
+fetched, and from where: a request names what has changed since the last one, an answer what there is to tell.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from math import inf
+from time import monotonic
+from typing import Any
+
+from aiokafka.protocol.fetch import FetchRequest, FetchRequestStruct
+from aiokafka.structs import TopicPartition
+
+#: The first version with sessions, the first that names a leader's epoch, the first with a rack.
+_SESSIONS, _EPOCHS, _RACK = 7, 9, 11
+#: What a request says of its epoch: it begins a session; it is the one after the first, and after the last.
+_NEW, _NEXT, _LAST = 0, 1, 2**31 - 1
+_UNKNOWN = -1
+#: A partition's offset and how many bytes of it are wanted at most.
+Wanted = tuple[int, int]
+
+
+class Session:
+    """What one broker knows of one reader's fetches."""
+
+    def __init__(self) -> None:
+        self.incremental = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """The broker knows nothing, or nobody knows what it knows: the next request says all."""
+        self.id, self._epoch = 0, _NEW
+        self._known: dict[TopicPartition, Wanted] = {}
+
+    def next(
+        self, wanted: dict[TopicPartition, Wanted]
+    ) -> tuple[int, dict[TopicPartition, Wanted], list[TopicPartition]]:
+        """The epoch of the next request, what it has to name, and what is to be forgotten. From here on the
+        broker is taken to know that, until `reset`.
+        """
+        epoch, known, self._known = self._epoch, self._known, wanted
+        self._epoch = _NEXT if epoch in (_NEW, _LAST) else epoch + 1
+        if epoch == _NEW:
+            return epoch, wanted, []
+        self.incremental += 1
+        changed = {tp: each for tp, each in wanted.items() if known.get(tp) != each}
+        return epoch, changed, [tp for tp in known if tp not in wanted]
+
+    def answered(self, session_id: int, error_code: int) -> None:
+        """The broker's answer. Without an id it keeps no session; an error means that it has lost it."""
+        if error_code or not session_id:
+            self.reset()
+        else:
+            self.id = session_id
+
+
+class SessionFetch(FetchRequest):
+    """A fetch within a session."""
+
+    def __init__(self, whole: FetchRequest, session: Session) -> None:
+        super().__init__(
+            whole._max_wait_ms,
+            whole._min_bytes,
+            whole._max_bytes,
+            whole._isolation_level,
+            whole.topics,
+            whole._rack_id,
+        )
+        self.session = session
+
+    def build(self, request_struct_class: type[FetchRequestStruct]) -> FetchRequestStruct:
+        """The request as this version has it; the whole of it where there are no sessions yet."""
+        version = request_struct_class.API_VERSION
+        if version < _SESSIONS:
+            return super().build(request_struct_class)
+        wanted = {
+            TopicPartition(topic, partition): (offset, size)
+            for topic, partitions in self.topics
+            for partition, offset, size in partitions
+        }
+        session_id = self.session.id
+        epoch, named, forgotten = self.session.next(wanted)
+        leader = (_UNKNOWN,) if version >= _EPOCHS else ()
+        topics: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+        for tp, (offset, size) in named.items():
+            topics[tp.topic].append((tp.partition, *leader, offset, _UNKNOWN, size))
+        fields: list[Any] = [_UNKNOWN, self._max_wait_ms, self._min_bytes, self._max_bytes]
+        fields += [self._isolation_level, session_id, epoch, list(topics.items()), _by_topic(forgotten)]
+        return request_struct_class(*fields, *([self._rack_id] if version >= _RACK else []))
+
+
+def _by_topic(tps: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for tp in tps:
+        found[tp.topic].append(tp.partition)
+    return list(found.items())
+
+
+class Sessions:
+    """Those of one consumer, by broker: stands in for `send` of its client, which is its own."""
+
+    def __init__(self, send: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self.of: defaultdict[int, Session] = defaultdict(Session)
+        self._send = send
+        #: When a broker has answered last, and since when those have been asked that have not, both by the
+        #: monotonic clock.
+        self._answered = -inf
+        self._asked: dict[int, float] = {}
+
+    def silence(self, now: float) -> float:
+        """For how many seconds no broker has answered, or one that was asked has not; a broker may hold an
+        answer back for as long as the reader lets it.
+        """
+        return now - min((self._answered, *self._asked.values()))
+
+    async def send(self, node_id: int, request: Any, **more: Any) -> Any:
+        """Send a request; a fetch goes within its broker's session. Raises what the client raises."""
+        if type(request) is not FetchRequest:
+            return await self._send(node_id, request, **more)
+        session = self.of[node_id]
+        self._asked[node_id] = monotonic()
+        try:
+            response = await self._send(node_id, SessionFetch(request, session), **more)
+            self._answered = monotonic()
+        except BaseException:  # also where it was cancelled: the broker may have got it
+            session.reset()
+            raise
+        finally:
+            self._asked.pop(node_id, None)
+        if response.API_VERSION >= _SESSIONS:
+            session.answered(response.session_id, response.error_code)
+        return response

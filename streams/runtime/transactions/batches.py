@@ -1,0 +1,62 @@
+"""Records packed into batches, by aiokafka's compiled builder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from streams.errors import TooLarge
+from streams.ports import TP, Outgoing
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.transactions.requests import Owner
+
+_FORMAT = 2
+_UNCOMPRESSED = 0
+_UNKNOWN = -1
+
+
+class Batch(NamedTuple):
+    """Records of one partition that go together; whose they are is said when they go.
+
+    Attributes:
+        builder: has them.
+        records: how many they are.
+    """
+
+    builder: Any
+    records: int
+
+    def build(self, owner: Owner, sequence: int) -> bytes:
+        """The bytes of the batch; once only."""
+        self.builder.set_producer_state(owner.producer_id, owner.epoch, sequence)
+        return bytes(self.builder.build())
+
+
+def pack(tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions) -> list[Batch]:
+    """Batches of at most `max_batch` bytes, or of one record. Raises TooLarge when that is too large."""
+    packed: list[Batch] = []
+    builder, count = _builder(options.max_batch), 0
+    append = builder.append
+    for key, value, headers in records:
+        if type(headers) is not list:
+            headers = list(headers)  # noqa: PLW2901 - the compiled builder takes nothing else
+        if append(count, timestamp, key, value, headers) is None:
+            packed.append(Batch(builder, count))
+            builder, count = _builder(options.max_batch), 0
+            append = builder.append
+            append(count, timestamp, key, value, headers)
+        count += 1
+    packed.append(Batch(builder, count))
+    limit = max(options.max_batch, options.max_record)
+    for batch in packed:
+        # A batch takes its first record whatever its size, so one that is over holds just that record.
+        if (size := batch.builder.size()) > limit:
+            raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
+    return packed
+
+
+def _builder(size: int) -> Any:
+    # magic, compression, transactional, producer id, epoch, first sequence number, size
+    return DefaultRecordBatchBuilder(_FORMAT, _UNCOMPRESSED, 1, _UNKNOWN, _UNKNOWN, 0, size)

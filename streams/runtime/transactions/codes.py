@@ -1,0 +1,113 @@
+"""What the codes of brokers' errors mean for a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiokafka.errors import (
+    BrokerResponseError,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    OperationNotAttempted,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+
+from streams.runtime.discarding import REFUSALS
+
+#: Seconds until it is asked again while the markers of the transaction before are still written, a few
+#: milliseconds; while anything else passes; and while a leader or coordinator is elected.
+_SOON, _LATER, _ELECTION = 0.003, 0.01, 0.05
+
+
+class FencedLeaderEpoch(BrokerResponseError):
+    """Of leaders: the one that was asked is not any more."""
+
+    errno = 74
+
+
+class InvalidRecord(BrokerResponseError):
+    """The broker does not take a record for what it is, such as one without key in a compacted topic."""
+
+    errno = 87
+
+
+class ProducerWasFenced(BrokerResponseError):
+    """Another owner has started; aiokafka's error of the name has no code."""
+
+    errno = 90
+
+
+class TransactionAbortable(BrokerResponseError):
+    """The transaction can only be aborted."""
+
+    errno = 120
+
+
+_FURTHER = {
+    each.errno: each for each in (FencedLeaderEpoch, InvalidRecord, ProducerWasFenced, TransactionAbortable)
+}
+
+#: What the broker says about the records themselves: the same ones would be refused again.
+REFUSED = (*REFUSALS, InvalidRecord)
+#: Another owner has started, or the transaction timed out. The mapping: since then producer ids have changed
+#: too, as they do when epochs are used up, after 32,000 transactions.
+FENCED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerWasFenced)
+
+#: Who was asked is not the one to ask (any more).
+_MOVED = {
+    each.errno
+    for each in (
+        UnknownTopicOrPartitionError,
+        LeaderNotAvailableError,
+        NotLeaderForPartitionError,
+        CoordinatorNotAvailableError,
+        NotCoordinatorError,
+        KafkaStorageError,
+        FencedLeaderEpoch,
+    )
+}
+#: What passes. Also where a batch was written nevertheless: a leader knows it by its sequence number.
+_PASSING = _MOVED | {
+    each.errno
+    for each in (
+        ConcurrentTransactions,
+        CoordinatorLoadInProgressError,
+        NotEnoughReplicasError,
+        NotEnoughReplicasAfterAppendError,
+        OperationNotAttempted,  # in the company of another
+    )
+}
+
+
+def error_of(code: int) -> type[BrokerResponseError]:
+    """The error of a code, other than 0."""
+    found: type[BrokerResponseError] = _FURTHER.get(code) or for_code(code)
+    return found
+
+
+def passes(code: int) -> bool:
+    """Whether the same request may succeed later."""
+    return code in _PASSING
+
+
+def moved(codes: Iterable[int]) -> bool:
+    """Whether somebody else is to be asked."""
+    return not _MOVED.isdisjoint(codes)
+
+
+def pause(codes: Iterable[int]) -> float:
+    """After how many seconds to ask again."""
+    codes = set(codes)
+    if codes <= {0, ConcurrentTransactions.errno}:
+        return _SOON
+    return _ELECTION if moved(codes) else _LATER

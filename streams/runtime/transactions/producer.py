@@ -1,0 +1,267 @@
+"""Kafka transactions in as few requests as the cluster allows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    InvalidTxnState,
+    KafkaError,
+    LeaderNotAvailableError,
+    NodeNotReadyError,
+)
+
+from streams.brokers import Bootstrap
+from streams.ports import TP, Outgoing
+from streams.runtime.clients import KafkaOptions, require_partitions
+from streams.runtime.transactions import requests
+from streams.runtime.transactions.batches import Batch, pack
+from streams.runtime.transactions.codes import FENCED, REFUSED, error_of, moved, passes, pause
+from streams.runtime.transactions.link import Coordinator, Link
+from streams.runtime.transactions.requests import V1, Owner, Protocol, Written
+from streams.runtime.transactions.sequences import Sequences
+from streams.runtime.transactions.steps import Steps
+
+#: What stands for an answer where nothing was sent.
+_NOBODY = Written(LeaderNotAvailableError.errno, -1, "no leader can be reached")
+
+
+class TransactionalProducer(Steps):
+    """A transactional producer with a fixed id. After the first exception it is of no more use: every
+    later call raises the same kind, and `discard` lets go of it.
+
+    It asks at its start how transactions are spoken of in this cluster (`Protocol`). A request whose answer
+    was lost is not sent again; one that was answered with an error that passes is. Fencing is seen at the
+    first request of a transaction, which `begin` does not make; an empty one makes none.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        transactional_id: str,
+        options: KafkaOptions,
+        *,
+        starting: asyncio.Lock,
+        closing: set[asyncio.Task[None]],
+    ) -> None:
+        super().__init__(transactional_id, options, closing, REFUSED)
+        self._starting = starting
+        self._started = False
+        self._link = Link(bootstrap, options)
+        self._coordinator = Coordinator.of_transactions(transactional_id)
+        self._protocol = V1
+        self._sequences = Sequences(Owner(transactional_id, -1, -1))
+        self._known: set[TP] = set()
+        # Of the transaction that is open.
+        self._begun = False
+        self._enrolled: set[TP] = set()
+        self._groups: set[str] = set()
+        # Partitions become part of a transaction one request after the other: the coordinator would refuse
+        # the second of two. And a partition's batches follow each other.
+        self._enrolling, self._sending = asyncio.Lock(), asyncio.Lock()
+
+    async def start(self) -> None:
+        """Initialise the id: fences its previous owner and ends the transaction that one left open.
+
+        Raises Fenced, or OutcomeUnknown when the cluster did not answer within the bound.
+        """
+        if self._started or self._failure is not None:
+            raise RuntimeError(f"the producer {self._id} was started before: make another one")
+        # Two starts of one id at the same time would fence each other.
+        async with self._starting:
+            self._started = True
+            await self._step("initialise", self._initialise(), self._options.start_timeout)
+
+    async def begin(self) -> None:
+        """Begin a transaction. No request is made: another owner's start is seen by the next step."""
+        self._running()
+        await self._step("begin", self._begin())
+
+    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        """Write every record and wait until the broker has them all.
+
+        Returns for each partition the offset after its last record; the transaction's marker comes later
+        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch, and
+        Refused when the broker does not take one for what it is.
+        """
+        self._running()
+        now = int(time.time() * 1000)
+        packed = {tp: pack(tp, records, now, self._options) for tp, records in batches.items() if records}
+        return await self._step("send", self._send(packed))
+
+    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
+        """Add the group's source positions to the transaction."""
+        self._running()
+        await self._step("send offsets", self._send_offsets(offsets, group))
+
+    async def commit(self) -> None:
+        """Commit. Raises Fenced, or OutcomeUnknown when the answer was lost."""
+        self._running()
+        await self._step("commit", self._commit())
+
+    async def discard(self) -> None:
+        """Let go without ending the transaction: neither abort nor commit. Closes in the background."""
+        if self._started and not self._discarded:
+            self._link.cut()
+            self._let_go(self._link.close())
+
+    def _running(self) -> None:
+        self._usable()
+        if not self._started:
+            raise RuntimeError(f"the producer {self._id} was not started")
+
+    def _was_fenced(self, error: BaseException) -> bool:
+        # With V2 a timeout raises the epoch, too, and the end of what it has aborted is taken for the second
+        # try of an end that was answered already: with an abort, so that a commit does not fit.
+        return isinstance(error, FENCED) or (self._protocol.enrols and isinstance(error, InvalidTxnState))
+
+    def _in_the_way(self) -> str:
+        return self._link.trouble
+
+    async def _initialise(self) -> None:
+        link, options = self._link, self._options
+        await link.open()
+        if options.producer != "v1":
+            self._protocol = await self._ask_protocol()
+        call = requests.init_producer(self._id, options.transaction_timeout)
+        self._sequences.renew(await link.ask_coordinator(self._coordinator, call, repeatable=True))
+
+    async def _ask_protocol(self) -> Protocol:
+        try:
+            call = requests.protocol_of()
+            found: Protocol = await self._link.ask_coordinator(self._coordinator, call, repeatable=True)
+        except IncompatibleBrokerVersion:  # it cannot even be asked
+            return V1
+        return found
+
+    async def _begin(self) -> None:
+        if self._begun:
+            raise KafkaError("a transaction is open already")
+        self._begun = True
+        self._link.trouble = ""
+
+    def _require_begun(self) -> None:
+        if not self._begun:
+            raise KafkaError("no transaction is open")
+
+    async def _send(self, packed: Mapping[TP, list[Batch]]) -> dict[TP, int]:
+        self._require_begun()
+        async with self._sending:
+            if unknown := packed.keys() - self._known:
+                await require_partitions(self._link.client, unknown, self._options.metadata_timeout)
+                self._known |= unknown
+            if self._protocol.enrols:
+                # Offsets sent beside go first. While the markers of the last transaction are written either
+                # is refused: offsets at once, records after 20 ms in which the broker tries it by itself.
+                await asyncio.sleep(0)
+                async with self._enrolling:
+                    return await self._write(packed)
+            async with self._enrolling:
+                if new := packed.keys() - self._enrolled:
+                    call = requests.add_partitions(self._sequences.owner, new)
+                    await self._link.ask_coordinator(self._coordinator, call)
+                    self._enrolled |= new
+            return await self._write(packed)
+
+    async def _write(self, packed: Mapping[TP, list[Batch]]) -> dict[TP, int]:
+        """Write the first batch of every partition, then the second of each."""
+        ends: dict[TP, int] = {}
+        for several in zip_longest(*packed.values()):
+            batches = {tp: each for tp, each in zip(packed, several, strict=True) if each is not None}
+            ends |= await self._write_once(batches)
+        return ends
+
+    async def _write_once(self, batches: Mapping[TP, Batch]) -> dict[TP, int]:
+        """Write one batch to each partition, with the same bytes again while what is in the way passes."""
+        owner, ends = self._sequences.owner, {}
+        left = {tp: batch.build(owner, self._sequences.next(tp)) for tp, batch in batches.items()}
+        while left:
+            codes = set()
+            for tp, (code, offset, message) in (await self._produce(left)).items():
+                if not code and offset >= 0:
+                    ends[tp] = offset + batches[tp].records
+                    self._sequences.written(tp, batches[tp].records)
+                    del left[tp]
+                elif passes(code):
+                    codes.add(code)
+                elif code:
+                    raise error_of(code)(f"{tp.topic}[{tp.partition}]: code {code} {message}".rstrip())
+                else:
+                    raise KafkaError(f"the broker did not say where it wrote a batch of {_names([tp])}")
+            if codes:
+                self._link.note(codes)
+                if moved(codes):
+                    await self._link.refresh()
+                await asyncio.sleep(pause(codes))
+        self._enrolled |= ends.keys()
+        return ends
+
+    async def _produce(self, batches: Mapping[TP, bytes]) -> Mapping[TP, Written]:
+        """Ask each leader once; an answer for each partition."""
+        by_leader: defaultdict[int, dict[TP, bytes]] = defaultdict(dict)
+        for tp, batch in batches.items():
+            by_leader[self._link.leader(tp)][tp] = batch
+        if len(by_leader) > 1 and batches.keys() <= self._enrolled:
+            return await self._produce_side_by_side(by_leader)
+        found: dict[TP, Written] = {}
+        for leader, some in by_leader.items():
+            found |= await self._ask_leader(leader, some)
+        return found
+
+    async def _produce_side_by_side(self, by_leader: Mapping[int, dict[TP, bytes]]) -> Mapping[TP, Written]:
+        asked = (self._ask_leader(leader, some) for leader, some in by_leader.items())
+        found: dict[TP, Written] = {}
+        # Each answer is waited for: nothing of this step is under way when it has failed.
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found |= answer
+        return found
+
+    async def _ask_leader(self, leader: int, batches: Mapping[TP, bytes]) -> Mapping[TP, Written]:
+        call = requests.produce(self._protocol, self._sequences.owner, batches, self._options.step_timeout)
+        try:
+            answer: Mapping[TP, Written] = await self._link.ask(leader, call)
+        except NodeNotReadyError:
+            return dict.fromkeys(batches, _NOBODY)
+        if answer.keys() != batches.keys():
+            raise KafkaError(f"broker {leader} did not answer for {_names(batches.keys() - answer.keys())}")
+        return answer
+
+    async def _send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
+        self._require_begun()
+        if not offsets:
+            return
+        link, owner = self._link, self._sequences.owner
+        call = requests.commit_offsets(self._protocol, owner, group, offsets)
+        async with self._enrolling:
+            if self._protocol.enrols:
+                await link.ask_coordinator(Coordinator.of_group(group), call)
+            elif group not in self._groups:
+                await link.ask_coordinator(self._coordinator, requests.add_offsets(owner, group))
+            self._groups.add(group)
+        if not self._protocol.enrols:
+            await link.ask_coordinator(Coordinator.of_group(group), call)
+
+    async def _commit(self) -> None:
+        self._require_begun()
+        if len(self._deadlines) > 1:
+            raise KafkaError("another step of the transaction is under way")
+        if self._enrolled or self._groups:
+            call = requests.end(self._protocol, self._sequences.owner)
+            outcome = await self._link.ask_coordinator(self._coordinator, call)
+            if self._protocol.enrols and outcome.producer_id < 0:
+                raise KafkaError("the coordinator did not say the next epoch")
+            self._sequences.renew(outcome)
+        self._begun = False
+        self._enrolled.clear()
+        self._groups.clear()
+
+
+def _names(tps: Iterable[TP]) -> str:
+    return ", ".join(sorted(f"{tp.topic}[{tp.partition}]" for tp in tps))
