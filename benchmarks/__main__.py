@@ -29,9 +29,11 @@ class Part(StrEnum):
 
     MICRO = "micro"
     CHOREOGRAPHY = "choreography"
+    SLOW_CALLS = "slow_calls"
     GROWTH = "growth"
     FAILURES = "failures"
     SAGAS = "sagas"
+    WORKFLOWS = "workflows"
     RELAY = "relay"
     ORDERS_API = "orders_api"
 

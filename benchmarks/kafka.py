@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from benchmarks.peers.workload import COUNTED, KEYS, MADE, PARTITIONS, Format, decoder, encoder
+from benchmarks.peers.workload import (
+    COUNTED,
+    KEYS,
+    MADE,
+    PARTITIONS,
+    Format,
+    count_of,
+    decoder,
+    encoder,
+    name_of,
+)
 from benchmarks.rate import Sample
 from benchmarks.sections import NotMeasured
 from streams.model.codecs import fingerprint_of
@@ -54,7 +64,7 @@ async def preload(bootstrap: str, topic: str, form: Format, events: int) -> None
     try:
         batches = [producer.create_batch() for _ in range(PARTITIONS)]
         for i in range(events):
-            name = f"k{i % KEYS}"
+            name = name_of(i)
             record = {
                 "timestamp": int(time.time() * 1000),
                 "key": name.encode(),
@@ -102,24 +112,65 @@ def _complete(samples: list[Sample], events: int) -> bool:
     )
 
 
-async def check_each_once(bootstrap: str, topic: str, form: Format, events: int) -> None:
-    """Read what is committed: every event must be there, and none twice. Raises NotMeasured."""
-    decode = decoder(form, COUNTED)
-    seen = bytearray(events)
+async def check_output(
+    bootstrap: str, topic: str, form: Format, events: int, *, counted: bool = True
+) -> None:
+    """Read what is committed: every event must be there, none twice, and all with the counts that keys have.
+
+    Counts are left alone when nothing has `counted`. Raises NotMeasured.
+    """
+    check = OutputCheck(form, events, counted=counted)
     async with _consumer(bootstrap) as plain:  # one that reads committed is not told of open transactions
         ends = await plain.end_offsets(_partitions(topic))
-    async with _consumer(bootstrap, isolation_level="read_committed") as consumer:
+    options = {"isolation_level": "read_committed", "max_partition_fetch_bytes": 1 << 23}
+    async with _consumer(bootstrap, **options) as consumer:
         consumer.assign(_partitions(topic))
         await consumer.seek_to_beginning()
         progress = time.perf_counter()
         while await _behind(consumer, ends) and time.perf_counter() - progress < COMMITTED_WITHIN:
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 progress = time.perf_counter()
-                for record in records:
-                    seen[decode(record.value)["i"]] += 1
-    missing, doubled = seen.count(0), sum(1 for times in seen if times > 1)
-    if missing or doubled:
-        raise NotMeasured(f"of {events:,} events {missing:,} did not come out and {doubled:,} more than once")
+                check.take(records)
+    check.conclude()
+
+
+class OutputCheck:
+    """What came out, record after record: which events, and whether each has the count of its key.
+
+    The counts that come out are the state of a peer: those of a key must be 1, 2, 3 and so on, in this order,
+    each with the event that was the key's first, second, third.
+    """
+
+    def __init__(self, form: Format, events: int, *, counted: bool) -> None:
+        self._events = events
+        self._counted = counted
+        self._decode = decoder(form, COUNTED)
+        self._seen = bytearray(events)
+        self._keys = [name_of(number).encode() for number in range(KEYS)]
+        self._counts = [0] * KEYS
+        self._wrong = 0
+
+    def take(self, records: Iterable[Any]) -> None:
+        """Take records of a partition, in their order."""
+        decode, counted = self._decode, self._counted
+        seen, keys, counts = self._seen, self._keys, self._counts
+        for record in records:
+            event = decode(record.value)
+            i = event["i"]
+            seen[i] += 1
+            place = i % KEYS
+            count = counts[place] = counts[place] + 1
+            right = record.key == keys[place] and (not counted or event.get("n") == count == count_of(i))
+            self._wrong += not right
+
+    def conclude(self) -> None:
+        """Raise NotMeasured unless all is as it must be."""
+        missing, doubled = self._seen.count(0), sum(1 for times in self._seen if times > 1)
+        of = f"of {self._events:,} events"
+        if missing or doubled:
+            raise NotMeasured(f"{of} {missing:,} did not come out and {doubled:,} more than once")
+        if self._wrong:
+            raise NotMeasured(f"{of} {self._wrong:,} came out with a key or a count that is not theirs")
 
 
 @asynccontextmanager

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from agents.commands import OrderSubmitted
-from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced
+from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderPlaced
 from agents.settings import OrderSettings
 from benchmarks.follower import Follower
 from benchmarks.latency import Latency, Schedule, latency_of
@@ -35,6 +37,8 @@ _SETTLED_WITHIN = 300.0
 _LOOK_EVERY = 0.05
 #: From making the schedule to its first order, in seconds.
 _LEAD = 0.2
+
+NOTHING_MORE: Mapping[str, str] = {}
 
 #: What begins an order: placed, it is choreographed; submitted, it is orchestrated.
 Begun = type[OrderPlaced] | type[OrderSubmitted]
@@ -92,12 +96,23 @@ def milliseconds(latency: Latency) -> dict[str, float]:
 
 
 class OrderGround:
-    """Two workers that own all lanes, and stock on the shelves; from `order_ground`, used `async with`."""
+    """Two workers that own all lanes, and stock on the shelves; from `order_ground`, used `async with`.
+
+    Attributes:
+        postgres: the URL of its PostgreSQL; empty when it has none.
+        broker: the process id of the broker.
+    """
 
     def __init__(
-        self, bootstrap: str, settings: OrderSettings, workers: Sequence[WorkerProcess], postgres: str = ""
+        self,
+        bootstrap: str,
+        settings: OrderSettings,
+        workers: Sequence[WorkerProcess],
+        postgres: str = "",
+        broker: int = 0,
     ) -> None:
         self.postgres = postgres
+        self.broker = broker
         self._bootstrap = bootstrap
         self._settings = settings
         self._settlements = Settlements(bootstrap)
@@ -112,6 +127,11 @@ class OrderGround:
 
     async def __aexit__(self, *error: Any) -> None:
         await self._settlements.__aexit__(*error)
+
+    @property
+    def settings(self) -> OrderSettings:
+        """Those of the application that the workers run."""
+        return self._settings
 
     @property
     def var(self) -> Path:
@@ -143,9 +163,17 @@ class OrderGround:
         ended = await self._settlements.of([each.order_id for each in bought], self.workers)
         return pace.add(len(bought) / (ended - began), (self._cpu() - before) / len(bought) * 1000)
 
-    async def latency(self, bought: Sequence[Purchase], kind: Begun, per_second: float) -> Latency:
-        """At a steady rate, from when an order was due to be sent to when its confirmation was read."""
-        messages = [kind(order=order(each)) for each in bought]
+    async def latency(
+        self,
+        bought: Sequence[Purchase],
+        kind: Begun,
+        per_second: float,
+        cards: Mapping[str, str] = NOTHING_MORE,
+    ) -> Latency:
+        """At a steady rate, from when an order was due to be sent to when its confirmation was read. Orders
+        of `cards` are paid with another card, and do not count.
+        """
+        messages = [kind(order=_paid(order(each), cards)) for each in bought]
         due: dict[str, float] = {}
         async with self._producer() as producer:
             schedule = Schedule(time.monotonic() + _LEAD, per_second)
@@ -154,7 +182,8 @@ class OrderGround:
                 due[message.key] = moment
                 await producer.send(message, message_id=f"placed-{message.key}")
         await self._settlements.of(due, self.workers)
-        return latency_of(due, self._settlements.confirmed)
+        counted = {name: moment for name, moment in due.items() if name not in cards}
+        return latency_of(counted, self._settlements.confirmed)
 
     def _producer(self) -> Producer:
         return Producer(self._bootstrap, make_codec, source=SOURCE)
@@ -163,15 +192,25 @@ class OrderGround:
         return sum(worker.cpu_seconds for worker in self.workers)
 
 
+def _paid(ordered: Order, cards: Mapping[str, str]) -> Order:
+    card = cards.get(ordered.order_id)
+    return ordered if card is None else msgspec.structs.replace(ordered, card=card)
+
+
 @contextmanager
-def order_ground(context: Context, cut: Cut, *, databases: bool = False) -> Iterator[OrderGround]:
-    """A local stack with this cut, with PostgreSQL if asked for, and two workers that have been started."""
+def order_ground(
+    context: Context, cut: Cut, *, databases: bool = False, more: Mapping[str, str] = NOTHING_MORE
+) -> Iterator[OrderGround]:
+    """A local stack with this cut, with PostgreSQL if asked for, and two workers that have been started with
+    `more` in their environment.
+    """
     var = context.var / f"{cut.partitions}-{cut.lanes}"
     environment = {
         "STEADFAUST_VAR": str(var),
         "STEADFAUST_WEB_PORT": "0",
         "STEADFAUST_PARTITIONS": str(cut.partitions),
         "STEADFAUST_LANES": str(cut.lanes),
+        **more,
     }
     project = PROJECT / "pyproject.toml"
     own = declared_databases(project) if databases else ()
@@ -185,7 +224,8 @@ def order_ground(context: Context, cut: Cut, *, databases: bool = False) -> Iter
         ]
         settings = OrderSettings(var=var, partitions=cut.partitions, lanes=cut.lanes)
         postgres = stack.url("postgres") if databases else ""
-        yield OrderGround(stack.bootstrap, settings, workers, postgres)
+        broker = stack.state.brokers[0].pid
+        yield OrderGround(stack.bootstrap, settings, workers, postgres, broker)
 
 
 class Settlements(Follower):

@@ -19,16 +19,17 @@ _LARGEST_REQUEST = 16 << 20
 
 
 class Packing:
-    """Record batches of one topic, packed and not yet sent."""
+    """Record batches of one topic, packed and not yet sent. The records are so many seconds old."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, *, age: float = 0.0) -> None:
         self.records = 0
         self._topic = topic
+        self._age = age
         self._batches: list[tuple[TP, Any]] = []
 
     def add(self, producer: AIOKafkaProducer, records: Iterable[Packed]) -> None:
         """Pack records."""
-        timestamp = int(time.time() * 1000)
+        timestamp = int((time.time() - self._age) * 1000)
         appends: dict[int, Any] = {}
         for partition, key, value, headers in records:
             append = appends.get(partition)
@@ -48,12 +49,16 @@ class Packing:
             await answer
 
 
-async def fill(bootstrap: str, topic: str, records: Iterable[Packed], *, at_once: int) -> int:
-    """Write records to a topic, packing `at_once` of them before they are sent; returns how many."""
+async def fill(
+    bootstrap: str, topic: str, records: Iterable[Packed], *, at_once: int, age: float = 0.0
+) -> int:
+    """Write records to a topic, packing `at_once` of them before they are sent; returns how many. They are
+    so many seconds old.
+    """
     written = 0
     async with packer(bootstrap) as producer:
         for part in _parts(records, at_once):
-            packing = Packing(topic)
+            packing = Packing(topic, age=age)
             packing.add(producer, part)
             await packing.send(producer)
             written += packing.records

@@ -1,1 +1,1 @@
-"""The programs that do the micro workload, one module or Java file for each peer."""
+"""The programs of peers: a module or Java file for each of the micro workload; `flow_...` conduct orders."""

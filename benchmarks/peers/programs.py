@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.peers.workload import COUNTED, MADE
@@ -43,21 +43,26 @@ COMPILER = JavaPart(
 
 
 def quix_python(say: Callable[[str], None]) -> Path:
-    """A Python that has Quix Streams, in an environment of its own: its pins need not agree with ours.
+    """A Python that has Quix Streams. Raises NotMeasured."""
+    return peer_python("quixstreams", "Quix Streams", QUIX_REQUIREMENTS, say)
+
+
+def peer_python(name: str, title: str, requirements: Path, say: Callable[[str], None]) -> Path:
+    """A Python that has a peer, in an environment of its own: its pins need not agree with ours.
 
     Raises:
         NotMeasured: it could not be installed.
     """
-    pins = hashlib.sha256(QUIX_REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    home = cache_dir() / f"quixstreams-{pins}"
+    pins = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    home = cache_dir() / f"{name}-{pins}"
     python = home / "bin" / "python"
     installed = home / "installed"  # comes last: an installation that was cut short is made again
     if not installed.exists():
-        say("installing Quix Streams into an environment of its own ...")
+        say(f"installing {title} into an environment of its own ...")
         shutil.rmtree(home, ignore_errors=True)
         venv.create(home, with_pip=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "--require-hashes", "-r", str(QUIX_REQUIREMENTS)], "install Quix Streams")
+        run([*pip, "--require-hashes", "-r", str(requirements)], f"install {title}")
         installed.touch()
     return python
 
@@ -72,7 +77,7 @@ def streams_command(out: Path, say: Callable[[str], None]) -> list[str]:
     libraries = class_path(STREAMS, say)
     compiler = class_path(COMPILER, say)
     compiled = ["-21", "-nowarn", "-cp", libraries, "-d", str(out), str(STREAMS_SOURCE)]
-    _run([str(java()), "-jar", compiler, *compiled], "compile the Kafka Streams program")
+    run([str(java()), "-jar", compiler, *compiled], "compile the Kafka Streams program")
     flags = ["-Xms512m", "-Xmx2g", "--enable-native-access=ALL-UNNAMED"]
     log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     classes = os.pathsep.join([str(out), libraries])
@@ -80,11 +85,23 @@ def streams_command(out: Path, say: Callable[[str], None]) -> list[str]:
     return [str(java()), *flags, log, "-cp", classes, STREAMS_SOURCE.stem, *schemas]
 
 
-def _run(command: Sequence[str], what: str) -> None:
+def run(
+    command: Sequence[str],
+    what: str,
+    *,
+    within: float = INSTALL_BOUND,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run what installs something; `environment` is added to ours.
+
+    Raises:
+        NotMeasured: it failed, or took longer than `within` seconds.
+    """
+    given = {**os.environ, **(environment or {})}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_BOUND, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within, check=False, env=given)
     except subprocess.TimeoutExpired:
-        raise NotMeasured(f"cannot {what} within {INSTALL_BOUND:.0f} s: is the network up?") from None
+        raise NotMeasured(f"cannot {what} within {within:.0f} s: is the network up?") from None
     if done.returncode != 0:
         last = (done.stderr or done.stdout).strip().splitlines()[-3:]
         raise NotMeasured(f"cannot {what}: {' / '.join(last) or 'no output'}")

@@ -5,17 +5,16 @@ Quix Streams has nothing to remember ids with but state of the message's key, so
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from quixstreams import Application, State
 from quixstreams.models import JSONDeserializer, JSONSerializer
 from quixstreams.models.serializers.avro import AvroDeserializer, AvroSerializer
 
-from benchmarks.peers.workload import COUNTED, MADE, Format, run_from_environment
+from benchmarks.peers.workload import COUNTED, MADE, Format, run_from_environment, tune_collector
 
 RUN = run_from_environment()
-#: Seconds between transactions. Shorter ones cost, longer ones gained nothing.
-COMMIT_INTERVAL = 1.0
 
 
 def count(event: dict[str, Any], state: State) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def main() -> None:
         processing_guarantee="exactly-once",
         state_dir=RUN.var,
         loglevel="WARNING",
-        commit_interval=COMMIT_INTERVAL,
+        commit_interval=float(os.environ["BENCH_COMMIT_INTERVAL"]),
         producer_extra_config={"linger.ms": 20},
     )
     is_json = RUN.form is Format.JSON
@@ -44,6 +43,7 @@ def main() -> None:
     )
     output = app.topic(RUN.output, value_serializer=JSONSerializer() if is_json else AvroSerializer(COUNTED))
     app.dataframe(source).apply(count, stateful=True).to_topic(output)
+    tune_collector()
     app.run()
 
 

@@ -15,6 +15,7 @@ from benchmarks.peers.workload import (
     decoder,
     encoder,
     run_from_environment,
+    tune_collector,
 )
 
 RUN = run_from_environment()
@@ -64,3 +65,6 @@ async def count(stream: Any) -> None:
     async for event in stream.events():
         counts[event.key] += 1
         await counted.send(key=event.key, value={**event.value, "n": counts[event.key]})
+
+
+tune_collector()

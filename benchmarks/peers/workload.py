@@ -1,10 +1,12 @@
-"""What all peers do: the events, their two formats, and what a program is told about its run.
+"""What all peers do: the events, their two formats, what a program is told about its run, and how its
+collector is set.
 
 Programs run in environments of their own, so this needs nothing but orjson and fastavro.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ import orjson
 
 PARTITIONS = 4
 KEYS = 2000
+#: That of a lane's process, which programs in other environments cannot import.
+GC_THRESHOLD = (300_000, 20, 100)
 
 
 class Format(StrEnum):
@@ -57,6 +61,23 @@ def decoder(form: Format, schema: Mapping[str, Any]) -> Callable[[bytes], Any]:
         return orjson.loads
     parsed = fastavro.parse_schema(dict(schema))
     return lambda data: fastavro.schemaless_reader(BytesIO(data), parsed, None)
+
+
+def name_of(event: int) -> str:
+    """The key of an event, by its number."""
+    return f"k{event % KEYS}"
+
+
+def count_of(event: int) -> int:
+    """How many events its key has had with this one: keys take turns, and a key's events stay in order."""
+    return event // KEYS + 1
+
+
+def tune_collector() -> None:
+    """Let the garbage collector run as seldom as in a lane's process. Call it when all is imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,246 @@
+"""How long each page of the web view takes among many rows: `python -m benchmarks.pages [--rows 1000000]`.
+
+One worker of the order application has recovered so many orders, 1 % of which are stalled, and a dead letter
+for each hundredth. What is shown is asked for over HTTP, one page after the other, and read to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import aiohttp
+import msgspec
+import typer
+
+from agents.messages import Order, OrderLine, OrderPlaced, PaymentCaptured, ShipmentScheduled, StockReserved
+from agents.settings import OrderSettings
+from benchmarks.growth.packing import Packed, fill
+from benchmarks.sections import NotMeasured
+from benchmarks.worker_process import WorkerProcess
+from demo.evidence import make_codec
+from demo.load import receive_stock
+from demo.purchases import order, purchases
+from demo.workers import PROJECT
+from schemas import latest
+from streams.dead_letters.row import encode_letter, key_of, new_letter
+from streams.local import Stack, declared, local_stack
+from streams.model.codecs import AvroCodec, Schemas, encode_row
+from streams.model.envelope import ID, rfc3339
+from streams.model.layout import DEAD_LETTERS, Layout, murmur2
+from streams.model.table import row_key
+from streams.runtime.client import Producer
+from streams.runtime.slots import addresses
+from streams.testing.log import FakeRecord
+from tables.orders import ORDERS, HistoryEntry, TrackedOrder
+
+_LANES = 4
+_PARTITIONS = 16
+#: Rows were written so long ago, in seconds: a timeline begins an hour ago.
+_AGE = 7200.0
+_STORED = 50_000
+_AT_ONCE = 100_000
+_KINDS = 500
+_LETTERS = 100
+_STALLED = 100
+_INDEXED_WITHIN = 1800.0
+_GONE_BY = (OrderPlaced.TOPIC, StockReserved.TOPIC, PaymentCaptured.TOPIC, ShipmentScheduled.TOPIC)
+
+
+def key(number: int) -> str:
+    """An order's id."""
+    return f"order-{number:07}"
+
+
+def tracked(number: int, at: float) -> TrackedOrder:
+    """An order as orders keeps it: confirmed, or never shipped for one in a hundred."""
+    seen = _GONE_BY if number % _STALLED else _GONE_BY[:2]
+    history = tuple(
+        HistoryEntry(type=topic, time=rfc3339(at + n / 10), detail="") for n, topic in enumerate(seen)
+    )
+    bought = Order(
+        order_id=key(number),
+        customer=f"customer-{number}",
+        lines=(OrderLine(sku=f"cd-{number % 490:03}", units=1),),
+        total_cents=1000 + number,
+        card="tok_visa",
+        country="US",
+    )
+    return TrackedOrder(order=bought, status="confirmed" if number % _STALLED else "pending", history=history)
+
+
+def rows(count: int, layout: Layout) -> Iterator[Packed]:
+    """The orders' records in their changelog. Of their values there are some hundred."""
+    codec = AvroCodec(TrackedOrder, latest(ORDERS.name), Schemas())
+    values = [encode_row(codec, tracked(number, time.time() - _AGE)) for number in range(_KINDS)]
+    for number in range(count):
+        name = key(number).encode()
+        yield partition_of(name, layout), row_key(name), values[number % _KINDS], []
+
+
+def letters(count: int, layout: Layout) -> Iterator[Packed]:
+    """Dead letters of every hundredth order."""
+    error = ConnectionError("the gateway does not answer")
+    for number in range(0, count, _LETTERS):
+        name = key(number).encode()
+        partition = partition_of(name, layout)
+        record = FakeRecord(OrderPlaced.TOPIC, partition, number, 1, name, b"{}", [(ID, b"placed-" + name)])
+        now = int((time.time() - _AGE) * 1000)
+        letter = new_letter(record, error, handler="payments.capture", attempts=5, now_ms=now, limit=_STORED)
+        yield partition, key_of(letter), encode_letter(letter, _STORED), []
+
+
+def partition_of(name: bytes, layout: Layout) -> int:
+    """Where a key belongs."""
+    # Not the layout's, which remembers what it has hashed: millions of keys come once each.
+    return (murmur2(name) & 0x7FFFFFFF) % layout.partitions
+
+
+def pages(count: int, asked: int) -> dict[str, str]:
+    """What is asked for the n-th time, by what it is."""
+    some = key(random.Random(asked).randrange(count))
+    return {
+        "overview": "/",
+        "tables": "/tables",
+        "rows of a table, first page": "/tables/orders",
+        "rows that begin with `order-05`": "/tables/orders?prefix=order-05",
+        "rows of a key": f"/tables/orders/rows?key={some}",
+        "versions of a key's rows": f"/tables/orders/history?key={some}",
+        "sagas": "/sagas",
+        "sagas that are completed": "/sagas?status=completed",
+        "sagas that take too long": "/sagas?stalled=1",
+        "a saga": f"/sagas/order:{some}",
+        "dead letters in groups": "/dead-letters",
+        "dead letters of a handler": "/dead-letters/letters?handler=payments.capture",
+        "handlers": "/handlers",
+        "a handler": "/handlers/payments.capture",
+        "search, an order of today": f"/timeline?q={purchases(20)[asked % 20].order_id}",
+        "search, an old order": f"/timeline?q={some}",
+        "topics": "/topics",
+        "a topic": f"/topics/{OrderPlaced.TOPIC}",
+        "a worker": "/worker",
+    }
+
+
+class Visitor:
+    """Asks a worker's pages, and measures in milliseconds."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._session = session
+
+    async def get(self, path: str) -> bytes:
+        """A page, whole. Raises NotMeasured for what is none."""
+        async with self._session.get(f"{self._url}{path}") as response:
+            body = await response.read()
+        if response.status != 200:
+            raise NotMeasured(f"{path} is answered {response.status}: {body[:500].decode()}")
+        return body
+
+    async def timed(self, path: str) -> float:
+        """How long a page took."""
+        began = time.perf_counter()
+        await self.get(path)
+        return (time.perf_counter() - began) * 1000
+
+    async def next_pages(self, count: int) -> list[float]:
+        """How long the pages after the first of a table took, one after the other."""
+        took, cursor = list[float](), ""
+        for _ in range(count):
+            found = msgspec.json.decode(await self.get(f"/api/tables/orders?cursor={cursor}"))
+            cursor = found["next"]
+            took.append(await self.timed(f"/tables/orders?cursor={cursor}"))
+        return took
+
+    async def indexed(self, count: int) -> None:
+        """Wait until the index of sagas has all of them. Raises NotMeasured."""
+        deadline = time.monotonic() + _INDEXED_WITHIN
+        while True:
+            worker = msgspec.json.decode(await self.get("/api/overview"))["workers"][0]
+            if sum(worker["sagas"].values()) >= count:
+                return
+            if time.monotonic() > deadline:
+                raise NotMeasured(f"not indexed within {_INDEXED_WITHIN:g} s: {worker['sagas']}")
+            await asyncio.sleep(1)
+
+
+def report(name: str, took: list[float], cpu: float) -> None:
+    """A line: the median and the longest, and what each took of the worker's processor, all in ms."""
+    print(f"| {name} | {median(took):.0f} | {max(took):.0f} | {cpu / len(took) * 1000:.0f} |", flush=True)
+
+
+@contextmanager
+def filled(stack: Stack, var: Path, count: int) -> Iterator[WorkerProcess]:
+    """A worker that has all of it in its lanes."""
+    environment = {
+        "STEADFAUST_WEB_PORT": "0",
+        "STEADFAUST_PARTITIONS": str(_PARTITIONS),
+        "STEADFAUST_LANES": str(_LANES),
+        "STEADFAUST_STANDBYS": "0",
+        "STEADFAUST_VAR": str(var),
+    }
+    settings = OrderSettings(var=var, partitions=_PARTITIONS, lanes=_LANES)
+    layout = settings.layout()
+    with WorkerProcess("agents.worker", environment, var / "log" / "first.log") as first:
+        asyncio.run(first.owns(_LANES, within=120))
+        asyncio.run(receive_stock(stack.bootstrap, settings.app_id))
+        asyncio.run(_orders(stack))
+    for table, records in ((ORDERS.name, rows(count, layout)), (DEAD_LETTERS, letters(count, layout))):
+        topic = layout.changelog(table)
+        written = asyncio.run(fill(stack.bootstrap, topic, records, at_once=_AT_ONCE, age=_AGE))
+        print(f"{written:,} records in {topic}", flush=True)
+    with WorkerProcess(
+        "benchmarks.pages_worker", environment, var / "log" / "worker.log", web=True
+    ) as worker:
+        asyncio.run(worker.owns(_LANES, within=600))
+        yield worker
+
+
+async def _orders(stack: Stack) -> None:
+    async with Producer(stack.bootstrap, make_codec, source="pages") as producer:
+        for each in purchases(20):
+            await producer.send(OrderPlaced(order=order(each)), message_id=f"placed-{each.order_id}")
+
+
+async def measure(url: str, worker: WorkerProcess, count: int, times: int) -> None:
+    """Wait until all is counted, warm up, measure, print."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        visitor = Visitor(url.rstrip("/"), session)
+        began = time.monotonic()
+        await visitor.indexed(count)
+        print(f"indexed after {time.monotonic() - began:.0f} s\n\n| page | median | longest | CPU |")
+        print("| --- | ---: | ---: | ---: |", flush=True)
+        for name in pages(count, 0):
+            for asked in range(3):
+                await visitor.timed(pages(count, -1 - asked)[name])
+            busy = worker.cpu_seconds
+            took = [await visitor.timed(pages(count, asked)[name]) for asked in range(times)]
+            report(name, took, worker.cpu_seconds - busy)
+        busy = worker.cpu_seconds
+        took = await visitor.next_pages(times)
+        report("rows of a table, each next page, with its JSON", took, worker.cpu_seconds - busy)
+
+
+def command(
+    rows: Annotated[int, typer.Option(min=1000)] = 1_000_000,
+    times: Annotated[int, typer.Option(min=2, help="How often each page is asked for.")] = 20,
+) -> None:
+    """Measure the pages of a worker with so many rows in a table."""
+    with tempfile.TemporaryDirectory() as home:
+        var = Path(home)
+        processes = declared(PROJECT / "pyproject.toml")
+        with local_stack(var, processes=processes) as stack, filled(stack, var, rows) as worker:
+            settings = OrderSettings(var=var)
+            (url,) = addresses(var / "workers" / settings.app_id)
+            asyncio.run(measure(url, worker, rows, times))
+
+
+if __name__ == "__main__":
+    typer.run(command)

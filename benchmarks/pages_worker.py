@@ -1,0 +1,11 @@
+"""The order application's worker; it indexes what it has recovered with a whole core: that is waited for."""
+
+from __future__ import annotations
+
+from streams.web import samples
+
+samples.SHARE_BEHIND = 0.9
+
+from agents.worker import app  # noqa: E402 - after it was told so
+
+__all__ = ["app"]
