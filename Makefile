@@ -1,12 +1,13 @@
 # Needs Linux, make and Python 3.11+ with venv; everything else is fetched, pinned by hash.
 #
-#   make demo [ORDERS=n] [RELAY=cdc]   real orders through four services over real Kafka, then the check
+#   make demo [ORDERS=n] [RELAY=cdc] [KEEP=1]   real orders through four services over real Kafka, then the check
 #   make check             in a minute, after each change: lint, types, contracts, unit tests, lanes on the fake
 #   make test              in a quarter of an hour, as CI runs it: all but what `make verify` alone runs
 #   make verify            in half an hour, before an issue is called resolved: everything, with new random examples
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
 #   make chaos [SEED=n] [LONG=1]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
+#   make screenshots       the pictures of the web view in docs/images
 #   make requirements      pin the newest versions that pyproject.toml allows
 #   make clean             remove everything made here; fetched Java parts stay in the user's cache
 
@@ -24,7 +25,7 @@ RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CANDIDATES := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
 
-.PHONY: install demo check test verify lint bench chaos up down requirements clean
+.PHONY: install demo check test verify lint bench chaos screenshots up down requirements clean
 
 install: $(INSTALLED)
 
@@ -51,6 +52,9 @@ bench: $(INSTALLED)
 
 chaos: $(INSTALLED)
 	@$(BIN)/python -m chaos
+
+screenshots: $(INSTALLED)
+	@$(BIN)/python -m tests.browser.screenshots
 
 up down: $(INSTALLED)
 	@$(BIN)/steadfaust $@

@@ -39,14 +39,33 @@ def command(
     relay: Annotated[
         RelayKind, typer.Option(envvar="RELAY", help="Who brings the outbox to Kafka: poll, or cdc.")
     ] = RelayKind.POLL,
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep/--no-keep",
+            envvar="KEEP",
+            help="Leave everything up after the report, until Ctrl-C; on a terminal it does so anyway.",
+        ),
+    ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Start the killed worker again.")] = False,
 ) -> None:
     """Send real orders through the application and check every order, cent and unit."""
-    plan = Plan(orders, var.absolute(), workers, choreography, kill_worker_after, restart, attached, relay)
+    console = Console()
+    plan = Plan(
+        orders,
+        var.absolute(),
+        workers,
+        choreography,
+        kill_worker_after,
+        restart,
+        attached,
+        relay,
+        keep=console.is_terminal if keep is None else keep,
+    )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        passed = run(plan, Console())
+        passed = run(plan, console)
     except SteadfaustError as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(1) from error

@@ -38,7 +38,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Plan:
     """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again.
-    `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka.
+    `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka. `keep` leaves
+    everything up after the report until it is interrupted.
     """
 
     orders: int
@@ -49,6 +50,7 @@ class Plan:
     restart: bool = False
     attached: float = 0.0
     relay: RelayKind = RelayKind.POLL
+    keep: bool = False
 
 
 class Drive:

@@ -173,7 +173,7 @@ async def gather(bootstrap: Bootstrap, gateway: str, app_id: str, *, within: flo
     left = await quiet(bootstrap, app_id, within=within)
     return Evidence(
         settlements=await settlements(bootstrap),
-        ledger=await _ledger(gateway),
+        ledger=await ledger_of(gateway),
         received=await _received(bootstrap),
         shipped=await _shipped(bootstrap),
         stock=await table_of(bootstrap, f"{app_id}-{STOCK.name}-changelog", _level),
@@ -281,7 +281,8 @@ async def table_of(bootstrap: Bootstrap, changelog: str, codec: AvroCodec[R]) ->
     return rows
 
 
-async def _ledger(gateway: str) -> list[Charged | Refunded]:
+async def ledger_of(gateway: str) -> list[Charged | Refunded]:
+    """Every operation that the gateway has done."""
     rows: list[Charged | Refunded] = []
     after: int | None = 0
     async with aiohttp.ClientSession(raise_for_status=True) as session:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 
 import msgspec
 from rich.console import Console
@@ -20,6 +21,7 @@ from demo.report import Report, show
 from demo.verdict import Verdict
 from demo.workers import PROJECT, Workers, environment, free_ports, held_slots
 from streams.errors import SteadfaustError
+from streams.local.loopback import HOST
 
 _CHECK_WITHIN = 600.0
 
@@ -30,8 +32,9 @@ def run(plan: Plan, console: Console) -> bool:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    port, overview = addresses(plan)
+    say(f"see it happen: {overview} has the overview, from when the workers are up until the end")
     with stack_in(plan.var, plan.relay, say) as stack:
-        port = free_ports(plan.workers + len(held_slots(plan.var)))
         settings = environment(
             plan.var,
             STEADFAUST_CHOREOGRAPHY=plan.choreography.value,
@@ -52,9 +55,17 @@ def run(plan: Plan, console: Console) -> bool:
             report.write(plan.var / REPORT)
             show(report, console)
             say(f"report: {plan.var / REPORT}")
-            if console.is_terminal:
+            if plan.keep:
                 _stay(workers, say)
             return report.passed
+
+
+def addresses(plan: Plan) -> tuple[int, str]:
+    """The port from which the workers' slots count, and where the first of them will serve its pages."""
+    held = held_slots(plan.var)
+    port = free_ports(plan.workers + len(held))
+    slot = next(number for number in count() if number not in held)  # a worker takes the lowest free one
+    return port, f"http://{HOST}:{port + slot}/"
 
 
 def _check(plan: Plan, settings: Mapping[str, str]) -> Verdict:

@@ -31,6 +31,7 @@ SECONDS = {
     "scenarios/test_sagas.py": 100,
     "scenarios/test_network.py": 100,
     "scenarios/test_hostile_records.py": 80,
+    "browser/test_web_view.py": 75,
     "scenarios/test_worker_errors.py": 70,
     "integration/test_compiled.py": 100,
     "scenarios/test_dead_letter_desk.py": 60,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.protocol.transaction import EndTxnRequest
 
 from streams.errors import (
     ClusterUnavailable,
@@ -26,7 +28,7 @@ from streams.errors import (
 )
 from streams.model.envelope import record_size
 from streams.ports import TP, Cluster, Damaged, Outgoing, Reader, Record, Transactions
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
@@ -37,6 +39,11 @@ from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic
 
 BOUND = 20.0
+#: The producers of the real adapter: tests of producers run with each, and the others with the first.
+OURS: Producer = "newest"
+ALL = get_args(Producer)
+THEIRS = pytest.mark.verify("aiokafka's transactions: those of the same tests that are ours stand for them")
+PRODUCERS = [pytest.param(name, marks=THEIRS if name == "aiokafka" else ()) for name in ALL]
 _names = count(time.time_ns())
 
 
@@ -91,15 +98,17 @@ class FakeWorld:
 
 
 class KafkaWorld:
-    def __init__(self, bootstrap: str, data: Path = Path()) -> None:
+    def __init__(self, bootstrap: str, data: Path = Path(), producer: Producer = OURS) -> None:
         self.bootstrap = bootstrap
         self.data = data
-        self.cluster = KafkaCluster(bootstrap, KafkaOptions(metadata_timeout=2.0))
+        self.options = KafkaOptions(metadata_timeout=2.0, producer=producer)
+        self.cluster = KafkaCluster(bootstrap, self.options)
 
     async def hasten(self, transaction_timeout: float) -> None:
         await self.cluster.close()
-        options = KafkaOptions(metadata_timeout=2.0, transaction_timeout=transaction_timeout)
-        self.cluster = KafkaCluster(self.bootstrap, options)
+        self.cluster = KafkaCluster(
+            self.bootstrap, replace(self.options, transaction_timeout=transaction_timeout)
+        )
 
     async def topic(self, partitions: int = 1, *, limit: int = 0) -> str:
         name = unique("topic")
@@ -134,13 +143,24 @@ class KafkaWorld:
         await self.cluster.close()
 
 
-@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.stack)])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        used = ALL if "owner" in metafunc.fixturenames else [OURS]
+        params = ["fake"]
+        for name in used:
+            marks = [pytest.mark.stack, *([THEIRS] if name == "aiokafka" else ())]
+            said = "kafka" if name == OURS else f"kafka-{name}"
+            params.append(pytest.param(name, marks=marks, id=said))
+        metafunc.parametrize("world", params, indirect=True)
+
+
+@pytest.fixture
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "fake":
         made: World = FakeWorld()
     else:
         stack = request.getfixturevalue("kafka")
-        made = KafkaWorld(stack.bootstrap, stack.var.kafka)
+        made = KafkaWorld(stack.bootstrap, stack.var.kafka, request.param)
     yield made
     await made.close()
 
@@ -317,8 +337,9 @@ async def test_open_records_are_hidden_until_the_commit(world: World, owner: Any
     assert [r.value for r in await read(reader, {tp: 0}, {tp: 2})] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("step", ["send", "commit"])
 async def test_a_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_producer_fenced(
-    world: World, owner: Any
+    world: World, owner: Any, step: str
 ) -> None:
     await world.hasten(0.5)
     tp = TP(await world.topic(), 0)
@@ -335,7 +356,7 @@ async def test_a_transaction_open_for_longer_than_its_timeout_is_aborted_and_its
     finally:
         await reader.close()
     with pytest.raises(Fenced):
-        await producer.commit()
+        await (producer.commit() if step == "commit" else producer.send({tp: out(b"late")}))
 
 
 async def test_send_returns_the_positions_that_a_reader_then_sees(
@@ -599,16 +620,20 @@ async def test_a_position_outside_the_log_is_lost(world: World, reader: Reader, 
         await reader.fetch(max_records=10, timeout=BOUND)
 
 
-async def test_an_unknown_topic_is_named_within_a_bound(world: World, owner: Any, reader: Reader) -> None:
+async def test_an_unknown_topic_is_named_within_a_bound(world: World, reader: Reader) -> None:
     missing = TP(unique("missing"), 0)
-    too_few = TP(await world.topic(), 5)
-    producer = await owner(unique("id"))
-    await producer.begin()
     async with asyncio.timeout(60):
         with pytest.raises(TopicMismatch, match=missing.topic):
             await reader.assign({missing: 0})
         with pytest.raises(TopicMismatch, match=missing.topic):
             await world.cluster.end_offsets([missing])
+
+
+async def test_a_producer_names_an_unknown_partition_within_a_bound(world: World, owner: Any) -> None:
+    too_few = TP(await world.topic(), 5)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    async with asyncio.timeout(60):
         with pytest.raises(TopicMismatch, match=rf"{too_few.topic}\[5\]"):
             await producer.send({too_few: out(b"1")})
 
@@ -633,9 +658,12 @@ async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
-async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(kafka: Any, lost: str) -> None:
+@pytest.mark.parametrize("kind", PRODUCERS)
+async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(
+    kafka: Any, kind: Producer, lost: str
+) -> None:
     world = KafkaWorld(kafka.bootstrap)
-    world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(step_timeout=1.0))
+    world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(step_timeout=0.5, producer=kind))
     source, group, name = TP(await world.topic(), 0), unique("group"), unique("id")
     first = world.cluster.transactions(name)
     await first.start()
@@ -656,21 +684,23 @@ async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(k
 
 def silenced(producer: Any, lost: str) -> None:
     """Let the end of the transaction vanish on its way, or its answer."""
-    client = producer._producer.client
-    real = client.send
+    own = hasattr(producer, "_link")
+    asked, name = (producer._link, "ask") if own else (producer._producer.client, "send")
+    real = getattr(asked, name)
 
-    async def send(node: int, request: Any, **options: Any) -> Any:
-        if type(request).__name__ != "EndTxnRequest":
-            return await real(node, request, **options)
+    async def ask(node: int, request: Any, *more: Any, **options: Any) -> Any:
+        if request.API_KEY != EndTxnRequest.API_KEY:
+            return await real(node, request, *more, **options)
         if lost == "answer":
-            await real(node, request, **options)
+            await real(node, request, *more, **options)
         return await asyncio.get_running_loop().create_future()
 
-    client.send = send
+    setattr(asked, name, ask)
 
 
-async def test_a_discarded_producer_sends_nothing_more(kafka: Any) -> None:
-    world = KafkaWorld(kafka.bootstrap)
+@pytest.mark.parametrize("kind", PRODUCERS)
+async def test_a_discarded_producer_sends_nothing_more(kafka: Any, kind: Producer) -> None:
+    world = KafkaWorld(kafka.bootstrap, producer=kind)
     tp = TP(await world.topic(), 0)
     producer: Any = world.cluster.transactions(unique("id"))
     await producer.start()
@@ -886,5 +916,6 @@ async def test_a_reader_knows_how_far_it_is_behind_what_brokers_told_it(world: W
             pass
     assert sum(len(batch.records) for batch in batches) == 1
     assert reader.behind() == 2
+    assert dict(reader.behind_by_topic()) == {tp.topic: 2}
     await read(reader, {tp: 0}, {tp: 3})
     assert reader.behind() == 0

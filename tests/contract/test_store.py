@@ -57,6 +57,18 @@ def test_its_size_grows_with_what_is_written(store: Store) -> None:
     assert store.size() >= before + 10_000
 
 
+def test_a_table_tells_about_how_many_rows_it_has_and_what_they_take(store: Store) -> None:
+    assert store.table_size("orders") == (0, 0)
+    store.apply([Write("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(1000)], {})
+    store.apply([Write("stock", b"1", b"")], {})
+    size = store.table_size("orders")
+    assert 900 <= size.rows <= 1100
+    assert size.bytes >= 100_000
+    assert store.table_size("stock").rows == 1
+    store.drop("stock")
+    assert store.table_size("stock") == (0, 0)
+
+
 def test_rows_are_written_replaced_and_deleted(store: Store) -> None:
     store.apply([Write("orders", b"1", b"new"), Write("orders", b"2", b""), Write("orders", b"3", b"x")], {})
     store.apply(

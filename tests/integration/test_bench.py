@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kafka import check_each_once, create, preload
+from benchmarks.kafka import check_output, create, preload
 from benchmarks.micro import Amounts, Ground, alternate
 from benchmarks.peers.catalog import Peer, own_peers
 from benchmarks.peers.workload import Format
@@ -28,7 +28,7 @@ def silent(_line: str) -> None:
 def test_the_lane_and_the_bare_loops_do_the_workload(kafka: Stack, tmp_path: Path, form: Format) -> None:
     peers = own_peers()
     ground = Ground(kafka.bootstrap, tmp_path, silent)
-    rates = alternate(ground, peers, form, Amounts(fast=EVENTS, slow=EVENTS), runs=1)
+    rates = alternate(ground, peers, form, Amounts(fast=EVENTS, slow=EVENTS, warmed=EVENTS), runs=1)
     assert [name for name, runs in rates.items() if runs[0].per_second > 0] == [peer.name for peer in peers]
 
 
@@ -38,14 +38,18 @@ def test_a_peer_that_ends_is_named_with_its_output(kafka: Stack, tmp_path: Path)
     with pytest.raises(
         NotMeasured, match=r"a broken peer \(json\): its program ended .* its output: .*\.log"
     ):
-        alternate(ground, [broken], Format.JSON, Amounts(fast=100, slow=100), runs=1)
+        alternate(ground, [broken], Format.JSON, Amounts(fast=100, slow=100, warmed=100), runs=1)
 
 
-async def test_events_that_are_missing_or_doubled_are_noticed(kafka: Stack) -> None:
+async def test_events_that_are_missing_doubled_or_miscounted_are_noticed(kafka: Stack) -> None:
     await create(kafka.bootstrap, "bench.nothing")
     with pytest.raises(NotMeasured, match="of 7 events 7 did not come out and 0 more than once"):
-        await asyncio.wait_for(check_each_once(kafka.bootstrap, "bench.nothing", Format.JSON, 7), 60)
+        await asyncio.wait_for(check_output(kafka.bootstrap, "bench.nothing", Format.JSON, 7), 60)
     for _ in range(2):
         await preload(kafka.bootstrap, "bench.twice", Format.JSON, 5)
     with pytest.raises(NotMeasured, match="of 7 events 2 did not come out and 5 more than once"):
-        await asyncio.wait_for(check_each_once(kafka.bootstrap, "bench.twice", Format.JSON, 7), 60)
+        await asyncio.wait_for(check_output(kafka.bootstrap, "bench.twice", Format.JSON, 7), 60)
+    await preload(kafka.bootstrap, "bench.uncounted", Format.JSON, 5)
+    with pytest.raises(NotMeasured, match="of 5 events 5 came out with a key or a count that is not theirs"):
+        await asyncio.wait_for(check_output(kafka.bootstrap, "bench.uncounted", Format.JSON, 5), 60)
+    await check_output(kafka.bootstrap, "bench.uncounted", Format.JSON, 5, counted=False)

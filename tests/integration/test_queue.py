@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -10,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE, Popen
 
 import pytest
+from structlog.testing import capture_logs
 
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
+from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
 from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until
 
@@ -234,3 +237,68 @@ async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database
                     continue
         await until(lambda: done(database))
     assert await done(database) == ["a"]
+
+
+#: Has the server refuse each lease, as one does that cannot work now.
+REFUSING = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{code}'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON queue_lease EXECUTE FUNCTION refuse();
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["40P01", "40001", "57014", "25006", "53100", "53200", "58030"],
+    ids=["deadlock", "serialization", "canceled", "read-only", "disk full", "memory full", "I/O"],
+)
+async def test_what_a_server_refuses_for_now_is_tried_again(database: Database, code: str) -> None:
+    await database.pool.execute(REFUSING.format(code=code))
+    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    with capture_logs() as told:
+        async with running(worker):
+            await put(database, PARCELS, *parcels("a"))
+            await until(
+                lambda: asyncio.sleep(0, any(each["event"] == "queue_database_away" for each in told))
+            )
+            await database.pool.execute("DROP TRIGGER refuse ON queue_lease")
+            await until(lambda: done(database))
+    assert await done(database) == ["a"]
+
+
+async def test_a_server_that_became_a_standby_for_a_while_costs_no_try(
+    database: Database, postgres_url: str
+) -> None:
+    """Sessions that began on it stay read-only: the worker goes on by new ones."""
+    seen: list[int] = []
+
+    async def noted(connection: Connection, job: Job) -> None:
+        seen.append(job.retry)
+        await note(connection, job)
+
+    other = await connect(postgres_url, settings={"default_transaction_read_only": "off"})
+    name = await other.fetchval("SELECT current_database()")
+    await other.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    async with Database(postgres_url, most=3) as standby:
+        worker = QueueWorker(standby, PARCELS, noted, options=QueueOptions(poll=0.05))
+        with capture_logs() as told:
+            async with running(worker):
+                await put(database, PARCELS, *parcels("a"))
+                await until(lambda: asyncio.sleep(0, any("read-only" in str(each) for each in told)))
+                await other.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+                await until(lambda: done(database))
+    await other.close()
+    assert await done(database) == ["a"]
+    assert set(seen) == {0}
+
+
+async def test_connections_find_out_when_the_other_end_goes_without_a_word(
+    database: Database, postgres_url: str
+) -> None:
+    listening = await connect(postgres_url)
+    async with database.acquire() as pooled:
+        for connection in (listening, pooled):
+            line = connection._transport.get_extra_info("socket")
+            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert 0 < line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+    await listening.close()

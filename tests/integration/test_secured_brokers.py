@@ -189,7 +189,7 @@ def test_an_order_goes_through_a_worker_that_reaches_brokers_by_tls_and_sasl_alo
         cut = {"STEADFAUST_PARTITIONS": str(PARTITIONS), "STEADFAUST_LANES": str(LANES)}
         positions = command("positions", "list", "--json", var=tmp_path, **environment, **cut)
         assert positions.returncode == 0, positions.stderr
-        assert worker.stop() == 0
+        assert worker.stop() == 0, worker.log.read_text()[-4000:]
         told = worker.log.read_text() + listed.stdout + positions.stdout + positions.stderr
     assert order(0, "secured")[0].order_id in listed.stdout
     assert PASSWORD not in told

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
@@ -117,13 +118,14 @@ def owned_lanes(url: str) -> int:
 
 
 def rows(urls: list[str]) -> int:
-    return sum(len(ask_json(f"{url}/api/tables/parcels")["rows"]) for url in urls)
+    """Those of all lanes, as the worker says that knows of fewest."""
+    return min(len(ask_json(f"{url}/api/tables/parcels?limit=500")["rows"]) for url in urls)
 
 
-async def produce(bootstrap: str, keys: Sequence[str] = KEYS) -> None:
+async def produce(bootstrap: str, keys: Sequence[str] = KEYS, *, ident: str = "") -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         for key in keys:
-            headers = new_headers(TOPIC, key, source="test", time=time.time(), message_id=key)
+            headers = new_headers(TOPIC, key, source="test", time=time.time(), message_id=ident or key)
             value = json.dumps({"parcel": key}).encode()
             await producer.send_and_wait(TOPIC, value, key=key.encode(), headers=headers)
 
@@ -138,12 +140,35 @@ def test_every_key_is_found_on_either_worker_and_both_name_the_same_owner(urls):
     assert owners == set(urls)
 
 
-def test_the_overview_counts_what_was_handled_and_leads_to_the_other_worker(urls):
+def test_the_overview_has_both_workers_whichever_is_asked(urls):
+    for url in urls:
+        answer = ask_json(f"{url}/api/overview")
+        assert [each["url"] for each in answer["workers"]] == urls
+        assert sorted(lane["lane"] for each in answer["workers"] for lane in each["lanes"]) == [0, 1, 2, 3]
+        assert all(not each["silent"] for each in answer["workers"])
+        assert (answer["homeless"], answer["lag"]) == ([], 0)
+        (topic,) = [each for each in answer["topics"] if each["topic"] == TOPIC]
+        assert topic["takers"]
+        status, kind, page = ask(url)
+        assert (status, kind) == (200, "text/html")
+        for other in urls:
+            assert f'href="/workers/{other.partition("://")[2]}"' in page
+            assert ask(f"{url}/workers/{other.partition('://')[2]}")[0] == 200
+
+
+def test_the_overview_is_told_live_by_a_worker(urls):
+    with urlopen(f"{urls[0]}/live/overview", timeout=20) as events:
+        assert events.headers.get_content_type() == "text/event-stream"
+        told = (line for line in events if line.startswith(b"event: state"))
+        assert len(list(islice(told, 2))) == 2  # the first, and one a second later
+
+
+def test_a_worker_counts_what_was_handled_and_leads_to_the_other_worker(urls):
     counted = sum(
         lane["counters"]["handled"] for url in urls for lane in ask_json(f"{url}/api/worker")["lanes"]
     )
     assert counted == len(KEYS)
-    status, kind, page = ask(urls[0])
+    status, kind, page = ask(f"{urls[0]}/worker")
     assert (status, kind) == (200, "text/html")
     assert f'<a href="{urls[1]}/">' in page
 
@@ -151,8 +176,7 @@ def test_the_overview_counts_what_was_handled_and_leads_to_the_other_worker(urls
 def test_the_lanes_own_tables_can_be_read(urls):
     tables = [table["name"] for table in ask_json(f"{urls[0]}/api/tables")["tables"]]
     (inbox,) = [name for name in tables if name.startswith("_inbox-")]
-    found = [ask_json(f"{url}/api/tables/{name}")["rows"] for url in urls for name in (inbox, "_positions")]
-    ids, positions = found[0] + found[2], found[1] + found[3]
+    ids, positions = (ask_json(f"{urls[0]}/api/tables/{name}")["rows"] for name in (inbox, "_positions"))
     assert sorted(row["key"] for row in ids) == sorted(KEYS)
     assert sum(row["value"]["offset"] for row in positions) == len(KEYS)
 
@@ -249,6 +273,31 @@ def test_a_dead_letter_says_what_has_failed_and_what_it_says_is_inert(kafka, url
         ]
 
 
+def test_topics_are_listed_and_read_as_they_are_on_the_broker(kafka, urls):
+    """After the dead letter: its record, and what led to it, are there to be read."""
+    for url in urls:
+        topics = {each["name"]: each for each in ask_json(f"{url}/api/topics")["topics"]}
+        assert all(each["exists"] for each in topics.values())
+        assert (topics[TOPIC]["partitions"], topics[TOPIC]["kind"]) == (4, "messages")
+        assert topics[TOPIC]["offsets"] >= len(KEYS)
+        assert topics[f"{TOPIC}.dlq"]["offsets"] >= 1
+        _, _, page = ask(f"{url}/topics/{TOPIC}?limit=100")
+        assert all(f"/search?q={key}" in page for key in KEYS)
+        (record,) = ask_json(f"{url}/api/topics/{TOPIC}?key={KEYS[3]}")["records"]
+        assert record["value"] == {"parcel": KEYS[3]}
+        place = f"/topics/{TOPIC}/{record['partition']}/{record['offset']}"
+        assert ask_json(f"{url}/api{place}")["record"]["headers"]
+        assert ask(f"{url}{place}")[0] == 200
+        (letter,) = ask_json(f"{url}/api/topics/{TOPIC}.dlq?key=lost-one")["records"]
+        assert letter["type"]
+        (row,) = ask_json(f"{url}/api/topics/web-parcels-changelog?key={KEYS[3]}")["records"]
+        assert (row["key"], row["unreadable"]) == (KEYS[3], "")
+    began = time.monotonic()
+    for _ in range(5):
+        assert ask(f"{urls[0]}/topics/{TOPIC}")[0] == 200
+    assert (time.monotonic() - began) / 5 < 1.0  # some 0.1 s on a machine that does nothing else
+
+
 def test_a_message_id_is_found_wherever_its_key_is_and_nothing_says_where_it_was_looked(kafka, urls):
     asyncio.run(produce(kafka.bootstrap, ["late-two"]))  # its id is its key: the retry has that, too
     found = trace(urls[0], "late-two", "--json")
@@ -258,6 +307,36 @@ def test_a_message_id_is_found_wherever_its_key_is_and_nothing_says_where_it_was
     assert (nothing.returncode, nothing.stdout) == (3, "")
     assert "--since 6h looks further back" in nothing.stderr
     assert trace(urls[0], "nobody", "--since", "yesterday").returncode == 1
+
+
+def test_tables_are_listed_with_the_sizes_of_all_lanes(urls):
+    for url in urls:
+        found = ask_json(f"{url}/api/tables")
+        assert found["left_out"] == {}
+        (parcels,) = (table for table in found["tables"] if table["name"] == "parcels")
+        assert [part["lane"] for part in parcels["parts"]] == [0, 1, 2, 3]
+        assert {part["owner"] for part in parcels["parts"]} == set(urls)
+        assert all(set(part["standbys"]) == {*urls} - {part["owner"]} for part in parcels["parts"])
+        assert sum(part["rows"] for part in parcels["parts"]) >= len(KEYS)
+
+
+def test_the_timeline_has_what_each_message_changed_in_the_rows(kafka, urls):
+    for number in (1, 2):
+        asyncio.run(produce(kafka.bootstrap, ["counted"], ident=f"counted-{number}"))
+        eventually(lambda n=number: len(search(urls[0], q="counted")["changes"]) == n, "its row has changed")
+    for url in urls:
+        found = search(url, q="counted")
+        assert [each["id"] for each in found["entries"]] == ["counted-1", "counted-2"]
+        assert [(each["step"], each["before"], each["after"]) for each in found["changes"]] == [
+            (1, None, {"seen": 1}),
+            (2, {"seen": 1}, {"seen": 2}),
+        ]
+        history = ask_json(f"{url}/api/tables/parcels/history?key=counted")
+        assert [each["after"] for each in history["versions"]] == [{"seen": 2}, {"seen": 1}]
+        assert history["whole"]
+        last = found["changes"][-1]
+        _, _, page = ask(f"{url}/topics/{last['topic']}/{last['partition']}/{last['offset']}")
+        assert "counted" in page
 
 
 def test_a_page_takes_no_second_with_two_hundred_thousand_other_records(kafka, urls):
@@ -299,6 +378,9 @@ def test_after_a_kill_what_the_dead_worker_owned_is_waited_for(workers, urls):
         stderr=subprocess.PIPE,
         text=True,
     )
+    _, _, page = ask(f"{alive}/tables/parcels/rows?key={key}")
+    assert f"is shown from the standby on {alive}" in page
+    assert "&#34;seen&#34;: 1" in page
     began = time.monotonic()
     answer = ask_json(f"{alive}/api/tables/parcels/rows?key={key}")
     assert (answer.get("owner"), answer["rows"][0]["value"]) == (alive, {"seen": 1}), answer

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from lane_kafka import KafkaWorld
 from lane_worlds import FakeWorld, World, closing
+
+import streams.lane.commit
+
+
+@pytest.fixture(scope="session", autouse=True)
+def positions_follow_soon() -> Iterator[None]:
+    """An idle lane commits its positions past looped messages at once: these seconds are real ones, which
+    tests with a clock of their own would spend waiting.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams.lane.commit, "LOOPED_COMMIT", 0.02)
+        yield
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.stack)])

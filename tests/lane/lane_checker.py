@@ -67,7 +67,7 @@ async def check(
 async def check_positions(world: World, settled: Iterable[str] = ()) -> None:
     """The group's positions are those in the changelog; of `settled` topics nothing is left to handle."""
     recorded = {
-        TP(key[1:].decode(), partition): int(value)
+        TP(key[1:].decode(), partition): int(value.split()[0])
         for (partition, key), value in (await latest(world, "lane")).items()
         if key[:1] == b"p"
     }

@@ -21,6 +21,7 @@ from streams.saga.state import SagaRow
 
 class TripReply(Reply, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "trips.saga.replies"
+    SAME_KEY = True
 
 
 class TripTransition(SagaTransition, frozen=True, kw_only=True):
@@ -41,26 +42,31 @@ class TripWanted(Message, frozen=True, kw_only=True):
 
 class TakeSeat(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "seats.commands.take"
+    SAME_KEY = True
     REPLY = TripReply
 
 
 class LeaveSeat(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "seats.commands.leave"
+    SAME_KEY = True
     REPLY = TripReply
 
 
 class TakeMoney(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "money.commands.take"
+    SAME_KEY = True
     REPLY = TripReply
 
 
 class GiveMoneyBack(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "money.commands.give-back"
+    SAME_KEY = True
     REPLY = TripReply
 
 
 class PrintTicket(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "tickets.commands.print"
+    SAME_KEY = True
     REPLY = TripReply
     to: str
 

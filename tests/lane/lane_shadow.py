@@ -144,7 +144,7 @@ class RealWorker:
         try:
             rows = [json.loads(value[8:])["n"] for _, value in looked.scan("counts")]
             inbox = [name for name in looked.tables() if name.startswith("_inbox-")]
-            positions = [int(value) for _, value in looked.scan(POSITIONS)]
+            positions = [int(value.split()[0]) for _, value in looked.scan(POSITIONS)]
             entries = sum(len(list(looked.scan(name))) for name in inbox)
             return SeenWorker(phase, sum(rows), entries, sum(positions))
         finally:

@@ -79,6 +79,7 @@ def messages_of(prefix: str) -> tuple[type[Message], type[Message]]:
 
     class Counted(Message, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.event.counted.v1"
+        SAME_KEY = True
         k: str
         i: int
         n: int

@@ -27,11 +27,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-async def parcels(s3: Stack, kafka: Any, tmp_path: Path) -> AsyncIterator[Parcels]:
+async def parcels(
+    s3: Stack, kafka: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Parcels]:
     blobs = S3Blobs(S3Options(BUCKET, s3.url("s3"), ACCESS_KEY, SECRET_KEY))
     async with closing(KafkaWorld(kafka.bootstrap, tmp_path)) as world:
         parcels = Parcels(world, carrying(world.name), in_flight=16 << 20, blobs=blobs)
-        await parcels.start()
+        await parcels.start(**getattr(request, "param", {}))
         yield parcels
     await blobs.close()
 
@@ -49,6 +51,8 @@ async def test_parcels_of_10_bytes_to_5_mb_come_out_as_they_went_in(parcels: Par
     await finish(parcels, await parcels.world.open())
 
 
+# However long it takes to start again on a busy machine.
+@pytest.mark.parametrize("parcels", [{"outage_patience": 60.0}], indirect=True)
 async def test_an_outage_of_s3_passes_and_nothing_is_lost_or_doubled(s3: Stack, parcels: Parcels) -> None:
     for i in range(6):
         await parcels.post("ab"[i % 2], i, 100_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import Failing, started
@@ -10,6 +12,7 @@ from lane_worlds import FakeWorld, Post, World
 
 from streams.errors import PermanentError, TransientError
 from streams.policy.retry import RetryPolicy
+from streams.testing import ManualClock, ScriptedFaults
 
 KEYS = ("a", "b", "c", "d")
 
@@ -125,5 +128,44 @@ async def test_a_commit_waits_for_more_messages_unless_it_is_full(fake: FakeWorl
     await fake.post(last := fake.event(work, "a", 5))
     await fake.until(lambda: lane.lane.commits == 2)
     assert fake.clock.now() - began >= 10.0
+    await lane.stop()
+    await check(fake, work, [*events, last])
+
+
+class SlowTransactions(ScriptedFaults):
+    """Each takes 40 ms."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.begun: list[float] = []
+
+    async def reach(self, point: str) -> None:
+        if point == "begun":
+            self.begun.append(self.clock.now())
+            await self.clock.sleep(0.04)
+        await super().reach(point)
+
+
+async def test_a_lane_whose_transactions_take_long_rests_between_them_unless_they_are_full(
+    fake: FakeWorld,
+) -> None:
+    work, slow = counting(fake.name), SlowTransactions(fake.clock)
+    await fake.start(work, max_batch=5)
+    lane = await fake.open(faults=slow)
+    events = [fake.event(work, "a", i) for i in range(7)]
+    for number, some_of_them in enumerate((events[:1], events[1:2], events[2:]), 1):
+        await fake.post(*some_of_them)  # while the one before is under way
+        await fake.until(lambda number=number: len(slow.begun) == number)
+    one, full = (later - earlier - 0.04 for earlier, later in pairwise(slow.begun))
+    assert one >= 0.07
+    assert full < 0.07
+    await fake.until(lambda: lane.lane.commits == 3)
+    await fake.clock.advance(60.0)
+    await fake.post(last := fake.event(work, "a", 7))
+    began = fake.clock.now()
+    await fake.until(lambda: len(slow.begun) == 4)
+    assert slow.begun[-1] - began < 0.08, "it was idle"
+    await fake.settled(work.source)
     await lane.stop()
     await check(fake, work, [*events, last])

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestServer
 from click.testing import Result
 from lane_checker import check, counts
 from lane_desk import letter_ids, letters, operations_log
@@ -21,10 +20,11 @@ from typer.testing import CliRunner
 from streams.cli.main import app
 from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError
+from streams.http import HttpServer
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
-from streams.web.routes import application
+from streams.web.routes import site
 
 NOTHING, REFUSED = 3, 1
 
@@ -36,6 +36,7 @@ class Pages:
     url = ""
     patience = 0.0
     unreadable_announcements = 0
+    trace_url = ""
     measured = False
     choreographed = ()
 
@@ -43,6 +44,7 @@ class Pages:
         self.application: Application = world.app
         self.lanes = {0: lane}
         self.standbys: dict[int, Any] = {}
+        self.handlers: dict[str, Any] = {}
         self.assignment = Assignment(owners={0: "here"})
         self._world = world
 
@@ -69,7 +71,8 @@ class Desk:
 
     async def lines(self, *arguments: str) -> list[Any]:
         result = await self.run(*arguments, "--json")
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        # The worker is in this process: what it logs is here, too.
+        return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
 @asynccontextmanager
@@ -86,8 +89,8 @@ async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[De
     await fake.post(*[fake.event(work, key, i) for i in range(4) for key in "abc"])
     lane = await fake.open()
     await fake.until(lambda: lane.lane.counters.dead_letters == 6 and not lane.lane.backlog)
-    async with TestServer(application(Pages(fake, lane.lane))) as server:  # type: ignore[arg-type]
-        yield Desk(str(server.make_url("")).rstrip("/")), lane, work
+    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
+        yield Desk(server.url), lane, work
 
 
 def mend(work: Any) -> None:
@@ -162,8 +165,8 @@ async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discar
     lane = await fake.open(app=app)
     pages = Pages(fake, lane.lane)
     pages.application = app
-    async with TestServer(application(pages)) as server:  # type: ignore[arg-type]
-        desk = Desk(str(server.make_url("")).rstrip("/"))
+    async with site(pages) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
+        desk = Desk(server.url)
         found = {each["topic"]: (each["state"], each["gone"]) for each in await desk.lines("list")}
         assert found == {gone: ("replaying", True), stays: ("replaying", False)}
         assert "bench.count (gone)" in (await desk.run("list", "-w", f"topic={gone}")).stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from math import inf
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from lane_worlds import FakeWorld, World
 from test_lane_timers import asking_for
 
 import streams.lane.standby
-from streams.lane.standby import Standby
+from streams.lane.standby import HEARD, Standby
 from streams.ports import TP, Write
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
+from streams.testing.clients import FakeReader
 from tests.effort import examples
 
 DAY = 86400.0
@@ -41,6 +43,26 @@ def follow(world: World, stores: Any) -> tuple[Standby, Freezer, asyncio.Task[No
 async def caught_up(world: World, standby: Standby) -> None:
     written = sum([len(await world.records(topic)) for topic in world.app.changelogs])
     await world.until(lambda: standby.records >= written)
+
+
+async def test_a_standby_is_as_fresh_as_what_brokers_have_told(fake: FakeWorld, monkeypatch: Any) -> None:
+    """One that hears nothing of them does not know what it lacks, however well it stood before."""
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    silence = inf
+    monkeypatch.setattr(FakeReader, "silence", lambda _: silence)
+    standby, _, _ = follow(fake, fake.stores())
+    await fake.until(lambda: standby.store is not None)
+    await fake.clock.advance(5)
+    assert standby.fresh_at == 0
+    silence = 0.5
+    await fake.until(lambda: standby.fresh_at > 0)
+    silence = HEARD
+    at = standby.fresh_at
+    await fake.clock.advance(60)
+    assert standby.fresh_at == at
+    assert fake.clock.now() - at >= 60
+    standby.stop()
 
 
 async def test_a_timer_does_not_ring_again_where_a_standby_slept_past_its_deletion(fake: FakeWorld) -> None:
@@ -82,6 +104,7 @@ async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeW
     await fake.settled(work.asked.TOPIC)
     frozen = fake.faults.pause_at("committed", nth=fake.faults.reached["committed"] + 1)
     await fake.post(asking_for(fake, work, 2, None, key="b"))
+    await fake.clock.advance(1)  # a lane may rest before its next transaction
     await frozen.reached()
     elsewhere = fake.stores()
     other = await fake.open(stores=elsewhere)
@@ -152,6 +175,29 @@ async def test_a_standby_that_lags_behind_does_not_seem_current_for_what_it_writ
     assert any(store.position(TP(topic, 0)) for topic in fake.app.changelogs)
     assert store.current_at() < began + 60
     store.close()
+    await lane.stop()
+
+
+async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(*(fake.event(work, "a", i) for i in range(8)))
+    await fake.settled(work.source)
+    standby, freezer, task = follow(fake, fake.stores())
+    freezer.fetches = 2
+    await fake.until(lambda: freezer.fetches == 0)
+    total, _ = standby.to_copy
+    assert 0 < standby.behind < total
+    freezer.fetches = None
+    await fake.until(lambda: standby.behind == 0)
+    await fake.until(lambda: standby.to_copy[0] == 0)
+    standby.stop()
+    await fake.until(task.done)
+    assert standby.behind is None
     await lane.stop()
 
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestServer
 from click.testing import Result
 from lane_failing import Failing, finish, settled, started
 from lane_pausing import COUNT, states, told
@@ -21,10 +20,11 @@ from typer.testing import CliRunner
 from streams.cli import handler as commands
 from streams.cli.main import app
 from streams.errors import TransientError
+from streams.http import HttpServer
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.operations import PauseState
 from streams.policy.retry import RetryPolicy
-from streams.web.routes import application
+from streams.web.routes import site
 
 UNKNOWN, UNFINISHED = 2, 4
 
@@ -45,7 +45,7 @@ class Operator:
     async def line(self, *arguments: str) -> Any:
         """What the command prints as JSON, in one line; the lane's log goes there as well."""
         result = await self.run(*arguments, "--json")
-        return json.loads(result.stdout.splitlines()[-1])
+        return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")][-1]
 
 
 @asynccontextmanager
@@ -56,8 +56,8 @@ async def an_operator(
     work = counting(fake.name, tallied=True)
     await started(fake, work, **lane_options)
     lane = await fake.open()
-    async with TestServer(application(Pages(fake, lane.lane))) as server:  # type: ignore[arg-type]
-        yield Operator(str(server.make_url("")).rstrip("/"), fake), lane, work
+    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
+        yield Operator(server.url, fake), lane, work
 
 
 async def test_a_handler_is_paused_shown_and_resumed(

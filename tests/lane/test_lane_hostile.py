@@ -265,7 +265,7 @@ async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -
         await world.until(lambda: any(each["event"] == "standby_stands" for each in logs))
         standby.stop()
         await world.until(task.done)
-    store = open_store(elsewhere, 0)
+    store = open_store(elsewhere, 0, followed=False)
     try:
         assert (store.position(changelog), list(store.scan("counts"))) == (0, [])
     finally:

@@ -28,6 +28,8 @@ async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(wor
     await all_counted(world, lane, len(events))
     await world.until(lambda: lane.lane.measures.lag == 0)
     measures = lane.lane.measures
+    assert measures.intake.taken_by_topic.total() == len(events)
+    assert measures.intake.not_taken.total() == 0
     assert measures.batches.total == len(events)
     assert sum(measures.batches.counts) == sum(measures.commits.counts) > 0
     assert measures.commits.total > 0
@@ -53,6 +55,7 @@ async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message
     await fake.until(lambda: len(asked) == 2)
     await fake.passes(5, real=0)
     assert measures.lag == 10
+    assert measures.intake.taken_by_topic.total() + measures.intake.not_taken.total() == 10
     assert 5 <= measures.oldest_age(fake.clock.now()) < 60
     answered.set()
     await finish(fake, work, lane, events)
@@ -117,4 +120,5 @@ async def test_a_lane_that_opens_knows_how_much_it_has_still_to_recover(world: W
     second = world.lane(stores=world.stores(), faults=Watching())
     await world.until(lambda: second.lane.state == "open")
     assert seen[0] > 0
+    assert second.lane.measures.recovery[0] == seen[0]
     assert second.lane.measures.to_recover == 0

@@ -110,7 +110,7 @@ async def test_what_was_not_begun_in_a_pause_is_cancelled_and_not_undone(world: 
 async def test_an_outage_past_every_deadline_cancels_nothing(fake: FakeWorld, nth: int) -> None:
     """Wherever it begins: with commands unread, with replies, or with both."""
     work = trips(fake.clock)
-    await fake.start(work)
+    await fake.start(work, loopback=False)
     keys = [f"{i}" for i in range(20)]
     await fake.post(*(post(fake, TripWanted(k=key, to="home")) for key in keys))
     fake.faults.kill_at("committed", nth=nth)
@@ -132,7 +132,7 @@ async def test_a_command_that_has_lain_long_is_tried_again_as_long_as_one_that_h
 ) -> None:
     work = trips(fake.clock)
     work.till.closed = True
-    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(10.0, 10.0, 10.0)))
+    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(10.0, 10.0, 10.0)), loopback=False)
     await fake.post(post(fake, TripWanted(k="a", to="home")))
     fake.faults.kill_at("committed", nth=ASKED_FOR_MONEY)
     await fake.lane().killed()
@@ -148,7 +148,7 @@ async def test_a_command_that_has_lain_long_is_tried_again_as_long_as_one_that_h
 async def test_a_command_that_has_lain_long_is_given_up_when_its_time_is_over(fake: FakeWorld) -> None:
     work = trips(fake.clock)
     work.till.closed = True
-    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(10.0, 10.0, 10.0)))
+    await fake.start(work, retry=RetryPolicy(immediate=0, delays=(10.0, 10.0, 10.0)), loopback=False)
     await fake.post(post(fake, TripWanted(k="a", to="home")))
     fake.faults.kill_at("committed", nth=ASKED_FOR_MONEY)
     await fake.lane().killed()

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestServer
 from click.testing import Result
 from lane_errands import TripRepair, stuck, until_they_stand
 from lane_worlds import FakeWorld
@@ -20,7 +19,8 @@ from typer.testing import CliRunner
 
 from streams.cli import saga as commands
 from streams.cli.main import app
-from streams.web.routes import application
+from streams.http import HttpServer
+from streams.web.routes import site
 
 REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 WHY = ("--why", "paper is in", "--who", "ann")
@@ -52,8 +52,8 @@ async def an_operator(
 ) -> AsyncIterator[tuple[Operator, Any, Any]]:
     monkeypatch.setattr(commands, "PAUSE", 0.01)
     work, lane = await stuck(fake)
-    async with TestServer(application(Pages(fake, lane.lane))) as server:  # type: ignore[arg-type]
-        yield Operator(str(server.make_url("")).rstrip("/"), fake), lane, work
+    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
+        yield Operator(server.url, fake), lane, work
 
 
 async def test_sagas_are_listed_by_status_and_age_and_shown_with_their_timeline(

@@ -78,7 +78,7 @@ async def test_handlers_of_different_keys_overlap_and_those_of_one_key_follow_ea
         assert [i for k, i in outside.asked if k == key] == [0, 1, 2]
 
 
-async def test_what_is_finished_is_committed_but_never_past_a_message_under_way(
+async def test_what_is_finished_is_committed_though_another_key_takes_its_time(
     world: World, outside: Outside
 ) -> None:
     work = asking(world.name, outside.ask)
@@ -90,25 +90,48 @@ async def test_what_is_finished_is_committed_but_never_past_a_message_under_way(
     for key in "acd":
         outside.let(key, 0)
     await world.until(lambda: lane.handled == 3)
-    await world.until(lambda: lane.lane.commits == 1)
+    await world.until(lambda: lane.lane.backlog == 1)
+    await world.until_at({TP(work.source, 0): 1})
+    assert len(await world.records(work.output)) == 3, "no position moves past a message under way"
+    outside.let("b", 0)
+    await world.settled(work.source)
+    await lane.stop()
+    await check(world, work, [world.event(work, key, 0) for key in keys])
+    await check_store(world)
+
+
+async def test_with_nothing_allowed_ahead_all_of_a_partition_wait(world: World, outside: Outside) -> None:
+    work = asking(world.name, outside.ask)
+    await world.start(work, partitions=1, max_ahead=0)
+    await world.post(*(world.event(work, key, 0) for key in "abcd"))
+    lane = await world.open()
+    await world.until(lambda: len(outside.waiting) == 4)
+    for key in "acd":
+        outside.let(key, 0)
+    await world.until(lambda: lane.handled == 3)
     await world.until_at({TP(work.source, 0): 1})
     assert lane.lane.backlog == 3
     outside.let("b", 0)
     await world.settled(work.source)
     await lane.stop()
-    await check(world, work, [world.event(work, key, 0) for key in keys])
 
 
-async def test_a_lane_killed_with_messages_under_way_runs_them_again(world: World, outside: Outside) -> None:
+@pytest.mark.parametrize("at", ["begun", "sent", "committed", "applied"])
+async def test_a_lane_killed_with_messages_under_way_runs_those_again_and_no_others(
+    world: World, outside: Outside, at: str
+) -> None:
+    """`a` and `c` are committed while `b` is under way; then the lane is killed in the commit of `d`."""
     work = asking(world.name, outside.ask)
     await world.start(work, partitions=1)
-    events = [world.event(work, key, i) for i in range(2) for key in "abc"]
+    events = [world.event(work, key, i) for i in range(2) for key in "abcd"]
     await world.post(*events)
-    world.faults.kill_at("applied")
     lane = world.lane()
-    await world.until(lambda: len(outside.waiting) == 3)
+    await world.until(lambda: len(outside.waiting) == 4)
     outside.let("a", 0)
     outside.let("c", 0)
+    await world.until(lambda: lane.lane.backlog == 6)
+    world.faults.kill_at(at, nth=world.faults.reached[at] + 1)
+    outside.let("d", 0)
     await lane.killed()
     assert world.faults.pending == []
     outside.let_all()
@@ -116,8 +139,31 @@ async def test_a_lane_killed_with_messages_under_way_runs_them_again(world: Worl
     await world.settled(work.source)
     await lane.stop()
     assert outside.asked.count(("b", 0)) == 2
-    assert outside.asked.count(("c", 0)) == 2
-    assert outside.asked.count(("a", 0)) == 1
+    assert outside.asked.count(("a", 0)) == outside.asked.count(("c", 0)) == 1
+    assert outside.asked.count(("d", 0)) == (1 if at in ("committed", "applied") else 2)
+    await check(world, work, events)
+    await check_store(world)
+
+
+async def test_another_owner_runs_what_was_under_way_and_no_more(world: World, outside: Outside) -> None:
+    """The next owner has another disk: all that it knows is in the changelogs."""
+    work = asking(world.name, outside.ask)
+    await world.start(work, partitions=1)
+    events = [world.event(work, key, 0) for key in "abcd"]
+    await world.post(*events)
+    lane = world.lane()
+    await world.until(lambda: len(outside.waiting) == 4)
+    for key in "bcd":
+        outside.let(key, 0)
+    await world.until(lambda: lane.lane.backlog == 1)
+    await lane.stop()
+    world.machine.destroy(0)
+    lane = await world.open()
+    await world.until(lambda: outside.asked.count(("a", 0)) == 2)
+    outside.let_all()
+    await world.settled(work.source)
+    await lane.stop()
+    assert [outside.asked.count((key, 0)) for key in "bcd"] == [1, 1, 1]
     await check(world, work, events)
     await check_store(world)
 

@@ -119,7 +119,16 @@ async def until_settled(world: World, orders: set[str]) -> dict[str, str]:
     [(stock_first, OrderPlaced), (payment_first, OrderPlaced), (stock_first, OrderSubmitted)],
     ids=["stock_first", "payment_first", "saga"],
 )
-@pytest.mark.slow("ten thousand SKUs on a fake that keeps every object")
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param("kafka", marks=pytest.mark.stack),
+        pytest.param(
+            "fake", marks=pytest.mark.verify("the same lane on Kafka: minutes of a million objects")
+        ),
+    ],
+    indirect=True,
+)
 async def test_orders_of_ten_thousand_skus_are_settled_in_seconds_while_others_go_on(
     world: World, way: Choreography, kind: Any, monkeypatch: pytest.MonkeyPatch, seldom_collected: None
 ) -> None:

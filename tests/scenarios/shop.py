@@ -42,9 +42,13 @@ class Shop:
         }
         self._world = world
 
-    def ask(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, body: Any = None, key: str = "", traceparent: str = ""
+    ) -> tuple[int, Any]:
         """Status 0: nobody answers."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key} if key else {}
+        if traceparent:
+            headers["traceparent"] = traceparent
         data = msgspec.json.encode(body) if body is not None else None
         try:
             with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=10) as answer:
@@ -55,14 +59,14 @@ class Shop:
         except OSError:  # refused, reset, or no answer in time
             return 0, None
 
-    def place(self, run: str, numbers: range) -> list[str]:
+    def place(self, run: str, numbers: range, traceparent: str = "") -> list[str]:
         """Place each order until it is answered 202, and once more."""
         for number in numbers:
             placed, outcome = order(number, run)
             key = f"key-{placed.order_id}"
 
             def taken(body: Any = placed, key: str = key) -> bool:
-                return self.ask("POST", "/orders", body, key)[0] == 202
+                return self.ask("POST", "/orders", body, key, traceparent)[0] == 202
 
             eventually(taken, f"{key} is taken", 60)
             eventually(taken, f"{key} is answered again", 60)

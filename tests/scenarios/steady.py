@@ -25,8 +25,9 @@ RATE = 20
 class SteadyLoad:
     """Places orders for the length of a `with`; what was placed is `ids`."""
 
-    def __init__(self, world: World, run: str) -> None:
+    def __init__(self, world: World, run: str, rate: float = RATE) -> None:
         self.ids: list[str] = []
+        self._rate = rate
         self._world = world
         self._run = run
         self._over = threading.Event()
@@ -56,7 +57,7 @@ class SteadyLoad:
         async with Producer(world.bootstrap, avro(latest, world.schemas), source="shop") as shop:
             began = time.monotonic()
             while not self._over.is_set():
-                while len(self.ids) < (time.monotonic() - began) * RATE:
+                while len(self.ids) < (time.monotonic() - began) * self._rate:
                     placed, outcome = order(len(self.ids), self._run)
                     world.expected[placed.order_id] = (outcome, placed.total_cents)
                     await shop.send(OrderPlaced(order=placed), message_id=f"message-{placed.order_id}")

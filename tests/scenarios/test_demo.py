@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from urllib.request import urlopen
 
 import msgspec
 import psutil
@@ -111,9 +113,14 @@ def test_interrupted_at_any_moment_it_leaves_nothing_running(
 ) -> None:
     with demo(tmp_path) as ran:
         assert ran.stdout is not None
+        address = re.search(r"http://\S+", ran.stdout.readline())
+        assert address is not None, "the first line says where to look"
         for line in ran.stdout:
             if moment in line:
                 break
+        if moment == "placing orders":
+            with urlopen(address[0]) as overview:
+                assert b"orders.open" in overview.read()
         os.kill(ran.pid, number)
         rest, _ = ran.communicate(timeout=90)
     assert ran.returncode == 128 + number, rest

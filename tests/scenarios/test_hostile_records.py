@@ -8,12 +8,14 @@ nobody knows in `make verify`, and otherwise fewer and the same.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -236,8 +238,20 @@ def check_untroubled(worker: Worker) -> None:
         assert not worker.events(event), event
     assert worker.process.poll() is None
     (started,) = worker.events("worker_started")
-    with urlopen(f"{started['web'].rstrip('/')}/health/ready", timeout=30) as response:
-        assert response.status == 200
+    eventually(lambda: not reasons(started["web"]), "the worker is ready")
+
+
+def reasons(web: str) -> list[str]:
+    """Why a worker is not ready: it says that its lanes are open a moment before it has joined its group."""
+    try:
+        with urlopen(f"{web.rstrip('/')}/health/ready", timeout=30) as response:
+            assert response.status == 200
+            return []
+    except HTTPError as refused:
+        with refused:
+            said: list[str] = json.load(refused)["reasons"]
+        assert not any("without progress" in each for each in said), said
+        return said
 
 
 @pytest.mark.timeout(int(2 * BOUND) + 300)

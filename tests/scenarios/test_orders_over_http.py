@@ -11,8 +11,22 @@ import pytest
 
 from streams.postgres.cdc import RelayKind
 from tests.postgres import in_a_loop, migrated
+from tests.scenarios.collector import Collected, collecting
 from tests.scenarios.shop import MIGRATIONS, Shop, relaying
 from tests.scenarios.world import World
+
+CALLER = "00f067aa0ba902b7"
+
+
+def chains(spans: list[Collected]) -> set[tuple[str, ...]]:
+    """From the caller to each span: who did it."""
+    by_id = {span.span: span for span in spans}
+
+    def chain(span: Collected) -> tuple[str, ...]:
+        name = str(span.attributes.get("messaging.operation.name", span.name))
+        return (name,) if span.parent == CALLER else (*chain(by_id[span.parent]), name)
+
+    return {chain(span) for span in spans}
 
 
 @pytest.fixture
@@ -52,6 +66,48 @@ def test_an_order_that_is_called_off_over_http_ends_as_kafka_says(world: World, 
             assert (found["reason"], found["cancellation"]) == ("cancelled", "requested")
         world.expected[name] = (outcomes[name][0], world.expected[name][1])
     world.check()
+
+
+def test_an_order_is_one_trace_from_its_request_to_its_end_also_where_it_is_undone(
+    world: World, shop: Shop
+) -> None:
+    """Order 4 is placed and confirmed; order 0 has a saga, and a card that is declined."""
+    traces = {number: f"{number + 1:032x}" for number in (0, 4)}
+    with collecting() as collector:
+        worker = world.start_worker(
+            **shop.settings,
+            STEADFAUST_TRACES="otlp",
+            STEADFAUST_TRACE_RATIO="0",  # what its caller records is recorded all the same
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        )
+        world.until_shared([worker])
+        for number, trace in traces.items():
+            shop.until_told(shop.place("traced", range(number, number + 1), f"00-{trace}-{CALLER}-01"))
+        shop.until_told(shop.place("untraced", range(5, 6)))
+        world.check()
+        assert worker.stop() == 0  # what waits is exported first
+    undone, confirmed = (collector.of_trace(trace) for trace in traces.values())
+    assert len(undone) + len(confirmed) == len(collector.of_trace(""))
+    assert max(chains(confirmed), key=len) == (
+        "POST /orders",
+        "publish",
+        *("inventory.split_order", "inventory.reserve_line", "inventory.gather"),
+        *("payments.capture", "shipping.schedule", "inventory.ship", "inventory.ship_line"),
+    )
+    assert any(chain[-2:] == ("shipping.schedule", "orders.confirm") for chain in chains(confirmed))
+    assert max(chains(undone), key=len) == (
+        "POST /orders",
+        "publish",
+        *("orders.order_saga", "inventory-steps.reserve", "inventory.reserve_line", "inventory.gather"),
+        *("inventory-steps.answer", "orders.order_saga", "payment-steps.capture", "orders.order_saga"),
+        *("inventory-steps.release", "inventory.release_line", "inventory.gather_released"),
+        *("inventory-steps.answer", "orders.order_saga", "orders.settle"),
+    )
+    handled = [span for span in undone + confirmed if "steadfaust.attempt" in span.attributes]
+    assert {span.attributes["steadfaust.transaction"] for span in handled} == {"committed"}
+    assert {span.service for span in confirmed} == {
+        *("orders-api", "orders", "inventory", "payments", "shipping")
+    }
 
 
 @pytest.mark.verify("a worker is killed, and its lanes and its place in the group take seconds to come back")

@@ -46,6 +46,11 @@ def replace(world: World, worker: Worker, others: list[Worker]) -> Worker:
     new = world.start_worker("chaos.worker", **LONG_SESSION, **{VERSION: "2"})
     world.until_shared([*others, new], timeout=120)
     assert new.lanes() == lanes, "a session has ended: the group has decided by itself"
+    # Whoever is stopped while the group decides comes back as one that owned nothing.
+    eventually(
+        lambda: consumes_notes(new) or len(new.events("lanes_assigned")) > 1,
+        "the group has decided, as the new worker has asked it to",
+    )
     return new
 
 

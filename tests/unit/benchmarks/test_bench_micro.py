@@ -1,11 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import pytest
 
-from benchmarks.micro import FULL, section
-from benchmarks.peers.catalog import Peer
-from benchmarks.peers.workload import COUNTED, Format, Run, decoder, encoder, run_from_environment
+from benchmarks.kafka import OutputCheck
+from benchmarks.micro import FULL, Amounts, section
+from benchmarks.peers import workload
+from benchmarks.peers.catalog import INTERVALS, Peer
+from benchmarks.peers.workload import (
+    COUNTED,
+    KEYS,
+    Format,
+    Run,
+    count_of,
+    decoder,
+    encoder,
+    name_of,
+    run_from_environment,
+)
 from benchmarks.rate import Rate
+from benchmarks.sections import NotMeasured
+from streams.runtime import loop
 
 PEERS = [
     Peer("lane", "the lane", "", []),
@@ -29,9 +46,41 @@ def test_a_ratio_is_of_runs_of_one_round_since_the_machine_changes_between_round
     found = {"lane": rates(40_000, 20_000, 60_000), "faust_at_least_once": rates(4000, 1000, 3000)}
     table = section(PEERS, {Format.JSON: found}, FULL).tables[0]
     assert table.rows == [
-        ["the lane", "40,000", "1.00", "2.0"],
-        ["stock Faust (no inbox)", "3,000", "20.00", "2.0"],
+        ["the lane", "40,000", "1.00", "2.0", "1.00"],
+        ["stock Faust (no inbox)", "3,000", "20.00", "2.0", "1.00"],
     ]
+
+
+def test_a_peer_that_is_faster_on_two_cores_is_seen_to_do_less_with_each() -> None:
+    lane = [Rate(30_000, cpu=3.0), Rate(60_000, cpu=1.5), Rate(40_000, cpu=2.0)]
+    faster = [Rate(60_000, cpu=3.0), Rate(80_000, cpu=3.0), Rate(80_000, cpu=3.0)]
+    found = section(PEERS, {Format.JSON: {"lane": lane, "faust_at_least_once": faster}}, FULL)
+    assert found.tables[0].columns[-1] == "events per CPU second, lane / this"
+    assert found.tables[0].rows[0] == ["stock Faust (no inbox)", "80,000", "0.50", "3.0", "1.50"]
+    assert found.numbers["micro_per_cpu_second"]["micro"] == {
+        "lane": {"events": 50_000, "lane_over_this": 1.0},
+        "faust_at_least_once": {"events": 33_333, "lane_over_this": 1.5},
+    }
+
+
+def test_a_table_has_those_peers_that_were_measured_in_its_format() -> None:
+    one, both = {"lane": rates(1000)}, {"lane": rates(1000), "faust_at_least_once": rates(100)}
+    json, avro = section(PEERS, {Format.JSON: both, Format.AVRO: one}, FULL).tables
+    assert [len(json.rows), len(avro.rows)] == [2, 1]
+
+
+def test_what_is_compiled_while_it_runs_gets_more_events() -> None:
+    amounts = Amounts(fast=3, slow=1, warmed=12)
+    assert [amounts.of(peer) for peer in PEERS] == [3, 1]
+    assert amounts.of(replace(PEERS[0], warmed=True)) == 12
+
+
+def test_peers_that_commit_at_intervals_are_measured_at_a_second_and_at_a_tenth_of_it() -> None:
+    assert [every.milliseconds for every in INTERVALS] == [1000, 100]
+
+
+def test_the_collector_of_peers_in_python_is_set_as_that_of_a_lane() -> None:
+    assert workload.GC_THRESHOLD == loop.GC_THRESHOLD
 
 
 def test_a_program_is_told_its_run_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +94,52 @@ def test_both_formats_give_back_what_was_written() -> None:
     event = {"k": "k1", "i": 7, "n": 2}
     for form in Format:
         assert decoder(form, COUNTED)(encoder(form, COUNTED)(event)) == event
+
+
+@dataclass(frozen=True)
+class Came:
+    """A record that came out."""
+
+    key: bytes
+    value: bytes
+
+
+def came(i: int, n: int | None = None, key: str | None = None) -> Came:
+    """An event as it must come out, but for what is given."""
+    name = name_of(i)
+    value = {"k": name, "i": i, "n": count_of(i) if n is None else n}
+    return Came((key or name).encode(), encoder(Format.JSON, COUNTED)(value))
+
+
+def checked(records: Sequence[Came], *, counted: bool = True) -> None:
+    check = OutputCheck(Format.JSON, len(records), counted=counted)
+    check.take(records)
+    check.conclude()
+
+
+def test_an_output_is_right_when_each_event_has_the_count_of_its_key() -> None:
+    checked([came(i) for i in range(3 * KEYS)])
+
+
+def test_keys_may_come_out_in_any_order() -> None:
+    checked([came(i) for key in range(KEYS) for i in range(key, 3 * KEYS, KEYS)])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({KEYS: came(KEYS, n=1)}, id="the count began again"),
+        pytest.param({KEYS: came(KEYS, n=3)}, id="the count is too high"),
+        pytest.param({KEYS: came(KEYS, key="k1")}, id="of another key"),
+        pytest.param({0: came(KEYS), KEYS: came(0)}, id="a key's events in another order"),
+        pytest.param({0: came(KEYS, n=1), KEYS: came(0, n=2)}, id="counted in another order"),
+    ],
+)
+def test_a_wrong_state_is_noticed_though_every_event_came_once(wrong: dict[int, Came]) -> None:
+    records = [wrong.get(i) or came(i) for i in range(2 * KEYS)]
+    with pytest.raises(NotMeasured, match=rf"{len(wrong)} came out with a key or a count that is not theirs"):
+        checked(records)
+
+
+def test_of_a_program_without_state_the_events_alone_are_checked() -> None:
+    checked([came(i, n=0) for i in range(2 * KEYS)], counted=False)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.rate import Sample, rate_of
+from benchmarks.rate import COUNTED_WARM, Sample, rate_of
 
 
 def growth(ends: list[int], *, step: float = 1.0, cpu: float = 0.5) -> list[Sample]:
@@ -17,6 +17,12 @@ def test_neither_the_warm_up_nor_what_a_program_had_ready_counts() -> None:
     rate = rate_of([*slow_start_and_fast_end, ready_at_once], 1000)
     assert rate.per_second == pytest.approx(500 / 4)
     assert rate.cpu == pytest.approx(2.0 / 500 * 100_000)
+
+
+def test_what_is_compiled_while_it_runs_is_counted_from_half_on() -> None:
+    slow_until_half = growth([*range(50, 500, 50), 500, 600, 700, 800, 900, 1000])
+    assert rate_of(slow_until_half, 1000, COUNTED_WARM).per_second == pytest.approx(100)
+    assert rate_of(slow_until_half, 1000).per_second < 80
 
 
 def test_markers_of_transactions_are_no_events() -> None:

@@ -33,6 +33,12 @@ pytestmark = pytest.mark.slow("six seconds of states")
             marks=pytest.mark.slow("fifty thousand states"),
         ),
         pytest.param(Spec(messages=(1,), inbox=False), 20_000, id="a topic without inbox"),
+        pytest.param(
+            Spec(messages=(1, 2), inbox=False, overtakes=True),
+            300_000,
+            id="one message before another",
+            marks=pytest.mark.slow("four hundred thousand states"),
+        ),
     ],
 )
 def test_the_protocol_holds_in_every_state(spec: Spec, least: int) -> None:
@@ -103,12 +109,13 @@ def test_a_counter_example_is_a_way_that_can_be_gone() -> None:
     assert [entry.ids for entry in kafka.decided(kafka.outputs)] == [(1,), (1,)]
 
 
+@pytest.mark.slow("a quarter of a million states of a message to its own lane")
 def test_the_command_prints_the_space(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--messages", "1", "--max-batch", "1", "--control", "none"]) == 0
     printed = capsys.readouterr().out
     assert "complete" in printed
     assert "BROKEN" not in printed
-    assert printed.count("holds") == 2 * len((*RULES, DEAD_END))
+    assert printed.count("holds") == 4 * len((*RULES, DEAD_END))
 
 
 def test_the_command_prints_the_steps_of_a_control(capsys: pytest.CaptureFixture[str]) -> None:

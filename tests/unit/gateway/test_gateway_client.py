@@ -20,6 +20,8 @@ from agents.gateway.client import HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
 from agents.gateway.retries import GatewayRetries
 from streams.errors import PermanentError, SteadfaustError
+from streams.logs import HANDLED
+from streams.tracing.tracer import Tracer
 
 QUICK = GatewayRetries(attempt=5.0, total=20.0, base=0.01, cap=0.02)
 SHORT = GatewayRetries(attempt=0.05, total=0.3, base=0.01, cap=0.02)
@@ -52,6 +54,34 @@ async def answering(*answers, retries=QUICK, connections=64):
 
 def charge(gateway):
     return gateway.charge(operation="a", cents=5, card=ACCEPTED)
+
+
+class Handled:
+    """What a handler has under way, as the log knows it."""
+
+    def __init__(self, span):
+        self.span = span
+
+    def log_ids(self):
+        return {}
+
+
+async def test_a_call_goes_on_in_the_trace_of_the_handler_that_makes_it():
+    traces = []
+
+    async def answer(request):
+        traces.append(request.headers.get("traceparent"))
+        return web.Response(status=201, body=CHARGED)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    span = Tracer(lambda _: None, ratio=1.0).request(None, None, "capture", "payments")
+    async with TestServer(app) as server, HttpGateway(str(server.make_url("/")), retries=QUICK) as gateway:
+        for handled in (None, Handled(None), Handled(span)):
+            token = HANDLED.set(handled)
+            await charge(gateway)
+            HANDLED.reset(token)
+    assert traces == [None, None, span.header.decode()]
 
 
 def drawn(waits, failures):

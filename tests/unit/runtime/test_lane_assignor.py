@@ -16,7 +16,7 @@ from streams.runtime.membership import static_member_id
 
 URL = "http://127.0.0.1:6066"
 LAYOUT = Layout("app", partitions=8, lanes=4)
-FITTING = Assignment((0, 1), (), ("orders",), {0: URL, 1: URL}, "", 8, 4)
+FITTING = Assignment((0, 1), (), ("orders",), {0: URL, 1: URL}, partitions=8, lanes=4)
 
 
 def member(*sources: str) -> tuple[LaneAssignor, list[str]]:

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from streams.lane.intake import BacklogLimit
 from streams.model.application import LaneOptions
 from streams.model.layout import Layout
-from streams.staging.sequences import Entry, Sequences
+from streams.ports import TP, Outgoing
+from streams.staging.changes import Change
+from streams.staging.sequences import CHANGE_BYTES, ENTRY_BYTES, SEND_BYTES, Entry, Sequences
 
+MIB = 1 << 20
 DELIVERY = LaneOptions(
-    max_backlog=100, max_worker_backlog=300, max_backlog_bytes=1000, max_worker_backlog_bytes=3000
+    max_backlog=100, max_worker_backlog=300, max_backlog_bytes=10 * MIB, max_worker_backlog_bytes=30 * MIB
 )
 
 
@@ -41,8 +44,8 @@ def room(own: Sequences, *others: Sequences, read_ahead: int = 0) -> int:
         (100, 0, 1, 0),
         (60, 39, 1, 1),
         (60, 50, 1, 0),
-        (9, 0, 100, 91),
-        (10, 0, 100, 0),
+        (9, 0, MIB, 91),
+        (10, 0, MIB, 0),
     ],
 )
 def test_a_lane_alone_may_hold_its_own_bound(
@@ -63,9 +66,19 @@ def test_when_all_together_hold_as_much_as_a_worker_may_only_those_under_their_s
 
 
 def test_bytes_of_all_together_are_bounded_too() -> None:
-    busy = [holding(6, size=100) for _ in range(5)]
-    assert room(holding(6, size=100), *busy) == 0
-    assert room(holding(4, size=100), *busy) > 0
+    busy = [holding(6, size=MIB) for _ in range(5)]
+    assert room(holding(6, size=MIB), *busy) == 0
+    assert room(holding(4, size=MIB), *busy) > 0
+
+
+def test_what_a_message_decides_counts_with_the_objects_that_it_takes() -> None:
+    lane = holding(1)
+    (entry,) = lane._queues[0]
+    entry.changes.append((b"\0\0key", Change("rows", b"key", b"value")))
+    entry.sends.append((TP("sent", 0), Outgoing(b"key", b"value", [("name", b"value")])))
+    lane.finished(entry)
+    data = 1 + len(b"\0\0key" + b"value") + len(b"key" + b"value" + b"name" + b"value")
+    assert lane.held_bytes == ENTRY_BYTES + CHANGE_BYTES + SEND_BYTES + data
 
 
 def test_what_is_in_a_commit_counts_until_it_is_committed() -> None:

@@ -95,6 +95,27 @@ def test_accepting_records_the_topic_and_the_position_with_the_group_in_one_tran
     assert run("list").exit_code == 0
 
 
+@pytest.mark.parametrize(("at", "kept"), [("recorded", b"2 3-5"), ("2", b"2 3-5"), ("1", b"1"), ("3", b"3")])
+def test_what_is_handled_above_a_position_is_kept_where_the_position_stays(
+    cluster: Cluster, run: Callable[..., Any], at: str, kept: bytes
+) -> None:
+    now = Recorded(cluster.id, {name: cluster.ids[name] for name in ("orders", "shop-lane-changelog")})
+    cluster.produce(CHANGELOG, IDENTITY, encode(now))
+    cluster.produce(CHANGELOG, POSITION + b"orders", b"2 3-5")
+    for n in range(3):
+        cluster.produce(ORDERS, None, b"%d" % n)
+    assert run("accept", "--topic", "orders", "--at", at).exit_code == 0
+    written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
+    assert written[POSITION + b"orders"] == kept
+
+
+def test_what_was_handled_in_a_former_topic_is_forgotten(cluster: Cluster, run: Callable[..., Any]) -> None:
+    cluster.produce(CHANGELOG, POSITION + b"orders", b"1 2-3")
+    assert run("accept", "--topic", "orders", "--at", "1").exit_code == 0
+    written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
+    assert written[POSITION + b"orders"] == b"1"
+
+
 @pytest.mark.parametrize("at", ["4", "group"])
 def test_a_position_that_there_is_not_is_refused(cluster: Cluster, run: Callable[..., Any], at: str) -> None:
     refused = run("accept", "--topic", "orders", "--at", at)

@@ -14,7 +14,7 @@ from streams.ports import TP, Outgoing
 from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Writes, pack_ids
 from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention
 from streams.staging.keys import HANDLER, POSITION, TIMER, split_store_key, store_key
-from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
+from streams.staging.sequences import ENTRY_BYTES, Entry, Overlay, Sequences, writes_of
 from streams.testing.store import MemoryStore, MemoryStores
 
 NAMES = st.binary(max_size=6)
@@ -246,9 +246,10 @@ def test_a_transaction_takes_no_more_once_its_messages_came_to_the_bound_in_byte
         entry = Entry(offset % 2, TP("t", offset % 2), offset // 2 + 1, size=100)
         entry.done = True
         sequences.add(entry)
-    assert sequences.backlog_bytes == 600
-    assert sequences.take(limit=10, max_bytes=250).messages == 3
-    assert sequences.backlog_bytes == 300
+    whole = 100 + ENTRY_BYTES
+    assert sequences.backlog_bytes == 6 * whole
+    assert sequences.take(limit=10, max_bytes=5 * whole // 2).messages == 3
+    assert sequences.backlog_bytes == 3 * whole
     assert sequences.take(limit=10, max_bytes=1).messages == 1
 
 

@@ -1,0 +1,195 @@
+"""A reader names a partition to its broker once, and then what has changed; whatever the broker forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from itertools import count
+from math import inf
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import NodeNotReadyError
+from aiokafka.protocol.fetch import FetchRequest, FetchRequest_v4, FetchRequest_v7, FetchRequest_v11
+from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.local import Stack
+from streams.ports import TP
+from streams.runtime import fetch_sessions
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.declared import TopicSpec
+from streams.runtime.fetch_sessions import Session, SessionFetch, Sessions
+from streams.runtime.reader import KafkaReader
+from streams.runtime.topics import KafkaTopics
+
+PARTITIONS = 12
+_numbers = count(time.time_ns())
+NAMED = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 3), st.just(100)), min_size=1)
+
+
+class Broker:
+    """What a broker remembers of a session (KIP-227)."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.fetched: dict[TopicPartition, tuple[int, int]] = {}
+
+    def fetch(self, session_id: int, request: tuple) -> int:  # type: ignore[type-arg]
+        """Returns the error of the answer."""
+        epoch, named, forgotten = request
+        if epoch == 0:
+            self.fetched, self.epoch = dict(named), 1
+            return 0
+        if session_id != 7 or epoch != self.epoch:
+            return 70
+        self.epoch += 1
+        for tp in forgotten:
+            del self.fetched[tp]
+        self.fetched.update(named)
+        return 0
+
+
+@given(st.lists(st.tuples(NAMED, st.sampled_from(["answered", "lost", "restarted"])), max_size=12))
+def test_the_broker_fetches_what_is_wanted_whatever_is_lost(rounds):
+    session, broker = Session(), Broker()
+    for numbers, what in rounds:
+        wanted = {TopicPartition("t", number): each for number, each in numbers.items()}
+        error = broker.fetch(session.id, session.next(wanted))
+        if not error:
+            assert broker.fetched == wanted
+        if what == "lost":
+            session.reset()
+            continue
+        session.answered(7, error)
+        if what == "restarted":
+            broker = Broker()
+
+
+def whole() -> FetchRequest:
+    return FetchRequest(500, 1, 1000, 1, [("t", [(0, 5, 100), (1, 6, 100)]), ("u", [(0, 7, 100)])])
+
+
+@pytest.mark.parametrize(("version", "leader"), [(FetchRequest_v7, ()), (FetchRequest_v11, (-1,))])
+def test_a_request_names_what_has_changed_and_what_is_read_no_more(version, leader):
+    session = Session()
+    first = SessionFetch(whole(), session).build(version)
+    assert (first.session_id, first.session_epoch, len(first.topics)) == (0, 0, 2)
+    session.answered(7, 0)
+    moved = FetchRequest(500, 1, 1000, 1, [("t", [(0, 9, 100), (1, 6, 100)])])
+    second = SessionFetch(moved, session).build(version)
+    assert (second.session_id, second.session_epoch) == (7, 1)
+    assert second.topics == [("t", [(0, *leader, 9, -1, 100)])]
+    assert second.forgotten_topics_data == [("u", [0])]
+
+
+def test_a_broker_without_sessions_is_asked_as_before():
+    session = Session()
+    assert SessionFetch(whole(), session).build(FetchRequest_v4).topics == whole().topics
+    assert session.incremental == 0
+
+
+async def test_after_a_request_that_may_or_may_not_have_arrived_the_next_says_all():
+    async def lost(*_: object) -> None:
+        raise NodeNotReadyError
+
+    sessions = Sessions(lost)
+    sessions.of[1].next({TopicPartition("t", 0): (5, 100)})
+    sessions.of[1].answered(7, 0)
+    with pytest.raises(NodeNotReadyError):
+        await sessions.send(1, whole())
+    assert sessions.of[1].id == 0
+    assert sessions.of[1].next({})[0] == 0
+
+
+async def test_silence_lasts_since_the_last_answer_or_since_one_is_awaited(monkeypatch: pytest.MonkeyPatch):
+    now, awaited = 100.0, asyncio.Event()
+    monkeypatch.setattr(fetch_sessions, "monotonic", lambda: now)
+
+    class Answer:
+        API_VERSION = 4
+
+    async def answered(node: int, *_: object) -> Answer:
+        if node == 2:
+            await awaited.wait()
+        return Answer()
+
+    sessions = Sessions(answered)
+    assert sessions.silence(now) == inf
+    await sessions.send(1, whole())
+    assert sessions.silence(103.0) == 3.0
+    held = asyncio.create_task(sessions.send(2, whole()))
+    await asyncio.sleep(0)
+    now = 105.0
+    await sessions.send(1, whole())
+    assert sessions.silence(105.5) == 5.5  # the other one is silent
+    awaited.set()
+    await held
+    assert sessions.silence(105.5) == 0.5
+
+
+class Reading:
+    """A reader of a topic of many partitions, and what it has read."""
+
+    def __init__(self, stack: Stack, topic: str, reader: KafkaReader) -> None:
+        self._stack = stack
+        self._topic = topic
+        self.reader = reader
+        self.read: list[bytes] = []
+
+    @property
+    def session(self) -> Session:
+        (session,) = self.reader._sessions.of.values()
+        return session
+
+    async def write(self, value: bytes, partition: int = 0) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=self._stack.bootstrap) as producer:
+            await producer.send_and_wait(self._topic, value, partition=partition)
+
+    async def until(self, value: bytes) -> None:
+        async with asyncio.timeout(20):
+            while value not in self.read:
+                for batch in await self.reader.fetch(max_records=100, timeout=0.5):
+                    self.read += [record.value or b"" for record in batch.records]
+
+
+@pytest.fixture
+async def reading(kafka: Stack) -> AsyncIterator[Reading]:
+    topic = f"sessions-{next(_numbers)}"
+    async with KafkaTopics(kafka.bootstrap) as topics:
+        await topics.create([TopicSpec(topic, PARTITIONS, 1)])
+    cluster = KafkaCluster(kafka.bootstrap)
+    reader = await cluster.reader()
+    await reader.assign({TP(topic, partition): 0 for partition in range(PARTITIONS)})
+    yield Reading(kafka, topic, reader)
+    await reader.close()
+    await cluster.close()
+
+
+@pytest.mark.stack
+async def test_a_real_broker_keeps_the_session(reading: Reading) -> None:
+    for number in range(PARTITIONS):
+        await reading.write(b"%d" % number, number)
+        await reading.until(b"%d" % number)
+    assert reading.session.id
+    assert reading.session.incremental >= PARTITIONS
+    assert len(reading.read) == PARTITIONS
+    assert reading.reader.silence() < 20
+
+
+@pytest.mark.stack
+async def test_a_session_that_the_broker_has_lost_is_begun_anew_and_nothing_read_twice(
+    reading: Reading,
+) -> None:
+    await reading.write(b"before")
+    await reading.until(b"before")
+    lost = reading.session.id
+    reading.session.id = lost + 1
+    await reading.write(b"after", 3)
+    await reading.until(b"after")
+    await reading.write(b"and after that", 4)
+    await reading.until(b"and after that")
+    assert reading.session.id not in (0, lost + 1)
+    assert reading.read == [b"before", b"after", b"and after that"]

@@ -1,0 +1,237 @@
+"""What a lane sends to itself is handled in the transaction that writes it, and not again when it is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from lane_checker import latest
+from lane_relays import Relay, relay
+from lane_worlds import FakeWorld, World
+
+from streams.errors import PermanentError, TransientError
+from streams.lane.loopback import MOST
+from streams.model.envelope import LOOPBACK
+from streams.model.table import split_row_key
+from streams.policy.retry import RetryPolicy
+
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+KEYS = ("a", "b", "c")
+
+
+async def seen(world: World, table: str) -> dict[str, list[int]]:
+    """What a table has by key, from its changelog."""
+    rows = (await latest(world, table)).items()
+    return {split_row_key(row)[0].decode(): json.loads(value[8:])["numbers"] for (_, row), value in rows}
+
+
+async def marked(world: World, topic: str) -> list[bool]:
+    return [dict(record.headers).get(LOOPBACK) is not None for record in await world.records(topic)]
+
+
+async def finish(world: World, work: Relay, numbers: range) -> None:
+    """All is handled by a lane, each once and in order, in each table."""
+    lane = await world.open()
+    for topic in (
+        work.source,
+        work.middle,
+        work.end,
+    ):  # by turns: each is written while the one before it is read
+        await world.settled(topic)
+    await lane.stop()
+    for table in ("begun", "halves", "audits", "ended"):
+        assert await seen(world, table) == {key: list(numbers) for key in KEYS}, table
+
+
+def posts(world: World, work: Relay, numbers: range) -> list[Any]:
+    return [world.event(work, key, i) for i in numbers for key in KEYS]
+
+
+async def test_what_a_lane_sends_to_itself_is_handled_in_the_transaction_that_writes_it(world: World) -> None:
+    work = relay(world.name)
+    await world.start(work)
+    lane = await world.open()
+    await world.post(*posts(world, work, range(1)))
+    await world.until(lambda: lane.handled == 9)
+    assert lane.lane.counters.looped == 6
+    await world.settled(work.source, work.middle, work.end)
+    assert lane.handled == 9
+    await lane.stop()
+    assert await marked(world, work.middle) == await marked(world, work.end) == [True] * 3
+    await finish(world, work, range(1))
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point: str) -> None:
+    work = relay(world.name)
+    await world.start(work, max_batch=4)
+    await world.post(*posts(world, work, range(4)))
+    world.faults.kill_at(point, nth=2)
+    killed = world.lane()
+    await killed.killed()
+    assert world.faults.pending == []
+    assert killed.lane.counters.looped > 0
+    await world.post(*posts(world, work, range(4, 6)))
+    await finish(world, work, range(6))
+
+
+async def test_a_lane_without_loopback_leaves_alone_what_was_handled_so_and_the_other_way_round(
+    world: World,
+) -> None:
+    work = relay(world.name)
+    await world.start(work, max_batch=4)
+    for begin, loopback in enumerate((True, False, True, False)):
+        object.__setattr__(world.app.lane_options, "loopback", loopback)
+        await world.post(*posts(world, work, range(begin * 2, begin * 2 + 2)))
+        world.faults.kill_at("committed", nth=world.faults.reached["committed"] + 1)
+        running = world.lane()
+        await running.killed()
+        assert (running.lane.counters.looped > 0) == loopback
+    await finish(world, work, range(8))
+    assert {True, False} == set(await marked(world, work.middle))
+
+
+async def test_a_deploy_that_declares_nothing_leaves_alone_what_was_handled_before_it(world: World) -> None:
+    work = relay(world.name)
+    await world.start(work, max_batch=4)
+    await world.post(*posts(world, work, range(3)))
+    world.faults.kill_at("committed", nth=2)
+    await world.lane().killed()
+    assert True in await marked(world, work.middle)
+    world.app = world.cut_into(relay(world.name, same_key=False), lanes=1)
+    assert not world.app.looped
+    await finish(world, work, range(3))
+
+
+async def test_a_message_whose_handler_fails_is_taken_back_and_tried_as_any_other(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+
+    def fail(number: int) -> None:
+        if number == 1 and work.calls["audit"] < 3 + 3:
+            raise TransientError("not now")
+
+    work.before["audit"] = fail
+    await fake.post(*posts(fake, work, range(3)))
+    await finish(fake, work, range(3))
+    assert not all(await marked(fake, work.middle))
+
+
+async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_place(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1)
+
+    def fail(number: int) -> None:
+        if number == 1:
+            raise PermanentError("never")
+
+    work.before["finish"] = fail
+    await fake.post(*(fake.event(work, "a", i) for i in range(3)))
+    lane = await fake.open()
+    await fake.settled(work.source, work.middle, work.end)
+    await lane.stop()
+    (letter,) = await fake.records(f"{work.end}.dlq")
+    headers = dict(letter.headers)
+    places = {record.offset: record for record in await fake.records(work.end)}
+    assert b'"i":1' in (places[int(headers["dlq-source-offset"])].value or b"").replace(b" ", b"")
+    assert await seen(fake, "ended") == {"a": [0, 2]}
+
+
+async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld) -> None:
+    """Number 1 fails at the end until 2 and 3 have been sent; those may not come before it."""
+    work = relay(fake.name)
+    await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0, 5.0)))
+    failed: list[int] = []
+
+    def fail(number: int) -> None:
+        if number == 1 and len(failed) < 2 * len(KEYS):
+            failed.append(number)
+            raise TransientError("not now")
+
+    work.before["finish"] = fail
+    lane = await fake.open()
+    await fake.post(*posts(fake, work, range(2)))
+    await fake.until(lambda: len(failed) >= 2)
+    await fake.post(*posts(fake, work, range(2, 4)))
+    await fake.until(lambda: work.calls["finish"] == 4 * len(KEYS) + len(failed))
+    await lane.stop()
+    await finish(fake, work, range(4))
+
+
+async def test_nothing_overtakes_what_a_timer_has_sent(fake: FakeWorld) -> None:
+    work = relay(fake.name, later=1.0)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(*posts(fake, work, range(1)))
+    await fake.until(lambda: lane.lane.counters.timers == len(KEYS))
+    await fake.post(*posts(fake, work, range(1, 3)))
+    await fake.settled(work.source, work.middle, work.end)
+    await lane.stop()
+    for table in ("halves", "audits", "ended"):
+        assert await seen(fake, table) == {key: [0, 1, 2] for key in KEYS}
+
+
+async def test_nothing_overtakes_what_was_written_before_the_lane_opened(fake: FakeWorld) -> None:
+    """It lies in the topic, unread, when the lane has more to send."""
+    work = relay(fake.name)
+    await fake.start(work, partitions=1, loopback=False, max_batch=3)
+    await fake.post(*posts(fake, work, range(4)))
+    fake.faults.kill_at("committed", nth=1)
+    await fake.lane().killed()
+    assert len(await fake.records(work.middle)) == 3
+    object.__setattr__(fake.app.lane_options, "loopback", True)
+    await finish(fake, work, range(4))
+
+
+async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(fake.event(work, "a", -100), fake.event(work, "b", 0))
+    await fake.until(lambda: work.calls["finish"] == 2)
+    await fake.settled(work.source, work.middle, work.end)
+    await lane.stop()
+    found = await seen(fake, "halves")
+    assert found == {"a": list(range(-100, 1)), "b": [0]}
+    marks = await marked(fake, work.middle)
+    assert marks.count(False) == len(marks) // (MOST + 1)
+
+
+async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1)
+    codec = fake.app.message_codecs[work.middle]
+    event = fake.event(work, "a", 7)
+    headers = [
+        (name, codec.fingerprint if name == "schema-fingerprint" else value) for name, value in event.headers
+    ]
+    lane = await fake.open()
+    for group in (fake.name, "another"):
+        await fake.post(fake.raw(work.middle, "a", event.value, [*headers, (LOOPBACK, group.encode())]))
+    await fake.settled(work.middle, work.end)
+    await lane.stop()
+    assert await seen(fake, "halves") == {"a": [7]}
+
+
+async def test_a_message_that_leaves_its_key_against_its_declaration_is_not_sent(fake: FakeWorld) -> None:
+    work = relay(fake.name, astray=True)
+    await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=()))
+    await fake.post(fake.event(work, "a", 0))
+    lane = await fake.open()
+    await fake.settled(work.source)
+    await lane.stop()
+    (letter,) = await fake.records(f"{work.source}.dlq")
+    assert b"SAME_KEY" in dict(letter.headers)["dlq-error-message"]
+    assert await fake.records(work.middle) == []
+
+
+async def test_positions_follow_when_nothing_more_comes(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(fake.event(work, "a", 0))
+    await fake.settled(work.source, work.middle, work.end)
+    commits = lane.lane.commits
+    await fake.passes(60.0, real=0.0)
+    assert lane.lane.commits == commits

@@ -1,0 +1,380 @@
+"""A message's trace goes on through handlers, retries, timers and compensation; each attempt is a span that
+says what became of it. Without traces nothing of it is there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from lane_checker import dead_letters
+from lane_desk import Broken, letter_ids, operated, operation
+from lane_failing import QUICK, Failing, all_counted, started
+from lane_sagas import TripReply, TripWanted, trips
+from lane_traces import (
+    CALLER,
+    SAMPLED,
+    TRACE,
+    UNSAMPLED,
+    Traced,
+    handler_of,
+    header_of,
+    id_of,
+    parent_of,
+    told,
+    trace_of,
+    traced,
+    tree,
+    with_trace,
+)
+from lane_workloads import Workload, asking, counting
+from lane_worlds import FakeWorld, Post, World
+from opentelemetry.trace import SpanKind, StatusCode
+from test_lane_logs import Captured, of
+from test_lane_sagas import ended, post
+
+from streams.errors import PermanentError, TransientError
+from streams.model.operations import LetterCommand
+from streams.policy.retry import RetryPolicy
+from streams.testing.broker import Fault
+
+
+async def handled(
+    world: World, work: Workload, *posts: Post, traced: Traced | None = None, tries: int = 0
+) -> Any:
+    """Messages that a lane has handled to their end, in so many tries; the lane, ended."""
+    await world.post(*posts)
+    lane = await world.open(tracer=None if traced is None else traced.tracer)
+    await world.until(lambda: len(work.hooks.calls) >= tries)
+    await all_counted(world, lane, len(posts))
+    await world.settled(work.source)
+    await lane.stop()
+    return lane
+
+
+async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(world: World) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    event = with_trace(world.event(work, "a", 0), SAMPLED)
+    async with traced() as traces:
+        await handled(world, work, event, traced=traces)
+    (span,) = traces.spans()
+    assert (trace_of(span), parent_of(span), span.parent.is_remote) == (TRACE, CALLER, True)
+    assert (span.kind, span.name) == (SpanKind.CONSUMER, f"bench.count {work.source}")
+    assert (span.status.status_code, span.end_time >= span.start_time) == (StatusCode.UNSET, True)
+    assert span.resource.attributes["service.name"] == "bench"
+    attributes = dict(span.attributes)
+    assert attributes.pop("steadfaust.committed_after_ms") >= 0
+    assert attributes == {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "bench.count",
+        "messaging.consumer.group.name": world.name,
+        "messaging.destination.name": work.source,
+        "messaging.destination.partition.id": str(event.partition),
+        "messaging.kafka.offset": 0,
+        "messaging.message.id": "a-0",
+        "messaging.message.conversation_id": "a-0",
+        "steadfaust.service": "bench",
+        "steadfaust.lane": 0,
+        "steadfaust.attempt": 1,
+        "steadfaust.outcome": "succeeded",
+        "steadfaust.transaction": "committed",
+    }
+    (sent,) = await world.records(work.output)
+    assert header_of(sent) == f"00-{TRACE}-{id_of(span)}-01"
+
+
+async def test_tries_at_once_and_later_ones_are_spans_of_one_trace(world: World) -> None:
+    work = counting(world.name)
+    await started(world, work, retry=QUICK)
+    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    async with traced() as traces:
+        await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
+    spans = traces.spans()
+    assert {trace_of(span) for span in spans} == {TRACE}
+    assert {parent_of(span) for span in spans} == {CALLER}
+    assert len({id_of(span) for span in spans}) == 5
+    assert [told(span, "attempt", "outcome", "decision", "transaction") for span in spans] == [
+        (1, "failed", "TryAgain", "committed"),
+        (2, "failed", "TryAgain", "committed"),
+        (3, "failed", "Later", "committed"),
+        (4, "failed", "Later", "committed"),
+        (5, "succeeded", None, "committed"),
+    ]
+    assert {(span.status.status_code, span.status.description) for span in spans[:4]} == {
+        (StatusCode.ERROR, "TransientError: busy")
+    }
+    (sent,) = await world.records(work.output)
+    assert header_of(sent) == f"00-{TRACE}-{id_of(spans[4])}-01"
+
+
+async def test_what_async_handlers_log_and_cause_is_in_their_own_spans(fake: FakeWorld) -> None:
+    async def ask(key: str, i: int) -> None:
+        await fake.clock.sleep(0.2)
+
+    work = asking(fake.name, ask)
+    await fake.start(work)
+    events = [with_trace(fake.event(work, key, 0), SAMPLED) for key in "ab"]
+    async with traced() as traces:
+        await handled(fake, work, *events, traced=traces)
+    spans = traces.spans()
+    assert [told(span, "outcome") for span in spans] == [("succeeded",)] * 2
+    sent = await fake.records(work.output)
+    assert {header_of(record) for record in sent} == {f"00-{TRACE}-{id_of(span)}-01" for span in spans}
+
+
+async def test_a_saga_with_a_retry_and_its_compensation_is_one_trace(fake: FakeWorld) -> None:
+    work = trips(fake.clock)
+    await started(fake, work, retry=RetryPolicy(immediate=0, delays=(0.3,)))
+    work.till.closed = True
+    async with traced() as traces:
+        await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
+        lane = await fake.open(tracer=traces.tracer)
+        await ended(fake, lane, {"a": "compensated"})
+    spans = traces.spans()
+    assert {trace_of(span) for span in spans} == {TRACE}
+    assert tree(spans) == {
+        "caller": {"trips.trip_saga"},
+        "trips.trip_saga": {
+            "seats.take_seat",
+            "money.take_money",
+            "money.give_money_back",
+            "seats.leave_seat",
+        },
+        "seats.take_seat": {"trips.trip_saga"},
+        "money.take_money": {"trips.trip_saga"},
+        "money.give_money_back": {"trips.trip_saga"},
+        "seats.leave_seat": {"trips.trip_saga"},
+    }
+    tries = [told(span, "attempt", "outcome") for span in spans if handler_of(span) == "money.take_money"]
+    assert tries == [(1, "failed"), (2, "failed")]
+    assert {span.resource.attributes["service.name"] for span in spans} == {"trips", "seats", "money"}
+
+
+async def test_a_timers_message_goes_on_in_the_trace_of_who_set_it(fake: FakeWorld) -> None:
+    work = trips(fake.clock, participants=False)
+    await fake.start(work)
+    async with traced() as traces:
+        await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
+        lane = await fake.open(tracer=traces.tracer)
+        await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)
+        await fake.settled(TripReply.TOPIC)
+        await lane.stop()
+    begun, rung = traces.spans()
+    assert (trace_of(rung), parent_of(rung)) == (TRACE, id_of(begun))
+    assert (rung.attributes or {})["messaging.destination.name"] == TripReply.TOPIC
+
+
+async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world: World) -> None:
+    work = counting(world.name)
+    await started(world, work)
+    work.hooks.before = broken = Broken(("a", 0))
+    async with traced() as traces:
+        await world.post(with_trace(world.event(work, "a", 0), SAMPLED))
+        lane = await world.open(tracer=traces.tracer)
+        await world.until(lambda: lane.lane.counters.dead_letters == 1)
+        await world.settled(work.source)
+        broken.mend()
+        (ident,) = await letter_ids(world)
+        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+        await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+        await lane.stop()
+    first, replayed = traces.spans()
+    assert told(first, "outcome", "decision", "replay") == ("failed", "GiveUp", None)
+    assert told(replayed, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
+    assert (trace_of(first), first.links) == (TRACE, ())
+    assert trace_of(replayed) != TRACE
+    assert replayed.parent is None
+    (link,) = replayed.links
+    assert (f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") == (TRACE, CALLER)
+    (sent,) = await world.records(work.output)
+    assert header_of(sent) == f"00-{trace_of(replayed)}-{id_of(replayed)}-01"
+    (letter,) = await dead_letters(world, work.source)
+    assert header_of(letter) == SAMPLED.decode()  # as it came
+
+
+async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_replay_too(
+    fake: FakeWorld,
+) -> None:
+    work = counting(fake.name)
+    await started(fake, work, edit_dead_letters=True)
+    event = with_trace(fake.event(work, "a", 0), SAMPLED)
+    async with traced() as traces:
+        await fake.post(event._replace(value=b"junk"))
+        lane = await fake.open(tracer=traces.tracer)
+        await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+        await fake.settled(work.source)
+        (ident,) = await letter_ids(fake)
+        await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=event.value))
+        await all_counted(fake, lane, 1)
+        await lane.stop()
+    (span,) = traces.spans()
+    assert told(span, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
+    (link,) = span.links
+    assert (f"{link.context.trace_id:032x}", trace_of(span) != TRACE) == (TRACE, True)
+
+
+@pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.COMMIT_DONE, Fault.SEND_REFUSED])
+async def test_an_attempt_that_is_not_known_to_be_committed_says_so_and_its_rerun_is_another_span(
+    fake: FakeWorld, fault: Fault
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    async with traced() as traces:
+        lane = await fake.open(tracer=traces.tracer)
+        fake.cluster.inject(fault)
+        await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
+        await fake.until(lambda: lane.lane.reopened == 1 and lane.lane.state == "open")
+        await fake.settled(work.source)
+        await lane.stop()
+    assert fake.cluster.happened == {fault: 1}
+    spans = traces.spans()
+    again = [] if fault is Fault.COMMIT_DONE else [("succeeded", "committed")]
+    assert [told(span, "outcome", "transaction") for span in spans] == [("succeeded", "unknown"), *again]
+    assert {(trace_of(span), parent_of(span)) for span in spans} == {(TRACE, CALLER)}
+    (sent,) = await fake.records(work.output)
+    assert header_of(sent) == f"00-{TRACE}-{id_of(spans[-1])}-01"
+
+
+async def test_a_call_under_way_when_its_lane_ends_is_told_as_cancelled(fake: FakeWorld) -> None:
+    asked: list[str] = []
+
+    async def ask(key: str, i: int) -> None:
+        asked.append(key)
+        await fake.clock.sleep(1e6)
+
+    work = asking(fake.name, ask)
+    await fake.start(work)
+    await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
+    async with traced() as traces:
+        lane = await fake.open(tracer=traces.tracer)
+        await fake.until(lambda: asked)
+        await lane.stop()
+    (span,) = traces.spans()
+    assert told(span, "outcome", "transaction") == ("cancelled", "discarded")
+    assert span.status.status_code is StatusCode.ERROR
+
+
+async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(fake: FakeWorld) -> None:
+    work = counting(fake.name, tallied=True, settled=True)
+    await started(fake, work)
+    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    async with traced() as traces:
+        await fake.post(fake.event(work, "a", 0), fake.event(work, "b", 0))
+        lane = await fake.open(tracer=traces.tracer)
+        await all_counted(fake, lane, 4)
+        await fake.settled(work.source, work.output)
+        await lane.stop()
+    of_a = [s for s in traces.spans() if s.attributes["messaging.message.conversation_id"] == "a-0"]
+    assert sorted(handler_of(span) for span in of_a) == [
+        "bench.count",
+        "bench.count",
+        "bench.settle",
+        "bench.tally",
+    ]
+    assert len({trace_of(span) for span in of_a}) == 1
+    assert len({trace_of(span) for span in traces.spans()}) == 2
+    (settled,) = [span for span in of_a if handler_of(span) == "bench.settle"]
+    counted = [span for span in of_a if told(span, "outcome") == ("succeeded",)]
+    assert parent_of(settled) in {id_of(span) for span in counted if handler_of(span) == "bench.count"}
+    assert all(span.parent is None for span in of_a if span is not settled)
+
+
+async def test_what_a_caller_does_not_record_is_not_recorded_and_its_headers_go_on_as_they_are(
+    world: World,
+) -> None:
+    work = counting(world.name)
+    await world.start(work)
+    async with traced() as traces:
+        event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
+        await handled(world, work, event, traced=traces)
+    assert traces.spans() == []
+    (sent,) = await world.records(work.output)
+    assert header_of(sent) == UNSAMPLED.decode()
+    assert dict(sent.headers)["tracestate"] == b"vendor=1"
+
+
+async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    async with traced() as traces:
+        events = [
+            with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
+            with_trace(fake.event(work, "a", 1), SAMPLED, b"v" * 513),
+        ]
+        await handled(fake, work, *events, traced=traces)
+    first, _ = traces.spans()
+    assert dict(first.context.trace_state) == {"vendor": "1"}
+    sent = [dict(record.headers).get("tracestate") for record in await fake.records(work.output)]
+    assert sent == [b"vendor=1", None]
+
+
+async def test_of_what_begins_here_a_part_is_recorded_and_the_rest_leaves_no_mark(fake: FakeWorld) -> None:
+    work = counting(fake.name, settled=True)
+    await fake.start(work, partitions=1)
+    events = [fake.event(work, f"key-{i}", 0) for i in range(200)]
+    async with traced(ratio=0.25) as traces:
+        await fake.post(*events)
+        lane = await fake.open(tracer=traces.tracer)
+        await all_counted(fake, lane, 400)
+        await fake.settled(work.source, work.output)
+        await lane.stop()
+    spans, sent = traces.spans(), await fake.records(work.output)
+    recorded = [record for record in sent if header_of(record) is not None]
+    assert 20 <= len(recorded) <= 80
+    assert len(spans) == 2 * len(recorded)  # of each trace both handlers
+    assert {header_of(record)[3:35] for record in recorded} == {trace_of(span) for span in spans}
+
+
+async def test_no_more_traces_begin_in_a_second_than_the_limit_and_the_others_say_that_they_are_not_recorded(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.tracing.tracer.monotonic", lambda: 1000.0)
+    work = counting(fake.name, settled=True)
+    await fake.start(work, partitions=1)
+    async with traced(limit=2) as traces:
+        await fake.post(*(fake.event(work, f"key-{i}", 0) for i in range(5)))
+        lane = await fake.open(tracer=traces.tracer)
+        await all_counted(fake, lane, 10)
+        await fake.settled(work.source, work.output)
+        await lane.stop()
+    assert sorted(map(handler_of, traces.spans())) == ["bench.count"] * 2 + ["bench.settle"] * 2
+    flags = [header_of(record)[-2:] for record in await fake.records(work.output)]
+    assert sorted(flags) == ["00", "00", "00", "01", "01"]
+
+
+async def test_without_traces_the_same_bytes_are_written_as_before_there_were_any(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await fake.start(work)
+    await handled(fake, work, fake.event(work, "a", 0))
+    (sent,) = await fake.records(work.output)
+    assert [name for name, _ in sent.headers] == [
+        "ce_id",
+        "ce_subject",
+        "ce_time",
+        "ce_type",
+        "ce_source",
+        "schema-fingerprint",
+        "ce_specversion",
+        "ce_correlationid",
+        "ce_causationid",
+    ]
+
+
+async def test_lines_of_the_log_name_the_span_in_which_they_are_written(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await started(fake, work)
+    work.hooks.before = Failing(fake, {("a", 0): 9}, PermanentError("no such card"))
+    events = [with_trace(fake.event(work, "a", 0), SAMPLED), with_trace(fake.event(work, "b", 0), UNSAMPLED)]
+    work.hooks.text = lambda event: ""
+    with Captured() as lines:
+        async with traced() as traces:
+            await handled(fake, work, *events, traced=traces)
+    (failed,), (letter,) = of(lines, "handler_failed"), of(lines, "dead_letter")
+    (span,) = traces.spans()
+    for line in (failed, letter):
+        assert (line["trace_id"], line["span_id"]) == (TRACE, id_of(span))
+        assert re.fullmatch("[0-9a-f]{16}", line["span_id"])
+    assert not any("trace_id" in line for line in of(lines, "lane_opened"))

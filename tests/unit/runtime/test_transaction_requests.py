@@ -1,0 +1,265 @@
+"""The requests of a transaction as they go over the wire, held to aiokafka's where it has them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol import transaction as theirs
+from aiokafka.protocol.produce import ProduceRequest_v8, ProduceResponse_v8
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactBytes,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+)
+
+from streams.ports import TP
+from streams.runtime.transactions import requests
+from streams.runtime.transactions.requests import V1, V2, Outcome, Owner, Written
+from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Answer, Call
+
+OWNER = Owner("lane-é", 2**40, 32_000)
+A0, A7, B3 = TP("a", 0), TP("a", 7), TP("b" * 200, 3)
+GROUP = "the group"
+STRING, TAGS = CompactString("utf-8"), ("tags", TaggedFields)
+
+
+def read(call: Call, body: bytes) -> Any:
+    return call.decode(BytesIO(body))
+
+
+# The first version: as aiokafka writes and reads it
+
+
+def test_the_requests_of_the_first_version_are_those_of_aiokafka() -> None:
+    assert [
+        requests.init_producer("id", 15.0).encode(),
+        requests.add_partitions(OWNER, [A0, A7, B3]).encode(),
+        requests.add_offsets(OWNER, GROUP).encode(),
+        requests.commit_offsets(V1, OWNER, GROUP, {A0: 5, A7: 2**40, B3: 0}).encode(),
+        requests.end(V1, OWNER).encode(),
+        requests.produce(V1, OWNER, {A0: b"batch", B3: b"x" * 300, A7: b""}, 25.0).encode(),
+    ] == [
+        each.encode()
+        for each in (
+            theirs.InitProducerIdRequest_v0("id", 15_000),
+            theirs.AddPartitionsToTxnRequest_v0(*OWNER, [("a", [0, 7]), (B3.topic, [3])]),
+            theirs.AddOffsetsToTxnRequest_v0(*OWNER, GROUP),
+            theirs.TxnOffsetCommitRequest_v0(
+                OWNER.transactional_id,
+                GROUP,
+                *OWNER[1:],
+                [("a", [(0, 5, ""), (7, 2**40, "")]), (B3.topic, [(3, 0, "")])],
+            ),
+            theirs.EndTxnRequest_v0(*OWNER, True),
+            ProduceRequest_v8(
+                OWNER.transactional_id,
+                -1,
+                25_000,
+                [("a", [(0, b"batch"), (7, b"")]), (B3.topic, [(3, b"x" * 300)])],
+            ),
+        )
+    ]
+
+
+def test_the_answers_of_the_first_version_are_read() -> None:
+    init = theirs.InitProducerIdResponse_v0(0, 0, 77, 3)
+    assert read(requests.init_producer("id", 1.0), init.encode()) == Outcome(0, 77, 3)
+    ended = theirs.EndTxnResponse_v0(9, 51)
+    assert read(requests.end(V1, OWNER), ended.encode()) == Outcome(51)
+    added = theirs.AddPartitionsToTxnResponse_v0(0, [("a", [(0, 0), (7, 51)]), ("b", [(3, 29)])])
+    codes = read(requests.add_partitions(OWNER, []), added.encode())
+    assert codes == {A0: 0, A7: 51, TP("b", 3): 29}
+    assert set(codes.codes) == {0, 51, 29}
+    written = ProduceResponse_v8(
+        [
+            (
+                "a",
+                [(0, 0, 2**40, -1, 0, [], None), (7, 87, -1, -1, -1, [(2, "no key"), (4, None)], "refused")],
+            ),
+            ("b", [(3, 6, -1, -1, -1, [], None)]),
+        ],
+        0,
+    )
+    assert read(requests.produce(V1, OWNER, {}, 1.0), written.encode()) == {
+        A0: Written(0, 2**40, ""),
+        A7: Written(87, -1, "refused; no key"),
+        TP("b", 3): Written(6, -1, ""),
+    }
+
+
+# The second version: as its description has it
+
+PRODUCE = Schema(
+    ("transactional_id", STRING),
+    ("acks", Int16),
+    ("timeout", Int32),
+    (
+        "topics",
+        CompactArray(
+            ("name", STRING),
+            ("partitions", CompactArray(("index", Int32), ("records", CompactBytes), TAGS)),
+            TAGS,
+        ),
+    ),
+    TAGS,
+)
+COMMIT_OFFSETS = Schema(
+    ("transactional_id", STRING),
+    ("group", STRING),
+    ("producer_id", Int64),
+    ("epoch", Int16),
+    ("generation", Int32),
+    ("member", STRING),
+    ("instance", STRING),
+    (
+        "topics",
+        CompactArray(
+            ("name", STRING),
+            (
+                "partitions",
+                CompactArray(
+                    ("index", Int32), ("offset", Int64), ("leader_epoch", Int32), ("metadata", STRING), TAGS
+                ),
+            ),
+            TAGS,
+        ),
+    ),
+    TAGS,
+)
+END = Schema(
+    ("transactional_id", STRING), ("producer_id", Int64), ("epoch", Int16), ("committed", Boolean), TAGS
+)
+
+
+def test_the_requests_of_the_second_version_are_as_described() -> None:
+    none: dict[int, bytes] = {}
+    assert [
+        requests.produce(V2, OWNER, {A0: b"batch", B3: b"x" * 300}, 25.0).encode(),
+        requests.commit_offsets(V2, OWNER, GROUP, {A0: 5, A7: 2**40}).encode(),
+        requests.end(V2, OWNER).encode(),
+    ] == [
+        PRODUCE.encode(
+            (
+                OWNER.transactional_id,
+                -1,
+                25_000,
+                [("a", [(0, b"batch", none)], none), (B3.topic, [(3, b"x" * 300, none)], none)],
+                none,
+            )
+        ),
+        COMMIT_OFFSETS.encode(
+            (
+                OWNER.transactional_id,
+                GROUP,
+                *OWNER[1:],
+                -1,
+                "",
+                None,
+                [("a", [(0, 5, -1, "", none), (7, 2**40, -1, "", none)], none)],
+                none,
+            )
+        ),
+        END.encode((*OWNER, True, none)),
+    ]
+
+
+def test_the_answers_of_the_second_version_are_read_over_tags_that_nobody_asked_for() -> None:
+    tags = b"\x02\x00\x03abc\x05\x01x"  # two fields: number 0 of three bytes, number 5 of one
+    partition = struct.pack(">ihqqq", 7, 87, -1, -1, -1)
+    body = (
+        b"\x02\x02a\x02" + partition + b"\x02" + struct.pack(">i", 2) + b"\x07no key" + tags
+        + b"\x08refused" + tags + tags + struct.pack(">i", 0) + tags
+    )  # fmt: skip
+    assert read(requests.produce(V2, OWNER, {}, 1.0), body) == {A7: Written(87, -1, "refused; no key")}
+    ended = struct.pack(">ihqh", 0, 0, 78, 0) + tags
+    assert read(requests.end(V2, OWNER), ended) == Outcome(0, 78, 0)
+    codes = struct.pack(">i", 0) + b"\x02\x02a\x02" + struct.pack(">ih", 7, 51) + tags + tags + tags
+    assert read(requests.commit_offsets(V2, OWNER, GROUP, {}), codes) == {A7: 51}
+
+
+def test_an_answer_that_ends_early_is_an_error() -> None:
+    with pytest.raises(struct.error):
+        read(requests.end(V2, OWNER), b"\0\0")
+    with pytest.raises(ValueError, match="2 bytes early"):
+        Answer(b"\x04a", FLEXIBLE).string()
+
+
+@pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 20_000, 3_000_000])
+def test_lengths_are_written_as_they_are_read(length: int) -> None:
+    for form in (CLASSIC, FLEXIBLE):
+        assert Answer(form.count(length), form).count() == length
+    assert Answer(FLEXIBLE.string("x" * length), FLEXIBLE).string() == "x" * length
+
+
+# Which of them
+
+
+def versions(features: Mapping[str, int], *, produce: int = 13, end: int = 5, code: int = 0) -> bytes:
+    """What a broker answers when it is asked for versions and features."""
+    none: dict[int, bytes] = {}
+    keys = CompactArray(("key", Int16), ("lowest", Int16), ("highest", Int16), TAGS)
+    levels = CompactArray(("name", STRING), ("highest", Int16), ("lowest", Int16), TAGS)
+    told = levels.encode([(name, level, level, none) for name, level in features.items()])
+    supported = b"\x02" + STRING.encode("transaction.version") + struct.pack(">hh", 0, 2) + b"\0"
+    body = Int16.encode(code) + keys.encode([(0, 3, produce, none), (26, 0, end, none), (28, 0, 5, none)])
+    fields = (supported, struct.pack(">q", 9), told)
+    tags = b"".join(bytes((number, len(value))) + value for number, value in enumerate(fields))
+    return body + Int32.encode(0) + bytes((len(fields),)) + tags
+
+
+@pytest.mark.parametrize(
+    ("answer", "protocol"),
+    [
+        (versions({"metadata.version": 27, "transaction.version": 2}), V2),
+        (versions({"transaction.version": 3}), V2),
+        (versions({"transaction.version": 1}), V1),
+        (versions({"metadata.version": 27}), V1),
+        (versions({}), V1),
+        (versions({"transaction.version": 2}, produce=11), V1),
+        (versions({"transaction.version": 2}, end=4), V1),
+        (versions({"transaction.version": 2}, code=42), V1),
+        (struct.pack(">h", 0) + b"\x01" + struct.pack(">i", 0) + b"\0", V1),
+    ],
+    ids=[
+        "level 2",
+        "level 3",
+        "level 1",
+        "no level",
+        "no features",
+        "old produce",
+        "old end",
+        "error",
+        "bare",
+    ],
+)
+def test_the_second_version_is_spoken_where_the_cluster_has_its_feature(answer: bytes, protocol: Any) -> None:
+    assert read(requests.protocol_of(), answer) is protocol
+
+
+def test_the_answer_of_versions_has_the_old_header_and_the_others_the_new_one() -> None:
+    header = struct.pack(">i", 5)
+    rest = BytesIO(header + b"\x00\x23")
+    assert requests.protocol_of().parse_response_header(rest).correlation_id == 5
+    assert rest.read() == b"\x00\x23"
+    rest = BytesIO(header + b"\x00\x23")
+    assert requests.end(V2, OWNER).parse_response_header(rest).correlation_id == 5
+    assert rest.read() == b"\x23"
+
+
+def test_a_request_is_not_sent_to_a_broker_that_does_not_speak_its_version() -> None:
+    call = requests.end(V2, OWNER)
+    assert call.prepare({26: (0, 5)}) is call
+    for spoken in ({26: (0, 4)}, {26: (6, 7)}, {}):
+        with pytest.raises(IncompatibleBrokerVersion):
+            call.prepare(spoken)

@@ -1,0 +1,426 @@
+"""What the producer asks whom, and when it asks again, with brokers that answer what they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError, UnknownError
+
+from streams.errors import Fenced, OutcomeUnknown, Refused
+from streams.ports import TP, Outgoing
+from streams.runtime.clients import KafkaOptions
+from streams.runtime.transactions.codes import error_of, passes, pause
+from streams.runtime.transactions.link import Link
+from streams.runtime.transactions.producer import TransactionalProducer
+from streams.runtime.transactions.requests import V1, V2, Codes, Outcome, Owner, Protocol, Written
+from streams.runtime.transactions.sequences import Sequences
+
+PRODUCE, LOOKED_UP, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS, VERSIONS = (
+    0,
+    10,
+    22,
+    24,
+    25,
+    26,
+    28,
+    18,
+)
+NOT_LEADER, NOT_COORDINATOR, CONCURRENT, NOT_ENOUGH = 6, 16, 51, 19
+A, B, C = TP("a", 0), TP("b", 0), TP("c", 0)
+GROUP = "group"
+COORDINATOR = 9
+
+
+class Brokers:
+    """Answer each request as told, or well; and remember who was asked for what.
+
+    Attributes:
+        told: for each kind of request what comes instead of a good answer, in this order: the code of an
+            error, or an exception.
+        leaders: who leads each partition.
+        asked: the node and the kind of each request.
+        open: how many requests are under way, and the most there have been.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.told: dict[int, list[Any]] = {}
+        self.leaders = {A: 1, B: 1, C: 1}
+        self.asked: list[tuple[int, int]] = []
+        self.batches: list[dict[TP, tuple[int, int, int]]] = []
+        self.lookups = self.refreshes = 0
+        self.open = self.most = 0
+        self.ends: dict[TP, int] = {}
+        self.owner = Owner("id", 70, 0)
+
+    async def coordinator_lookup(self, *_: object) -> int:
+        self.lookups += 1
+        return COORDINATOR
+
+    async def force_metadata_update(self) -> bool:
+        self.refreshes += 1
+        return True
+
+    async def send(self, node: int, call: Any) -> Any:
+        self.asked.append((node, call.API_KEY))
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(0)
+        self.open -= 1
+        told = self.told.get(call.API_KEY)
+        code = told.pop(0) if told else 0
+        if isinstance(code, Exception):
+            raise code
+        return getattr(self, f"_{call.API_KEY}", self._codes)(call, code)
+
+    def _codes(self, call: Any, code: int) -> Any:
+        return Codes({A: code})
+
+    def _25(self, call: Any, code: int) -> Any:
+        return Outcome(code)
+
+    def _18(self, call: Any, code: int) -> Any:
+        return self.protocol
+
+    def _22(self, call: Any, code: int) -> Any:
+        return Outcome(code, *self.owner[1:])
+
+    def _26(self, call: Any, code: int) -> Any:
+        if code or not self.protocol.enrols:
+            return Outcome(code)
+        producer_id, epoch = self.owner[1:]
+        self.owner = Owner("id", producer_id, epoch + 1) if epoch < 1 else Owner("id", producer_id + 1, 0)
+        return Outcome(0, *self.owner[1:])
+
+    def _0(self, call: Any, code: int) -> Any:
+        found, seen = {}, {}
+        for tp, batch in self._batches(call):
+            seen[tp] = struct.unpack_from(">qhi", batch, 43)
+            (records,) = struct.unpack_from(">i", batch, 57)
+            found[tp] = Written(code, -1 if code else self.ends.get(tp, 0), "")
+            if not code:
+                self.ends[tp] = self.ends.get(tp, 0) + records
+        self.batches.append(seen)
+        return found
+
+    def _batches(self, call: Any) -> list[tuple[TP, bytes]]:
+        """Of topics with one partition."""
+        names = {call._form.string(tp.topic): tp for tp in self.leaders}
+        found, tp = [], None
+        for part in call._parts:
+            tp = names.get(part, tp)
+            if len(part) > 60:
+                assert tp is not None
+                found.append((tp, part))
+        return found
+
+
+class Connections:
+    """Stands for aiokafka's client."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.coordinator_lookup = brokers.coordinator_lookup
+        self.force_metadata_update = brokers.force_metadata_update
+        self.cluster = SimpleNamespace(
+            leader_for_partition=brokers.leaders.get, partitions_for_topic=lambda _: {0}
+        )
+        self._brokers = brokers
+
+    async def _get_conn(self, node: int, *, group: object) -> Any:
+        told = self._brokers.told.get(-node)
+        if told:
+            told.pop(0)
+            return None
+        return SimpleNamespace(send=lambda call: self._brokers.send(node, call), close=lambda **_: None)
+
+    async def close(self) -> None:
+        pass
+
+
+async def started(
+    monkeypatch: pytest.MonkeyPatch, protocol: Protocol, **options: Any
+) -> tuple[TransactionalProducer, Brokers]:
+    brokers = Brokers(protocol)
+
+    async def connect(link: Link) -> None:
+        link.client = Connections(brokers)
+
+    monkeypatch.setattr(Link, "open", connect)
+    producer = TransactionalProducer(
+        "nowhere:1", "id", KafkaOptions(**options), starting=asyncio.Lock(), closing=set()
+    )
+    await producer.start()
+    brokers.asked.clear()
+    return producer, brokers
+
+
+def kinds(brokers: Brokers) -> list[int]:
+    return [kind for _, kind in brokers.asked]
+
+
+def records(count: int = 1, size: int = 10) -> list[Outgoing]:
+    return [Outgoing(b"k", b"x" * size, []) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [
+        (V1, {ADD_PARTITIONS: 1, PRODUCE: 1, ADD_OFFSETS: 1, COMMIT_OFFSETS: 1, END: 1}),
+        (V2, {PRODUCE: 1, COMMIT_OFFSETS: 1, END: 1}),
+    ],
+)
+async def test_a_transaction_has_one_request_of_each_kind(
+    monkeypatch: pytest.MonkeyPatch, protocol: Protocol, expected: dict[int, int]
+) -> None:
+    producer, brokers = await started(monkeypatch, protocol)
+    for _ in range(2):
+        brokers.asked.clear()
+        await producer.begin()
+        await asyncio.gather(
+            producer.send(dict.fromkeys((A, B, C), records(3))), producer.send_offsets({A: 1, B: 2}, GROUP)
+        )
+        await producer.commit()
+        assert {kind: kinds(brokers).count(kind) for kind in kinds(brokers)} == expected
+
+
+async def test_offsets_sent_beside_go_before_records_where_both_enrol(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V2)
+    await producer.begin()
+    await asyncio.gather(producer.send({A: records()}), producer.send_offsets({B: 1}, GROUP))
+    assert kinds(brokers) == [COMMIT_OFFSETS, PRODUCE]
+    assert brokers.most == 1
+
+
+async def test_what_a_transaction_has_is_not_added_again(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V1)
+    await producer.begin()
+    for _ in range(2):
+        await producer.send({A: records()})
+        await producer.send_offsets({B: 1}, GROUP)
+    await producer.send({A: records(), B: records()})
+    assert kinds(brokers).count(ADD_PARTITIONS) == 2
+    assert kinds(brokers).count(ADD_OFFSETS) == 1
+
+
+async def test_an_empty_transaction_asks_nobody(monkeypatch: Any) -> None:
+    for protocol in (V1, V2):
+        producer, brokers = await started(monkeypatch, protocol)
+        await producer.begin()
+        await producer.send({A: []})
+        await producer.send_offsets({}, GROUP)
+        await producer.commit()
+        assert brokers.asked == []
+
+
+async def test_numbers_go_on_within_an_epoch(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V1)
+    for _ in range(2):
+        await producer.begin()
+        await producer.send({A: records(3), B: records(1)})
+        await producer.commit()
+    assert brokers.batches == [{A: (70, 0, 0), B: (70, 0, 0)}, {A: (70, 0, 3), B: (70, 0, 1)}]
+
+
+async def test_the_end_raises_the_epoch_and_used_up_epochs_give_another_id(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V2)
+    for _ in range(3):
+        await producer.begin()
+        await producer.send({A: records(3)})
+        await producer.send({A: records(1)})
+        await producer.commit()
+    assert [batches[A] for batches in brokers.batches] == [
+        (70, 0, 0), (70, 0, 3), (70, 1, 0), (70, 1, 3), (71, 0, 0), (71, 0, 3),
+    ]  # fmt: skip
+
+
+async def test_an_end_that_does_not_say_the_next_epoch_is_in_doubt(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V2)
+    await producer.begin()
+    await producer.send({A: records()})
+    monkeypatch.setattr(brokers, "_26", lambda call, code: Outcome(0), raising=False)
+    with pytest.raises(OutcomeUnknown, match="next epoch"):
+        await producer.commit()
+
+
+async def test_leaders_are_asked_one_after_the_other_while_they_enrol_and_then_side_by_side(
+    monkeypatch: Any,
+) -> None:
+    for protocol, first in ((V2, 1), (V1, 3)):
+        producer, brokers = await started(monkeypatch, protocol)
+        brokers.leaders.update({A: 1, B: 2, C: 3})
+        await producer.begin()
+        await producer.send(dict.fromkeys((A, B, C), records()))
+        assert [node for node, kind in brokers.asked if kind == PRODUCE] == [1, 2, 3]
+        assert brokers.most == first
+        await producer.send(dict.fromkeys((A, B, C), records()))
+        assert brokers.most == 3
+
+
+async def test_a_partition_s_batches_follow_each_other(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V2, max_batch=1000)
+    await producer.begin()
+    ends = await producer.send({A: records(5, 400), B: records(1, 400)})
+    assert ends == {A: 5, B: 1}
+    assert brokers.batches == [{A: (70, 0, 0), B: (70, 0, 0)}, {A: (70, 0, 2)}, {A: (70, 0, 4)}]
+
+
+async def test_what_passes_is_asked_again_with_the_same_bytes(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V2)
+    brokers.told = {
+        PRODUCE: [CONCURRENT, NOT_LEADER, NOT_ENOUGH],
+        COMMIT_OFFSETS: [CONCURRENT, NOT_COORDINATOR],
+        END: [14, 15, CONCURRENT],
+    }
+    refreshes, lookups = brokers.refreshes, brokers.lookups
+    await producer.begin()
+    assert await producer.send({A: records(2)}) == {A: 2}
+    assert [each[A] for each in brokers.batches] == [(70, 0, 0)] * 4
+    assert brokers.refreshes == refreshes + 1
+    await producer.send_offsets({B: 1}, GROUP)
+    await producer.commit()
+    assert brokers.lookups == lookups + 2 + 1  # the group's twice, the transaction's once more
+    assert not any(brokers.told.values())
+
+
+async def test_a_leader_that_cannot_be_reached_was_asked_nothing_and_another_is_looked_for(
+    monkeypatch: Any,
+) -> None:
+    producer, brokers = await started(monkeypatch, V1)
+    await producer.begin()
+    brokers.told[-1] = ["down", "down"]
+    assert await producer.send({A: records()}) == {A: 1}
+    assert brokers.refreshes == 2
+    assert kinds(brokers) == [ADD_PARTITIONS, PRODUCE]
+
+
+@pytest.mark.parametrize("lost", [PRODUCE, COMMIT_OFFSETS, END])
+@pytest.mark.parametrize("protocol", [V1, V2])
+async def test_a_request_whose_answer_was_lost_is_not_sent_again(
+    monkeypatch: Any, protocol: Protocol, lost: int
+) -> None:
+    producer, brokers = await started(monkeypatch, protocol)
+    brokers.told[lost] = [KafkaConnectionError("broken")]
+
+    async def transaction() -> None:
+        await producer.begin()
+        await producer.send({A: records()})
+        await producer.send_offsets({B: 1}, GROUP)
+        await producer.commit()
+
+    with pytest.raises(OutcomeUnknown, match="broken"):
+        await transaction()
+    assert kinds(brokers).count(lost) == 1
+    asked = len(brokers.asked)
+    for step in (producer.begin, lambda: producer.send({A: records()}), producer.commit):
+        with pytest.raises(OutcomeUnknown):
+            await step()
+    assert len(brokers.asked) == asked
+
+
+async def test_a_start_asks_again_also_when_its_answer_was_lost(monkeypatch: Any) -> None:
+    asked = Brokers.send
+    lost = [KafkaConnectionError("broken"), KafkaConnectionError("broken")]
+
+    async def send(self: Brokers, node: int, call: Any) -> Any:
+        if call.API_KEY in (INIT, VERSIONS) and lost:
+            raise lost.pop()
+        return await asked(self, node, call)
+
+    monkeypatch.setattr(Brokers, "send", send)
+    await started(monkeypatch, V2)
+    assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "protocol"),
+    [
+        (47, Fenced, V1),
+        (90, Fenced, V2),
+        (49, Fenced, V2),
+        (48, Fenced, V2),
+        (48, OutcomeUnknown, V1),
+        (120, OutcomeUnknown, V2),
+        (45, OutcomeUnknown, V1),
+        (46, OutcomeUnknown, V1),
+        (7, OutcomeUnknown, V2),
+        (10, Refused, V2),
+        (29, Refused, V1),
+        (87, Refused, V2),
+        (999, OutcomeUnknown, V1),
+    ],
+)
+async def test_errors_that_do_not_pass_tell_what_they_mean(
+    monkeypatch: Any, code: int, kind: type[Exception], protocol: Protocol
+) -> None:
+    producer, brokers = await started(monkeypatch, protocol)
+    brokers.told[PRODUCE] = [code]
+    await producer.begin()
+    with pytest.raises(OutcomeUnknown if kind is Refused else kind) as told:
+        await producer.send({A: records()})
+    assert type(told.value) is kind
+    assert kinds(brokers).count(PRODUCE) == 1
+
+
+async def test_a_commit_beside_another_step_is_none(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V1)
+    await producer.begin()
+    sending = asyncio.ensure_future(producer.send({A: records()}))
+    await asyncio.sleep(0)
+    with pytest.raises(OutcomeUnknown, match="under way"):
+        await producer.commit()
+    await sending
+    assert END not in kinds(brokers)
+
+
+async def test_nothing_leaves_a_discarded_producer(monkeypatch: Any) -> None:
+    """Also where a step was waiting for a connection, which opens at that moment."""
+    producer, brokers = await started(monkeypatch, V2)
+    await producer.begin()
+    opening, asking = asyncio.Event(), asyncio.Event()
+    connect = producer._link.client._get_conn
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        asking.set()
+        await opening.wait()
+        return await connect(*args, **options)
+
+    producer._link.client._get_conn = slow
+    sending = asyncio.ensure_future(producer.send({A: records()}))
+    await asking.wait()
+    opening.set()
+    await producer.discard()
+    with pytest.raises(OutcomeUnknown):
+        await sending
+    assert brokers.asked == []
+    await producer.discard()
+
+
+async def test_errors_that_pass_are_waited_for_no_longer_than_a_step_may_take(monkeypatch: Any) -> None:
+    producer, brokers = await started(monkeypatch, V1, step_timeout=0.05)
+    brokers.told[END] = [CONCURRENT] * 10_000
+    await producer.begin()
+    await producer.send({A: records()})
+    with pytest.raises(OutcomeUnknown, match=r"no answer within 0.05 s; ConcurrentTransactions"):
+        await producer.commit()
+
+
+def test_numbers_begin_again_after_the_highest() -> None:
+    sequences = Sequences(Owner("id", 1, 1))
+    sequences.written(A, 2**31 - 1)
+    assert sequences.next(A) == 2**31 - 1
+    sequences.written(A, 3)
+    assert (sequences.next(A), sequences.next(B)) == (2, 0)
+    sequences.renew(Outcome(0))
+    assert sequences.next(A) == 2
+    sequences.renew(Outcome(0, 1, 2))
+    assert (sequences.next(A), sequences.owner) == (0, Owner("id", 1, 2))
+
+
+def test_the_markers_of_a_transaction_are_waited_for_shortly_and_an_election_longer() -> None:
+    assert pause({CONCURRENT}) < pause({CONCURRENT, NOT_ENOUGH}) < pause({CONCURRENT, NOT_LEADER})
+    assert passes(CONCURRENT)
+    assert error_of(4711) is UnknownError
