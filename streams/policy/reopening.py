@@ -27,6 +27,8 @@ DELAY = 0.2
 DELAY_CAP = 5.0
 #: How much smaller each transaction is than the one that failed.
 SHRINK = 8
+#: A size that took too long is not tried again at once: the sizes below it grow by this part in each commit.
+REGROW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Reopening:
         """`fenced_pause` in seconds: time for membership to tell who owns the lane now."""
         self.limit = max_batch
         self._max_batch = max_batch
+        #: How many messages surely fit into the time of one transaction, as far as is known.
+        self._fitting = max_batch
         self._fenced_pause = fenced_pause
         self._place: object = None
         self._failures = 0
@@ -80,6 +84,7 @@ class Reopening:
             # Fenced here before, and nobody has committed since: no other owner, but a transaction that takes
             # longer than its timeout. If it was another owner all the same, a few commits make up for it.
             if again and place is not None:
+                self._fitting = max(1, self.limit // 2)
                 self._shrink()
             return Reopen(self._fenced_pause)
         self._failures += 1
@@ -99,4 +104,5 @@ class Reopening:
         """The lane has made progress: grow again."""
         self._place = None
         self._failures = 0
-        self.limit = min(self.limit * 2, self._max_batch)
+        self.limit = min(self.limit * 2, self._fitting)
+        self._fitting = min(self._fitting + max(1, self._fitting // REGROW), self._max_batch)

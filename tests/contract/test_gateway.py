@@ -263,7 +263,7 @@ async def test_one_operation_is_not_both_a_charge_and_a_refund(gateway):
 # What only a process can show.
 
 
-async def found(gateway, operation, within=20.0):
+async def found(gateway, operation, within=60.0):
     """What is done under `operation`, once something is."""
     async with asyncio.timeout(within):
         while (done := await gateway.find(operation)) is None:

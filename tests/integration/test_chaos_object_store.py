@@ -27,7 +27,7 @@ from streams.s3 import S3Blobs, S3Options
 from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
 
 NAME = "worker-0"
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 @dataclass

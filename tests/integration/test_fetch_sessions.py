@@ -149,7 +149,7 @@ class Reading:
             await producer.send_and_wait(self._topic, value, partition=partition)
 
     async def until(self, value: bytes) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while value not in self.read:
                 for batch in await self.reader.fetch(max_records=100, timeout=0.5):
                     self.read += [record.value or b"" for record in batch.records]

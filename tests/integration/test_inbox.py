@@ -105,7 +105,7 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname
 
 async def waiting(database: Database) -> None:
     """Until some backend waits for another one's transaction."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await database.pool.fetchval(WAITING):  # noqa: ASYNC110 - the server has no event of it
             await asyncio.sleep(0.005)
 

@@ -31,7 +31,7 @@ def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return bytes(answer.read())
 
 

@@ -115,7 +115,7 @@ def test_the_death_of_a_broker_ends_the_stack_and_names_its_log(tmp_path: Path) 
     with launch(StackSpec(str(tmp_path), processes={"bank": BANK}), said.append) as supervisor:
         stack = Stack(tmp_path)
         bank = stack.state.processes["bank"]
-        with urllib.request.urlopen(bank.url, timeout=10) as answer:
+        with urllib.request.urlopen(bank.url, timeout=60) as answer:
             assert answer.status == 200
         stack.signal_broker(1, signal.SIGKILL)
         assert supervisor.wait(timeout=60) == 1

@@ -182,5 +182,5 @@ async def test_a_database_that_closes_waits_for_a_connection_that_is_lent_out(po
         await asyncio.sleep(0)
         assert await connection.fetchval("SELECT 1") == 1
         assert not closing.done()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await closing

@@ -26,7 +26,7 @@ CUP = b'{"customer":"a","lines":[{"sku":"c","units":1}],"total_cents":1,"card":"
 def place(url: str, key: str) -> tuple[int, dict[str, str]]:
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     try:
-        with urlopen(Request(f"{url}/orders", CUP, headers), timeout=10) as answer:
+        with urlopen(Request(f"{url}/orders", CUP, headers), timeout=60) as answer:
             return answer.status, json.load(answer)
     except HTTPError as error:
         with error:
@@ -35,7 +35,7 @@ def place(url: str, key: str) -> tuple[int, dict[str, str]]:
 
 def health(url: str) -> tuple[int, dict[str, object]]:
     try:
-        with urlopen(f"{url}/health", timeout=10) as answer:
+        with urlopen(f"{url}/health", timeout=60) as answer:
             return answer.status, json.load(answer)
     except HTTPError as error:
         with error:
@@ -43,7 +43,7 @@ def health(url: str) -> tuple[int, dict[str, object]]:
 
 
 def metrics(url: str) -> str:
-    with urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urlopen(f"{url}/metrics", timeout=60) as answer:
         return str(answer.read().decode())
 
 

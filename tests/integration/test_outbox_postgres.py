@@ -84,7 +84,7 @@ async def test_a_relay_that_sleeps_is_told_once_however_many_publish(
                 async with outbox.transaction(connection) as tx:
                     tx.publish(Placed(order=f"o-{number}"))
         await connection.execute("SELECT pg_notify('end', '')")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "end" not in told:
             await ear.execute("SELECT")
     await ear.close()

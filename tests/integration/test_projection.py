@@ -77,7 +77,7 @@ async def test_an_error_that_nobody_expects_is_told_and_the_projection_tries_aga
     monkeypatch.setattr("agents.api.projection.GroupReader", torn)
     monkeypatch.setattr("agents.api.projection._FIRST_PAUSE", 0.01)
     running = asyncio.create_task(projection.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await again.wait()
     assert "torn" in projection.standing
     assert not running.done()

@@ -228,7 +228,7 @@ async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         assert ended >= 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await put(database, PARCELS, *parcels("a"))

@@ -18,7 +18,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 
-BOUND = 20.0
+BOUND = 60.0
 _numbers = count()
 
 

@@ -55,7 +55,7 @@ def test_the_smallest_handler_of_readme_runs_as_printed(kafka, tmp_path: Path) -
 def page(url: str) -> str:
     """Its text; empty when nobody answers yet."""
     try:
-        with urlopen(url, timeout=10) as response:
+        with urlopen(url, timeout=60) as response:
             return str(response.read().decode())
     except (URLError, OSError):
         return ""

@@ -23,7 +23,7 @@ from streams.testing.faults import LaneKilled, ScriptedFaults
 from streams.testing.store import MemoryStores
 
 #: How long anything may take until a test gives it up, in seconds.
-BOUND = 20.0
+BOUND = 60.0
 _names = count(time.time_ns())
 
 

@@ -297,7 +297,7 @@ async def test_lanes_that_fence_the_same_owner_at_once_all_open(world: World) ->
     old = world.lane(0, app=one, faults=faults)
     await pause.reached()
     world.app = world.cut_into(work, lanes=4)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         new = await opened(world, world.app, stores=world.stores())
     assert [lane.lane.reopened for lane in new] == [0] * 4
     await world.settled(work.source)

@@ -202,7 +202,7 @@ async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
     )
     again = await world.open()
     await world.settled(world.app.layout.operations)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await letters(world):
             await world._tick()
     await world.until(lambda: not again.lane.backlog)
@@ -372,13 +372,13 @@ async def with_a_letter_that_holds(world: World, work: Workload) -> tuple[Any, B
 
 
 async def held_again(world: World) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await letters(world))[0].replays == 0:
             await world._tick()
 
 
 async def settles(world: World, work: Workload, wanted: list[int]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await order_of(world, work, "a") != wanted:
             await world._tick()
 

@@ -147,7 +147,7 @@ async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
     await fake.post(operation(fake, LetterCommand.REPLAY, ident))
     await lane.killed()
     again = await fake.open()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await letters(fake):
             await fake._tick()
     await fake.until(lambda: not again.lane.backlog)

@@ -23,7 +23,7 @@ from tests.postgres import in_a_loop
 from tests.scenarios.world import APP, LANES, PARTITIONS, World, eventually, order
 
 MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
-_ENDS_WITHIN = 30.0
+_ENDS_WITHIN = 60.0
 
 
 class Shop:
@@ -51,7 +51,7 @@ class Shop:
             headers["traceparent"] = traceparent
         data = msgspec.json.encode(body) if body is not None else None
         try:
-            with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=10) as answer:
+            with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=60) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as error:
             with error:

@@ -22,7 +22,7 @@ REVIVE_AFTER = 2.0
 FROZEN = 20.0
 #: A cluster gives up a broker that is gone or frozen after its session of 6 s; then leaders, coordinators and
 #: connections follow. Quiet machines need 8 to 12 s in all, one that eight share several times that.
-GOES_ON_WITHIN = 45.0
+GOES_ON_WITHIN = 90.0
 GROUP, TRANSACTION = 0, 1
 
 

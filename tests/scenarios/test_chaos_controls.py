@@ -12,7 +12,7 @@ import pytest
 from chaos.controls.control import Control
 from chaos.controls.verdict import Report
 
-ENDS_WITHIN = 60
+ENDS_WITHIN = 120
 
 
 @pytest.mark.timeout(600)

@@ -19,7 +19,7 @@ ORDERS = 20
 CUT_OFF_FOR = SESSION_TIMEOUT + 4
 LONGEST_STALL = SESSION_TIMEOUT + 4
 #: A rebalance takes a session and a join; then lanes open.
-MOVED_WITHIN = 40.0
+MOVED_WITHIN = 90.0
 
 CUT_OFF = pytest.mark.verify("a worker that is cut off: the other way of being so stands for it")
 

@@ -46,7 +46,7 @@ def test_an_order_placed_over_http_is_settled_once_and_postgresql_says_how(world
     assert shop.ask("GET", "/health") == (200, {"status": "OK", "reasons": []})
     status, said = shop.ask("DELETE", f"/orders/{ids[5]}")
     assert (status, said["order_status"]) == (409, "confirmed")
-    with urlopen(f"{shop.url}/metrics", timeout=10) as answer:
+    with urlopen(f"{shop.url}/metrics", timeout=60) as answer:
         scrape = answer.read().decode()
     told = re.findall(r"consumer_inbox_processed_total\{.*orders-projection.*\} (\S+)", scrape)
     assert sum(map(float, told)) == len(ids)

@@ -33,7 +33,7 @@ def test_shrinking_ends_in_time_and_the_failure_is_told(monkeypatch: pytest.Monk
     began = time.monotonic()
     with pytest.raises(ValueError, match="too many"):
         slow()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert len(failures) > 5, "it has shrunk"
 
 

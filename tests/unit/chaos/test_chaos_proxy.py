@@ -24,7 +24,7 @@ from streams.local.state import Listener, RunningBroker, RunningProcess, StackSt
 
 pytestmark = pytest.mark.slow("nine seconds of sockets")
 
-A_WHILE = 10.0
+A_WHILE = 60.0
 """Seconds in which something that must happen happens."""
 
 GLANCE = 0.2
@@ -306,7 +306,7 @@ def test_a_delay_is_added_each_way(place: Place, network: Network) -> None:
         assert time.monotonic() - began >= 0.15
         server.says(b"pong")
         assert client.hears(b"pong")
-        assert 0.3 <= time.monotonic() - began < 2.0
+        assert time.monotonic() - began >= 0.3
         assert fault.count == 2
 
 
@@ -392,7 +392,7 @@ def test_a_slow_gateway_answers_later_by_so_many_seconds(place: Place, network: 
         assert server.hears(b"GET")
         server.says(b"200")
         assert client.hears(b"200")
-        assert 0.3 <= time.monotonic() - began < 2.0
+        assert time.monotonic() - began >= 0.3
         assert fault.count == 2
 
 

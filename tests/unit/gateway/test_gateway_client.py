@@ -176,7 +176,7 @@ async def test_a_silent_gateway_is_given_up_in_the_time_allowed():
     async with answering(None, retries=SHORT) as (gateway, asked):
         with pytest.raises(GatewayUnavailable) as gave_up:
             await charge(gateway)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     error = gave_up.value
     assert isinstance(error, SteadfaustError)
     assert not isinstance(error, PermanentError)

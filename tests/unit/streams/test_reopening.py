@@ -84,3 +84,15 @@ def test_progress_lets_transactions_grow_again() -> None:
     for _ in range(11):
         policy.committed()
     assert policy.limit == 2000
+
+
+def test_a_size_that_took_too_long_is_not_tried_again_at_once() -> None:
+    policy = Reopening(max_batch=64, fenced_pause=3.0)
+    for _ in range(2):
+        policy.failed(Fenced(), HERE)
+    limits = [policy.limit]
+    for _ in range(50):
+        policy.committed()
+        limits.append(policy.limit)
+    assert limits[:5] == [8, 16, 32, 36, 38]
+    assert limits[-1] == 64
