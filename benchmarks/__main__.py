@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import Annotated, cast
 import typer
 
 from benchmarks.compiled import is_compiled, use_compiled
-from benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine, seconds_of_additions
 from benchmarks.report import Circumstances, as_json, markdown, merge, plain, put_into, read
 from benchmarks.sections import Context, SectionModule
 from streams.errors import SteadfaustError
@@ -81,7 +82,7 @@ class Bench:
 
     def measured(self, part: Part) -> bool:
         """Measure a section and write it down; False, with the reason on stderr, when it could not be."""
-        circumstances = self._circumstances
+        circumstances = self._now()
         self._say(f"{part}:")
         try:
             module = cast("SectionModule", import_module(f"benchmarks.{part}"))
@@ -96,6 +97,10 @@ class Bench:
             return False
         self._say(f"\n{plain(section)}\n\nwritten to {self.report}\n")
         return True
+
+    def _now(self) -> Circumstances:
+        as_ever = self._circumstances
+        return replace(as_ever, machine={**as_ever.machine, "additions_s": seconds_of_additions()})
 
     def _emptied(self, part: Part) -> Path:
         home = self._var / part

@@ -23,6 +23,7 @@ MACHINE: dict[str, str | int | float] = {
     "fastavro": "1.13",
     "msgspec": "0.22",
     "uvloop": "0.21",
+    "additions_s": 0.61,
 }
 FULL = Circumstances(MACHINE, "2026-01-31", runs=3, quick=False)
 MICRO = Section(
