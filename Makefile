@@ -8,6 +8,7 @@
 #   make chaos [SEED=n] [LONG=1]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
 #   make screenshots       the pictures of the web view in docs/images
+#   make wheel             dist/: a wheel with the hot path compiled; needs a C compiler
 #   make requirements      pin the newest versions that pyproject.toml allows
 #   make clean             remove everything made here; fetched Java parts stay in the user's cache
 
@@ -25,7 +26,7 @@ RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CANDIDATES := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
 
-.PHONY: install demo check test verify lint bench chaos screenshots up down requirements clean
+.PHONY: install demo check test verify lint bench chaos screenshots up down wheel requirements clean
 
 install: $(INSTALLED)
 
@@ -59,7 +60,11 @@ screenshots: $(INSTALLED)
 up down: $(INSTALLED)
 	@$(BIN)/steadfaust $@
 
-$(INSTALLED): requirements.txt pyproject.toml
+wheel: $(INSTALLED)
+	STEADFAUST_COMPILED=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation --wheel-dir dist .
+
+$(INSTALLED): requirements.txt pyproject.toml setup.py
 	@"$(PYTHON)" -c '$(RECENT)' 2>/dev/null || { echo "error: \
 	$(if $(PYTHON),$(PYTHON) is not,none of $(CANDIDATES) is) Python 3.11 or later with the venv module: \
 	install one (on Debian: python3 and python3-venv), or name it: make PYTHON=/path/to/python3" >&2; exit 1; }

@@ -53,16 +53,39 @@ def python(environment: dict[str, str], *arguments: str) -> subprocess.Completed
     )
 
 
+def where_modules_are(environment: dict[str, str]) -> list[str]:
+    """The files of the hot path's modules, as a worker has them."""
+    code = "import agents.worker, streams.lane.lane; " + "".join(
+        f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
+    )
+    ran = python({**environment, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "x"}, "-c", code)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
 @needs_compiler
 def test_a_worker_with_that_environment_runs_what_was_compiled_and_its_own_application(
     compiled: dict[str, str],
 ) -> None:
-    code = "import agents.worker, streams.lane.lane; " + "".join(
-        f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
-    )
-    ran = python({**compiled, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "x"}, "-c", code)
-    assert ran.returncode == 0, ran.stderr
-    assert [path for path in ran.stdout.split() if not path.endswith(".so")] == []
+    assert [path for path in where_modules_are(compiled) if not path.endswith(".so")] == []
+
+
+@needs_compiler
+@pytest.mark.verify("it compiles once more: the copy, compiled alike, stands for it")
+@pytest.mark.timeout(900)
+def test_what_a_wheel_has_installed_is_compiled_without_being_told(tmp_path: Path) -> None:
+    left = shutil.ignore_patterns(".*", "var", "build", "dist", "__pycache__", "*.egg-info")
+    shutil.copytree(PROJECT, tmp_path / "project", ignore=left)
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path))
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(tmp_path / "project")]
+    environment = {**os.environ, "STEADFAUST_COMPILED": "1"}
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=880)
+    (wheel,) = tmp_path.glob("steadfaust-*.whl")
+    installed = tmp_path / "installed"
+    shutil.unpack_archive(wheel, installed, "zip")
+    assert list(installed.glob("streams/web/templates/*.html"))
+    ran = where_modules_are({**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(installed)})
+    assert [path for path in ran if not (path.startswith(str(installed)) and path.endswith(".so"))] == []
 
 
 @needs_compiler

@@ -93,11 +93,12 @@ def test_versions_are_those_that_the_tests_run_against() -> None:
 
 def test_our_image_is_pinned_and_does_not_run_as_root() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
-    (base,) = (line for line in lines if line.startswith("FROM "))
+    built, base = (line for line in lines if line.startswith("FROM "))
     assert re.fullmatch(r"FROM python:\d+\.\d+\.\d+-slim-\w+", base)
+    assert built == f"{base} AS build"
     users = [line for line in lines if line.startswith("USER ")]
     assert users
     assert users[-1] != "USER root"
     for line in lines:
-        if line.startswith("COPY ") and not line.startswith("COPY requirements"):
+        if line.startswith("COPY ") and not line.startswith(("COPY requirements", "COPY --from=build")):
             assert (ROOT / line.split()[1]).is_dir(), line
