@@ -59,8 +59,8 @@ class Cut:
         return f"{self.partitions} partitions, {self.lanes} lanes"
 
 
-#: The default, which has room for eight workers; and what suits two of them on a machine of two cores.
-CUTS = (Cut(16, 8), Cut(4, 2))
+#: The default, which can be changed to have eight lanes; and what has twice the room.
+CUTS = (Cut(8, 4), Cut(16, 8))
 
 
 class Pace:

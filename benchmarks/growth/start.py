@@ -7,7 +7,7 @@ from statistics import median
 from benchmarks.growth.part import Found, Plan
 from benchmarks.sections import Table
 
-_CUTS = ((16, 8), (64, 4), (64, 64))
+_CUTS = ((8, 4), (64, 4), (64, 64))
 
 
 async def measure(plan: Plan) -> Found:

@@ -130,7 +130,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_defaults_fit_together() -> None:
     settings = Settings()
-    assert settings.layout() == Layout("steadfaust", 16, 8)
+    assert settings.layout() == Layout("steadfaust", 8, 4)
     lane_options = settings.lane_options()
     assert lane_options.inbox_retention == 15 * 86400
     assert lane_options.max_backlog >= lane_options.max_batch
@@ -151,7 +151,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lanes": 17}, "17 lanes over 16 partitions"),
+        ({"lanes": 9}, "9 lanes over 8 partitions"),
         ({"inbox_retention_days": 13}, "inbox retention of 13 days is under dead letters"),
         ({"dead_letter_retention_days": 16}, "Raise inbox_retention or lower dead_letter_retention"),
         ({"heartbeat": 4, "session_timeout": 10}, "heartbeat of 4 s is over a third of session_timeout"),
