@@ -210,11 +210,13 @@ class LaneApp(faust.App):
         cuts = Cuts(app.layout, self.cluster)
         await cuts.look()
         self._spawn(announcements.follow())
-        _ = self.assignor  # made now: the consumer's thread and the web server must not each make one
+        stores = RocksStores(self._store_directory(slot))
+        # Made now: the consumer's thread and the web server must not each make one.
+        self.assignor.kept = stores.kept()
         self.host = LaneHost(
             app,
             cluster=self.cluster,
-            stores=RocksStores(self._store_directory(slot)),
+            stores=stores,
             clock=SystemClock(),
             faults=self._faults,
             on_fatal=self.on_fatal,

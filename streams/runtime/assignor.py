@@ -21,6 +21,9 @@ class LaneAssignor(PartitionAssignor):
     def __init__(self, app: Any, replicas: int = 0) -> None:
         super().__init__(app, replicas=replicas)
         self.assigned = Assignment()
+        #: Lanes of which this worker's disk has a copy, from a process before it: until it is given lanes, it
+        #: asks for these before others, as a standby does.
+        self.kept: tuple[int, ...] = ()
         self._generation = -1
         self._lanes: Application = app.lane_application
         self._standbys: int = app.standbys
@@ -46,7 +49,7 @@ class LaneAssignor(PartitionAssignor):
             layout.lanes,
             tuple(sorted(topics)),
             self.assigned.active,
-            self.assigned.standby,
+            self.assigned.standby if self.assigned.members else self.kept,
             self._generation,
             str(self.app.conf.canonical_url),
         )

@@ -49,6 +49,11 @@ class RocksStores:
         """The directory of a lane's database."""
         return self._directory / f"lane-{lane}"
 
+    def kept(self) -> tuple[int, ...]:
+        """The lanes of which there is a store here, by an owner or a standby of this directory before."""
+        found = (path.name.removeprefix("lane-") for path in self._directory.glob("lane-*"))
+        return tuple(sorted(int(number) for number in found if number.isdecimal()))
+
     def open(self, lane: int) -> RocksStore:
         """Open a lane's store, creating it when missing.
 

@@ -51,6 +51,17 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.current_at() is None
 
 
+def test_a_directory_knows_of_which_lanes_it_has_stores(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path / "new")
+    assert stores.kept() == ()
+    for lane in (10, 2):
+        stores.open(lane).close()
+    (tmp_path / "new" / "lane-old").mkdir()
+    assert stores.kept() == (2, 10)
+    stores.destroy(10)
+    assert stores.kept() == (2,)
+
+
 def test_its_size_grows_with_what_is_written(store: Store) -> None:
     before = store.size()
     store.apply([Write("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(100)], {})

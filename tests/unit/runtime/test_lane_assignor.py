@@ -45,6 +45,16 @@ def test_what_fits_is_taken_and_claimed_with_its_generation() -> None:
     assert asked == []
 
 
+def test_a_worker_that_comes_back_says_of_which_lanes_it_has_copies_until_it_is_given_some() -> None:
+    assignor, _ = member("orders")
+    assignor.kept = (1, 3)
+    claim: Any = msgspec.json.decode(assignor.metadata({"orders"}).user_data)
+    assert (claim["active"], claim["standby"]) == ([], [1, 3])
+    hand(assignor, msgspec.structs.replace(FITTING, members=(URL,)))
+    claim = msgspec.json.decode(assignor.metadata({"orders"}).user_data)
+    assert (claim["active"], claim["standby"]) == ([0, 1], [])
+
+
 @pytest.mark.parametrize("cut", [(8, 8), (16, 4), (0, 0)])
 def test_lanes_that_were_cut_otherwise_are_refused(cut: tuple[int, int]) -> None:
     assignor, asked = member("orders")

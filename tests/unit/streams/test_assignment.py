@@ -110,6 +110,12 @@ def test_a_lane_goes_to_who_has_followed_it() -> None:
     assert {lane: after[lane] for lane in left.active} == {lane: warm[lane] for lane in left.active}
 
 
+def test_when_all_come_back_each_is_given_the_lanes_that_its_disk_has() -> None:
+    kept = {"a": (4, 5), "b": (0, 1), "c": (2, 3)}
+    given = assign({name: member(6, standby=lanes) for name, lanes in kept.items()}, 1)
+    assert {name: own.active for name, own in given.items()} == kept
+
+
 def test_of_two_that_claim_a_lane_the_one_with_the_newer_generation_has_it() -> None:
     for old, new in (("a", "b"), ("b", "a")):
         claims = {
