@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from streams.local import Stack, local_stack
+from streams.staging import loops
 from tests import effort
 
 pytest_plugins = ["tests.postgres"]
 
 effort.register_profiles()
+
+# Where tests stand for the compiled copy, nothing may put the sources before it.
+if os.environ.get("STEADFAUST_TESTS_ARE_COMPILED") and not str(loops.__file__).endswith(".so"):
+    raise pytest.UsageError(f"{loops.__file__} is not compiled")
 
 # Whoever starts the tests in the background has SIGINT ignored, and so would all that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

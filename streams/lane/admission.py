@@ -71,16 +71,14 @@ class Admission:
         for others.
         """
         record = batch.records[number]
-        is_last = number + 1 == len(batch.records)
-        next_offset = batch.next_offset if is_last else batch.records[number + 1].offset
+        after = number + 1
+        next_offset = batch.next_offset if after == len(batch.records) else batch.records[after].offset
         entry = Entry(
             batch.tp.partition, batch.tp, next_offset, size_of(record), record.key or b"", record.offset
         )
         entry.timestamp = record.timestamp
         try:
             envelope = checked(record)
-            if route.loops and self._loops is not None:
-                self._loops.comes(record.topic, record.key or b"", envelope.id_bytes)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
             if home != record.partition:
                 self._writer.forward(entry, record, home, now)
@@ -101,9 +99,9 @@ class Admission:
         except PermanentError as error:
             self._letters.write(entry, route, record, error, "", now)
             entry.done = True
+        if route.loops and self._loops is not None and not entry.done:
+            self._loops.comes(record.topic, record.key or b"", envelope.id_bytes)
         self._sequences.add(entry)
-        if is_last:
-            self._sequences.end_of_batch(batch.tp, entry)
         return True
 
     def _referring(

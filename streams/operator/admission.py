@@ -65,8 +65,6 @@ class OperationAdmission:
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
         self._sequences.add(entry)
-        if is_last:
-            self._sequences.end_of_batch(batch.tp, entry)
         arrival = self._read(entry, record, now)
         if arrival is None:
             entry.done = True

@@ -5,7 +5,7 @@ there is none of their key and topic that it has still to handle (docs/adr/0046-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streams.model.envelope import LOOPBACK
 from streams.ports import TP, Record
@@ -25,11 +25,11 @@ class Sent(NamedTuple):
 
 def was_looped(record: Record, group: bytes) -> bool:
     """Whether a record of the application `group` was handled in the transaction that wrote it."""
-    headers = record.headers
+    headers: Any = record.headers  # those of others have any values: compiled, this would insist on bytes
     if not headers:
         return False
     name, value = headers[-1]
-    return name == LOOPBACK and value == group
+    return bool(name == LOOPBACK and value == group)
 
 
 class Loops:

@@ -112,15 +112,14 @@ class OutcomeWriter:
                 same = outgoing.key == key
                 partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
                 if bound.same_key and not same:
-                    raise WiringError(
-                        f"{handler.name} sends {bound.topic}, which is declared SAME_KEY, under another key"
-                        " than it was called with"
-                    )
+                    raise _strays(handler, bound)
                 sends.append((bound.partitions[partition], outgoing))
             for index, timer in enumerate(outcome.timers, len(outcome.send)):
                 bound, outgoing, uploads = self._outgoing(
                     handler, timer.message, arrival, caused, index, now, uploads, timer.due
                 )
+                if bound.same_key and outgoing.key != key:
+                    raise _strays(handler, bound)
                 name = timer_name(handler.name_bytes, key, timer.name)
                 changes.append(set_timer(name, timer.due, bound.topic, outgoing))
         changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
@@ -129,24 +128,23 @@ class OutcomeWriter:
                 raise self._too_large(handler, f"a row of {change.table}", size)
         if inbox_key is not None:
             changes.append(Inbox.entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
-        if self._loops is not None:
-            self._loop(entry, sends, at_once=not uploads)
         if uploads:
             return Prepared(changes, sends, uploads)
+        if self._loops is not None:
+            self._loop(entry, sends)
         self.put(entry, changes)
         entry.sends.extend(sends)
         return None
 
-    def _loop(self, entry: Entry, sends: Sequence[tuple[TP, Outgoing]], *, at_once: bool) -> None:
-        """What goes to this lane is before it until it was handled. Not `at_once`: when it was read."""
+    def _loop(self, entry: Entry, sends: Sequence[tuple[TP, Outgoing]]) -> None:
+        """What goes to this lane is before it until it was handled, which may be tried at once."""
         assert self._loops is not None
         for number, (tp, outgoing) in enumerate(sends, len(entry.sends)):
             if tp.topic in self._loops.topics:
                 message_id = outgoing.headers[0][1]
                 self._loops.comes(tp.topic, outgoing.key or b"", message_id)
-                if at_once:
-                    entry.looped = entry.looped or []
-                    entry.looped.append(Sent(number, message_id))
+                entry.looped = entry.looped or []
+                entry.looped.append(Sent(number, message_id))
 
     def begin_trial(self, entry: Entry) -> tuple[int, int]:
         """From now on what is staged can be taken back. Returns what `take_back` needs."""
@@ -173,6 +171,10 @@ class OutcomeWriter:
         staged = [(name, self._overlay.get(CLAIMS, entry.prefix + name.key)) for name in names]
         self.put(entry, [*prepared.changes, *names])
         entry.sends.extend(prepared.sends)
+        if self._loops is not None:  # only now: an upload that fails is tried anew, with other ids
+            for tp, outgoing in prepared.sends:
+                if tp.topic in self._loops.topics:
+                    self._loops.comes(tp.topic, outgoing.key or b"", outgoing.headers[0][1])
         return [name for name, change in staged if change is not None and change.value is None]
 
     def refer(self, entry: Entry, record: Record | Outgoing, now: float) -> None:
@@ -322,3 +324,10 @@ class OutcomeWriter:
             self._loops.comes(due.topic, key, dict(headers)[ID])
         self.append(due.partition, changes, [(to, outgoing)], timer_key(due.name))
         self.counters.timers += 1
+
+
+def _strays(handler: BoundHandler, bound: BoundMessage) -> WiringError:
+    return WiringError(
+        f"{handler.name} sends {bound.topic}, which is declared SAME_KEY, under another key than it was"
+        " called with"
+    )

@@ -239,6 +239,12 @@ class Sequences:
         self._count(entry)
         if entry.done:
             self._finished_in.add(entry.partition)
+        if entry.tp is not None:
+            before = self._newest.get(entry.tp)
+            # Between the two there is nothing but markers, and what was handled before it was read.
+            if before is not None and not before.taken and before.next_offset < entry.offset:
+                before.next_offset = entry.offset
+            self._newest[entry.tp] = entry
 
     def finished(self, entry: Entry) -> None:
         """An entry that was added has decided, and is done."""
@@ -250,10 +256,6 @@ class Sequences:
         self.backlog_bytes -= entry.counted
         entry.counted = entry.weight
         self.backlog_bytes += entry.counted
-
-    def end_of_batch(self, tp: TP, entry: Entry) -> None:
-        """`entry` is the last one of what was read so far."""
-        self._newest[tp] = entry
 
     def pass_by(self, tp: TP, offset: int) -> None:
         """Only markers came up to `offset`. The position follows with the next transaction, or with one of

@@ -19,6 +19,7 @@ from streams.model.table import split_row_key
 from streams.staging.changes import POSITIONS, TIMERS
 from streams.staging.inbox import bucket_length
 from streams.staging.keys import after_time, time_in
+from streams.staging.position import decode_position
 from streams.staging.timers import Stored
 from streams.units import DAY
 from streams.web.view import Problem
@@ -133,7 +134,11 @@ def _rows_of(table: BoundTable) -> Callable[[bytes, bytes], Fields]:
 
 
 def _position(changelog_key: bytes, data: bytes) -> Fields:
-    return Fields(text_of(changelog_key), "", {"offset": int(data)})
+    stands = decode_position(data)
+    position: dict[str, Any] = {"offset": stands.offset}
+    if stands.ahead:
+        position["handled_ahead"] = [f"{begin}-{end}" for begin, end in stands.ahead]
+    return Fields(text_of(changelog_key), "", position)
 
 
 def _timer(changelog_key: bytes, data: bytes) -> Fields:

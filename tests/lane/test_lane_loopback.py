@@ -214,8 +214,11 @@ async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> N
     assert await seen(fake, "halves") == {"a": [7]}
 
 
-async def test_a_message_that_leaves_its_key_against_its_declaration_is_not_sent(fake: FakeWorld) -> None:
-    work = relay(fake.name, astray=True)
+@pytest.mark.parametrize("later", [0.0, 1.0], ids=["at once", "by a timer"])
+async def test_a_message_that_leaves_its_key_against_its_declaration_is_not_sent(
+    fake: FakeWorld, later: float
+) -> None:
+    work = relay(fake.name, later=later, astray=True)
     await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=()))
     await fake.post(fake.event(work, "a", 0))
     lane = await fake.open()

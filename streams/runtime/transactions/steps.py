@@ -46,7 +46,8 @@ class Steps:
             self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
         loop = asyncio.get_running_loop()
         for deadline in self._deadlines:
-            deadline.reschedule(loop.time())
+            if not deadline.expired():  # it may have just rung, and its step not know it yet
+                deadline.reschedule(loop.time())
         task = loop.create_task(close)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

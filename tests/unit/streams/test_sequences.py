@@ -80,8 +80,6 @@ class Lane:
             entry = Entry(0, tp, following, 1, record.key, record.offset)
             self.sequences.add(entry)
             self.entries.append(entry)
-            if is_last:
-                self.sequences.end_of_batch(tp, entry)
 
     def finish(self, choice: int) -> None:
         """A message that is the first of its key to be handled is."""
@@ -208,3 +206,15 @@ def test_what_has_no_key_waits_for_all_before_it_and_all_behind_wait_for_it():
     lane.finish(0)
     lane.sequences.take(1000)
     assert (everything.taken, late.taken) == (True, True)
+
+
+def test_a_position_passes_what_lay_between_a_slow_message_and_one_that_went_ahead_of_it() -> None:
+    """Of the second one only its begin is known: the marker before it came with another fetch."""
+    sequences = Sequences(Layout("app", 1, 1), max_ahead=100)
+    slow, quick = Entry(0, ORDERS, 1, 1, b"slow", 0), Entry(0, ORDERS, 4, 1, b"quick", 2)
+    sequences.add(slow)
+    sequences.add(quick)
+    sequences.finished(quick)
+    assert sequences.take(10).offsets == {ORDERS: 0}
+    sequences.finished(slow)
+    assert sequences.take(10).offsets == {ORDERS: 4}

@@ -153,7 +153,6 @@ def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
     sequences, tp = Sequences(Layout("app", 1, 1)), TP("orders", 0)
     entry = Entry(0, tp, 4)
     sequences.add(entry)
-    sequences.end_of_batch(tp, entry)
     sequences.finished(entry)
     if staged:
         assert sequences.take(10).offsets == {tp: 4}
