@@ -113,7 +113,8 @@ class GatewayServer:
     async def _wait(self, seconds: float) -> None:
         """So long, or until the gateway stops."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _let_go(self, _: web.Application) -> None:
         self._stopping.set()

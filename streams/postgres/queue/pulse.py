@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import asyncpg
@@ -73,10 +74,10 @@ class Pulse:
         while not closed.is_set():
             if self.leases:
                 await connection.execute(SQL["renew"], list(self.leases), lasting, timeout=self._lease)
-            try:
-                await asyncio.wait_for(closed.wait(), self._lease / 3)
-            except TimeoutError:
-                continue
+            # Not wait_for: on Python 3.11 it swallows a cancellation that comes as the connection ends.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease / 3):
+                    await closed.wait()
 
     def _notified(self, _connection: object, _pid: int, _channel: str, queue: object) -> None:
         if queue == self._queue:
