@@ -19,7 +19,7 @@ COPY schemas schemas
 COPY demo demo
 COPY benchmarks benchmarks
 COPY chaos chaos
-RUN pip install --constraint versions.txt --editable . mypy setuptools wheel \
+RUN pip install --constraint versions.txt --editable . mypy setuptools \
     && STEADFAUST_COMPILED=1 pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 FROM python:3.11.13-slim-bookworm

@@ -60,7 +60,9 @@ screenshots: $(INSTALLED)
 up down: $(INSTALLED)
 	@$(BIN)/steadfaust $@
 
+# What an earlier one has left there would be in the next one, too.
 wheel: $(INSTALLED)
+	rm -rf build/lib* build/bdist*
 	STEADFAUST_COMPILED=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
 	    --no-build-isolation --wheel-dir dist .
 

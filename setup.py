@@ -11,20 +11,21 @@ from pathlib import Path
 
 from setuptools import setup
 
+COMPILING = Path(__file__).with_name("streams") / "runtime" / "compiling.py"
 
-def hot_path() -> list[str]:
-    """The files that `streams/runtime/compiling.py` lists. It is read: an import would need all packages."""
-    source = Path(__file__).with_name("streams") / "runtime" / "compiling.py"
-    for statement in ast.parse(source.read_text()).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "HOT":
-            return [f"streams/{module.replace('.', '/')}.py" for module in ast.literal_eval(statement.value)]
-    raise SystemExit(f"{source} has no list HOT of what is to be compiled")
+
+def said(name: str) -> tuple[str, ...]:
+    """What the module that compiles says under a name. It is read: an import would need all packages."""
+    for statement in ast.parse(COMPILING.read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return tuple(ast.literal_eval(statement.value))
+    raise SystemExit(f"{COMPILING} does not say {name}, which is how the hot path is compiled")
 
 
 if os.environ.get("STEADFAUST_COMPILED") == "1":
     from mypyc.build import mypycify
 
-    options = ["--ignore-missing-imports", "--follow-imports=silent"]
-    setup(ext_modules=mypycify([*options, *hot_path()]))
+    sources = [f"streams/{module.replace('.', '/')}.py" for module in said("HOT")]
+    setup(ext_modules=mypycify([*said("OPTIONS"), *sources]))
 else:
     setup()

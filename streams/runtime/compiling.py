@@ -41,7 +41,7 @@ HOT = (
 )
 _STAMP = "compiled-from"
 _NEEDED = "mypyc and a C compiler are needed (on Debian: gcc, and `pip install mypy`)"
-_OPTIONS = ("--ignore-missing-imports", "--follow-imports=silent")
+OPTIONS = ("--ignore-missing-imports", "--follow-imports=silent")
 
 
 class CannotCompile(SteadfaustError):
@@ -71,7 +71,7 @@ def _compile(target: Path) -> None:
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     sources = [f"{Path(PACKAGE.name, *module.split('.'))}.py" for module in HOT]
     done = subprocess.run(
-        [sys.executable, "-m", "mypyc", *_OPTIONS, *sources],
+        [sys.executable, "-m", "mypyc", *OPTIONS, *sources],
         cwd=target,
         env={**os.environ, "PYTHONPATH": str(target)},
         capture_output=True,

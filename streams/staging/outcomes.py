@@ -130,21 +130,24 @@ class OutcomeWriter:
             changes.append(Inbox.entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
         if uploads:
             return Prepared(changes, sends, uploads)
-        if self._loops is not None:
-            self._loop(entry, sends)
+        if sent := self._coming(sends, len(entry.sends)):
+            entry.looped = [*(entry.looped or ()), *sent]
         self.put(entry, changes)
         entry.sends.extend(sends)
         return None
 
-    def _loop(self, entry: Entry, sends: Sequence[tuple[TP, Outgoing]]) -> None:
-        """What goes to this lane is before it until it was handled, which may be tried at once."""
-        assert self._loops is not None
-        for number, (tp, outgoing) in enumerate(sends, len(entry.sends)):
-            if tp.topic in self._loops.topics:
+    def _coming(self, sends: Sequence[tuple[TP, Outgoing]], first: int) -> Sequence[Sent]:
+        """Those of what is sent that go to this lane: from now on they are before it. `first` is counted from."""
+        loops = self._loops
+        if loops is None or not sends:
+            return ()
+        sent = []
+        for number, (tp, outgoing) in enumerate(sends, first):
+            if tp.topic in loops.topics:
                 message_id = outgoing.headers[0][1]
-                self._loops.comes(tp.topic, outgoing.key or b"", message_id)
-                entry.looped = entry.looped or []
-                entry.looped.append(Sent(number, message_id))
+                loops.comes(tp.topic, outgoing.key or b"", message_id)
+                sent.append(Sent(number, message_id))
+        return sent
 
     def begin_trial(self, entry: Entry) -> tuple[int, int]:
         """From now on what is staged can be taken back. Returns what `take_back` needs."""
@@ -171,10 +174,7 @@ class OutcomeWriter:
         staged = [(name, self._overlay.get(CLAIMS, entry.prefix + name.key)) for name in names]
         self.put(entry, [*prepared.changes, *names])
         entry.sends.extend(prepared.sends)
-        if self._loops is not None:  # only now: an upload that fails is tried anew, with other ids
-            for tp, outgoing in prepared.sends:
-                if tp.topic in self._loops.topics:
-                    self._loops.comes(tp.topic, outgoing.key or b"", outgoing.headers[0][1])
+        self._coming(prepared.sends, 0)  # only now: after an upload that fails the handler decides anew
         return [name for name, change in staged if change is not None and change.value is None]
 
     def refer(self, entry: Entry, record: Record | Outgoing, now: float) -> None:

@@ -12,7 +12,7 @@ from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
 from streams.lane.loopback import MOST
-from streams.model.envelope import LOOPBACK
+from streams.model.envelope import ID, LOOPBACK
 from streams.model.table import split_row_key
 from streams.policy.retry import RetryPolicy
 
@@ -136,6 +136,23 @@ async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_plac
     places = {record.offset: record for record in await fake.records(work.end)}
     assert b'"i":1' in (places[int(headers["dlq-source-offset"])].value or b"").replace(b" ", b"")
     assert await seen(fake, "ended") == {"a": [0, 2]}
+
+
+async def test_what_nobody_can_read_keeps_no_message_of_its_key_from_being_looped(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(fake.event(work, "a", 0))
+    await fake.settled(work.source, work.middle, work.end)
+    looped = lane.lane.counters.looped
+    (middle,) = await fake.records(work.middle)
+    headers = [(name, b"another" if name == ID else value) for name, value in middle.headers[:-1]]
+    await fake.post(fake.raw(work.middle, "a", b"\xff", headers))
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await fake.post(fake.event(work, "a", 1))
+    await fake.settled(work.source, work.middle, work.end)
+    await lane.stop()
+    assert lane.lane.counters.looped == 2 * looped > 0
 
 
 async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld) -> None:

@@ -279,6 +279,14 @@ async def test_positions_are_shown_by_source_topic(browser, worker):
     assert (row["key"], row["partition"], row["value"]) == ("post.parcel.seen.v1", 5, {"offset": 17})
 
 
+async def test_of_a_position_is_shown_what_is_handled_ahead_of_it(browser, worker):
+    write = next(Writes(1.0).of("lane", 5, [(POSITION + b"post.parcel.seen.v1", b"17 18-20,25-26")]))
+    worker.put_raw(write.table, 5, write.key[2:], write.value)
+    _, answer = await browser.json("/api/tables/_positions")
+    (row,) = answer["rows"]
+    assert row["value"] == {"offset": 17, "handled_ahead": ["18-20", "25-26"]}
+
+
 async def test_timers_are_shown_with_what_is_sent_and_when(browser, worker):
     change = set_timer(timer_name(b"post.note", b"k1", "late"), 1.5, "post.late.v1", Outgoing(b"k1", b"", ()))
     write = next(Writes(1.0).of("lane", 3, [(change.key, change.value)]))
