@@ -137,7 +137,7 @@ class OutcomeWriter:
         return None
 
     def _coming(self, sends: Sequence[tuple[TP, Outgoing]], first: int) -> Sequence[Sent]:
-        """Those of what is sent that go to this lane: from now on they are before it. `first` is counted from."""
+        """What of the sends goes to this lane, numbered from `first`: from now on it is before it."""
         loops = self._loops
         if loops is None or not sends:
             return ()
