@@ -22,7 +22,7 @@ import msgspec
 from streams.errors import SteadfaustError
 from streams.local import artifacts, loopback, postgres, state
 from streams.local.companions import Companions
-from streams.local.errors import DiskFull
+from streams.local.errors import DiskFull, NotReady, ProcessDied
 from streams.local.kafka import Cluster, Jvm, Node
 from streams.local.parts import StackSpec, parts
 from streams.local.patience import Patience, Say
@@ -147,11 +147,8 @@ class _Supervisor:
         for node in self.cluster.nodes:
             await self._start_broker(node)
         await together(*(self._answering(node) for node in self.cluster.nodes))
-        if len(self.brokers) > 1 and not self.spec.tiered:
-            # They stand for other machines, but answer each other as often as they get a processor. Not while
-            # they start: a broker that recovers a thousand partitions on a busy machine took minutes then.
-            for broker in self.brokers.values():
-                broker.give_way()
+        for broker in self.brokers.values():
+            self._let_others_first(broker)
         await self.companions.start(changed=self._record)
         self.ready = True
         self._record()
@@ -163,6 +160,13 @@ class _Supervisor:
         log = self.var.log / f"broker-{node.id}.log"
         self.brokers[node.id] = await Child.start(f"broker {node.id}", self.cluster.command(node), log, {})
         self._record()
+
+    def _let_others_first(self, broker: Child) -> None:
+        """Several stand for other machines, but answer each other as often as they get a processor. Not while
+        they start: a broker that recovers a thousand partitions on a busy machine took minutes then.
+        """
+        if len(self.cluster.nodes) > 1 and not self.spec.tiered:
+            broker.give_way()
 
     async def _answering(self, node: Node) -> None:
         answers = partial(loopback.kafka_answers, node.port, len(self.cluster.nodes))
@@ -181,6 +185,11 @@ class _Supervisor:
             self.say(f"{child.death()}; it starts again in {self.spec.revive_after:g} s")
             await asyncio.sleep(self.spec.revive_after)
             await self._start_broker(node)
+            try:
+                await self._answering(node)
+            except (ProcessDied, NotReady) as error:  # it may still come; or the next round sees that it died
+                self.say(str(error))
+            self._let_others_first(self.brokers[node.id])
 
     async def _stop(self) -> None:
         """Companions first, since they may use Kafka; then the brokers, together."""

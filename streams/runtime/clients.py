@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -104,19 +104,19 @@ def deliver_within(producer: Any, seconds: float) -> None:
     producer._message_accumulator._batch_ttl = seconds
 
 
-async def require_partitions(client: Any, tps: Iterable[TP], timeout: float) -> None:
+async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -> None:
     """Wait until the cluster knows these partitions.
 
     Raises TopicMismatch when it answers and does not, ClusterUnavailable when it does not answer.
     aiokafka by itself waits for an unknown topic without an error, or with one that does not name it.
     """
     answered = False
+    for topic in {tp.topic for tp in tps}:
+        client.add_topic(topic)  # also what it knows: an update forgets what it was not told to track
     missing = _unknown(client, tps)
     try:
         async with asyncio.timeout(timeout):
             while missing:
-                for tp in missing:
-                    client.add_topic(tp.topic)
                 answered = await client.force_metadata_update()
                 missing = _unknown(client, missing)
                 if missing:

@@ -106,31 +106,26 @@ class Sessions:
     def __init__(self, send: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self.of: defaultdict[int, Session] = defaultdict(Session)
         self._send = send
-        #: When a broker has answered last, and since when those have been asked that have not, both by the
-        #: monotonic clock.
-        self._answered = -inf
-        self._asked: dict[int, float] = {}
+        #: When each broker has answered last, by the monotonic clock.
+        self._answered: dict[int | None, float] = {}
 
-    def silence(self, now: float) -> float:
-        """For how many seconds no broker has answered, or one that was asked has not; a broker may hold an
-        answer back for as long as the reader lets it.
+    def silence(self, now: float, brokers: Iterable[int | None]) -> float:
+        """For how many seconds one of these brokers has not answered: the longest; infinite where one never
+        has, or is not known. A broker may hold an answer back for as long as the reader lets it.
         """
-        return now - min((self._answered, *self._asked.values()))
+        return now - min((self._answered.get(each, -inf) for each in brokers), default=-inf)
 
     async def send(self, node_id: int, request: Any, **more: Any) -> Any:
         """Send a request; a fetch goes within its broker's session. Raises what the client raises."""
         if type(request) is not FetchRequest:
             return await self._send(node_id, request, **more)
         session = self.of[node_id]
-        self._asked[node_id] = monotonic()
         try:
             response = await self._send(node_id, SessionFetch(request, session), **more)
-            self._answered = monotonic()
         except BaseException:  # also where it was cancelled: the broker may have got it
             session.reset()
             raise
-        finally:
-            self._asked.pop(node_id, None)
+        self._answered[node_id] = monotonic()
         if response.API_VERSION >= _SESSIONS:
             session.answered(response.session_id, response.error_code)
         return response

@@ -203,10 +203,11 @@ class KafkaReader:
         return sum(max(0, end - positions[tp]) for tp, end in ends if end is not None)
 
     def silence(self) -> float:
-        """For how many seconds no broker has answered a fetch, or one that was asked has not; infinite before
-        the first answer.
+        """For how many seconds a broker that leads something of what is read has not answered a fetch: the
+        longest; infinite where one never has, or nobody is known to lead a partition.
         """
-        return self._sessions.silence(monotonic())
+        leader = self._consumer._client.cluster.leader_for_partition
+        return self._sessions.silence(monotonic(), {leader(tp) for tp in self._positions})
 
     def behind_by_topic(self) -> Counter[str]:
         """The same for each topic."""

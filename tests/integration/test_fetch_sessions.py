@@ -104,30 +104,31 @@ async def test_after_a_request_that_may_or_may_not_have_arrived_the_next_says_al
     assert sessions.of[1].next({})[0] == 0
 
 
-async def test_silence_lasts_since_the_last_answer_or_since_one_is_awaited(monkeypatch: pytest.MonkeyPatch):
-    now, awaited = 100.0, asyncio.Event()
+async def test_silence_lasts_since_the_last_answer_of_the_broker_that_is_silent_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, refuses = 100.0, False
     monkeypatch.setattr(fetch_sessions, "monotonic", lambda: now)
 
     class Answer:
         API_VERSION = 4
 
     async def answered(node: int, *_: object) -> Answer:
-        if node == 2:
-            await awaited.wait()
+        if node == 2 and refuses:
+            raise NodeNotReadyError
         return Answer()
 
     sessions = Sessions(answered)
-    assert sessions.silence(now) == inf
     await sessions.send(1, whole())
-    assert sessions.silence(103.0) == 3.0
-    held = asyncio.create_task(sessions.send(2, whole()))
-    await asyncio.sleep(0)
-    now = 105.0
+    assert sessions.silence(103.0, {1}) == 3.0
+    assert sessions.silence(103.0, {1, 2}) == sessions.silence(103.0, {1, None}) == inf
+    await sessions.send(2, whole())
+    now, refuses = 105.0, True
     await sessions.send(1, whole())
-    assert sessions.silence(105.5) == 5.5  # the other one is silent
-    awaited.set()
-    await held
-    assert sessions.silence(105.5) == 0.5
+    with pytest.raises(NodeNotReadyError):
+        await sessions.send(2, whole())
+    assert sessions.silence(105.5, {1, 2}) == 5.5
+    assert sessions.silence(105.5, {1}) == 0.5  # the other one leads nothing of it any more
 
 
 class Reading:

@@ -25,8 +25,10 @@ from aiokafka.errors import (
 from streams.runtime.discarding import REFUSALS
 
 #: Seconds until it is asked again while the markers of the transaction before are still written, a few
-#: milliseconds; while anything else passes; and while a leader or coordinator is elected.
+#: milliseconds; while anything else passes; and while a leader or coordinator is elected. Each further time
+#: takes longer, so that who waits does not take the processor from the broker that is to write the markers.
 _SOON, _LATER, _ELECTION = 0.003, 0.01, 0.05
+_LONGER, _LONGEST = 1.5, 0.2
 
 
 class FencedLeaderEpoch(BrokerResponseError):
@@ -105,9 +107,11 @@ def moved(codes: Iterable[int]) -> bool:
     return not _MOVED.isdisjoint(codes)
 
 
-def pause(codes: Iterable[int]) -> float:
-    """After how many seconds to ask again."""
+def pause(codes: Iterable[int], asked: int) -> float:
+    """After how many seconds to ask again, when it was asked so many times."""
     codes = set(codes)
     if codes <= {0, ConcurrentTransactions.errno}:
-        return _SOON
-    return _ELECTION if moved(codes) else _LATER
+        first = _SOON
+    else:
+        first = _ELECTION if moved(codes) else _LATER
+    return min(first * _LONGER ** min(asked - 1, 12), _LONGEST)

@@ -79,7 +79,9 @@ class Link:
         Raises the error that does not pass. A lost answer is an error, unless it does no harm that the
         coordinator acts twice.
         """
+        asked = 0
         while True:
+            asked += 1
             try:
                 node = await self._find(of)
                 answer = await self.ask(node, call, ConnectionGroup.COORDINATION)
@@ -98,7 +100,7 @@ class Link:
                 self.note(codes)
                 if moved(codes):
                     self._nodes.pop(of, None)
-                await asyncio.sleep(pause(codes))
+                await asyncio.sleep(pause(codes, asked))
 
     async def _find(self, of: Coordinator) -> int:
         while of not in self._nodes:

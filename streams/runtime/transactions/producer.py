@@ -180,8 +180,9 @@ class TransactionalProducer(Steps):
         """Write one batch to each partition, with the same bytes again while what is in the way passes."""
         owner, ends = self._sequences.owner, {}
         left = {tp: batch.build(owner, self._sequences.next(tp)) for tp, batch in batches.items()}
+        asked = 0
         while left:
-            codes = set()
+            asked, codes = asked + 1, set()
             for tp, (code, offset, message) in (await self._produce(left)).items():
                 if not code and offset >= 0:
                     ends[tp] = offset + batches[tp].records
@@ -197,7 +198,7 @@ class TransactionalProducer(Steps):
                 self._link.note(codes)
                 if moved(codes):
                     await self._link.refresh()
-                await asyncio.sleep(pause(codes))
+                await asyncio.sleep(pause(codes, asked))
         self._enrolled |= ends.keys()
         return ends
 

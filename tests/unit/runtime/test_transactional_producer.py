@@ -53,6 +53,11 @@ class Brokers:
         self.asked: list[tuple[int, int]] = []
         self.batches: list[dict[TP, tuple[int, int, int]]] = []
         self.lookups = self.refreshes = 0
+        #: The topics that there are; those that metadata is asked of, all while there are none; and those
+        #: that are known from the last answer.
+        self.topics = {"a", "b", "c"}
+        self.tracked: set[str] = set()
+        self.known = set(self.topics)
         self.open = self.most = 0
         self.ends: dict[TP, int] = {}
         self.owner = Owner("id", 70, 0)
@@ -63,6 +68,7 @@ class Brokers:
 
     async def force_metadata_update(self) -> bool:
         self.refreshes += 1
+        self.known = self.topics & self.tracked if self.tracked else set(self.topics)
         return True
 
     async def send(self, node: int, call: Any) -> Any:
@@ -125,8 +131,10 @@ class Connections:
     def __init__(self, brokers: Brokers) -> None:
         self.coordinator_lookup = brokers.coordinator_lookup
         self.force_metadata_update = brokers.force_metadata_update
+        self.add_topic = brokers.tracked.add
         self.cluster = SimpleNamespace(
-            leader_for_partition=brokers.leaders.get, partitions_for_topic=lambda _: {0}
+            leader_for_partition=lambda tp: brokers.leaders.get(tp) if tp.topic in brokers.known else None,
+            partitions_for_topic=lambda topic: {0} if topic in brokers.known else None,
         )
         self._brokers = brokers
 
@@ -134,6 +142,8 @@ class Connections:
         told = self._brokers.told.get(-node)
         if told:
             told.pop(0)
+            return None
+        if node < 0:
             return None
         return SimpleNamespace(send=lambda call: self._brokers.send(node, call), close=lambda **_: None)
 
@@ -420,7 +430,25 @@ def test_numbers_begin_again_after_the_highest() -> None:
     assert (sequences.next(A), sequences.owner) == (0, Owner("id", 1, 2))
 
 
+async def test_leaders_are_known_also_of_topics_that_were_before_another_was_asked_for(
+    monkeypatch: Any,
+) -> None:
+    producer, brokers = await started(monkeypatch, V2, step_timeout=1.0)
+    brokers.known = {"a", "b"}  # the third is made later
+    await producer.begin()
+    await producer.send({A: records()})
+    await producer.send({C: records()})
+    assert await producer.send({A: records()}) == {A: 2}
+
+
 def test_the_markers_of_a_transaction_are_waited_for_shortly_and_an_election_longer() -> None:
-    assert pause({CONCURRENT}) < pause({CONCURRENT, NOT_ENOUGH}) < pause({CONCURRENT, NOT_LEADER})
+    assert pause({CONCURRENT}, 1) < pause({CONCURRENT, NOT_ENOUGH}, 1) < pause({CONCURRENT, NOT_LEADER}, 1)
     assert passes(CONCURRENT)
     assert error_of(4711) is UnknownError
+
+
+def test_whoever_waits_for_long_asks_less_and_less_often() -> None:
+    pauses = [pause({CONCURRENT}, asked) for asked in range(1, 100)]
+    assert pauses == sorted(pauses)
+    assert sum(pauses[:4]) < 0.03  # markers are usually written by then
+    assert pauses[-1] == pause({NOT_LEADER}, 10_000) == 0.2
