@@ -104,8 +104,8 @@ class Reader(Protocol):
         """
 
     def silence(self) -> float:
-        """For how many seconds no broker has answered, or one that was asked has not; infinite before the
-        first answer.
+        """For how many seconds one of the brokers that it reads from has not answered: the longest; infinite
+        where one never has.
         """
 
     def behind_by_topic(self) -> Mapping[str, int]:
