@@ -5,7 +5,7 @@
 #   make test              in a quarter of an hour, as CI runs it: all but what `make verify` alone runs
 #   make verify            in half an hour, before an issue is called resolved: everything, with new random examples
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
-#   make chaos [SEED=n] [LONG=1]   faults on a schedule under load, the independent check, the controls
+#   make chaos [SEED=n] [LONG=1] [RATE=n]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
 #   make screenshots       the pictures of the web view in docs/images
 #   make wheel             dist/: a wheel with the hot path compiled; needs a C compiler

@@ -12,7 +12,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from chaos.driver import Plan
+from chaos.driver import RATE, Plan
 from chaos.parts import Part, run_command
 from chaos.report import encode, markdown, show
 from chaos.run import clear, run_faults
@@ -44,6 +44,12 @@ def command(
             help="Beside this share of orders comes one that is called off.",
         ),
     ] = 0.03,
+    rate: Annotated[
+        float,
+        typer.Option(
+            min=1, envvar="RATE", help="Messages a second at most: fewer where the machine is slow."
+        ),
+    ] = RATE,
     only: Annotated[list[Part] | None, typer.Option(help="A part of it; all unless given.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report of the faults as Markdown to this file.")
@@ -64,7 +70,8 @@ def command(
         for part in only or list(Part):
             clear(var.absolute() / part)
             if part is Part.FAULTS:
-                plan = Plan(chosen, length, var.absolute() / part, schedule(chosen, length), called_off)
+                faults, home = schedule(chosen, length), var.absolute() / part
+                plan = Plan(chosen, length, home, faults, called_off, rate)
                 ok, said = _faults(plan, console, report)
             else:
                 ok, said = run_command(part, var.absolute() / part, as_json=as_json)

@@ -42,7 +42,7 @@ from streams.s3 import claim_checks
 
 LAYOUT = Layout("chaos", PARTITIONS, LANES)
 SESSION_TIMEOUT = 6.0
-#: Messages a second; less in a run that is so long that the purchases would not last.
+#: Messages a second, unless told otherwise; less in a run that is so long that the purchases would not last.
 RATE = 40.0
 _SPARE = 1.05  # each purchase makes 1.15 messages, and faults may take a little longer than planned
 _LONGEST_SCENE = 60.0
@@ -59,7 +59,7 @@ _HEALED_BEFORE_END = 3.0
 @dataclass(frozen=True)
 class Plan:
     """What to run: `faults` over a load of at least so many `seconds`; beside a share of the orders comes one
-    that is `called_off`.
+    that is `called_off`. `rate` in messages a second.
     """
 
     seed: int
@@ -67,6 +67,7 @@ class Plan:
     var: Path
     faults: Sequence[Planned]
     called_off: float = 0.0
+    rate: float = RATE
 
 
 @dataclass
@@ -106,7 +107,7 @@ class Driver:
         self._problems: list[str] = []
         self._left_out = 0
         self._requests: list[Request] = []
-        rate = min(RATE, ROWS / (plan.seconds * _SPARE))
+        rate = min(plan.rate, ROWS / (plan.seconds * _SPARE))
         self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS, called_off=plan.called_off)
 
     async def run(self) -> Told:
