@@ -35,7 +35,7 @@ from streams.local import Stack, declared, local_stack
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.envelope import ID, rfc3339
 from streams.model.layout import DEAD_LETTERS, Layout, murmur2
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.runtime.client import Producer
 from streams.runtime.slots import addresses
 from streams.testing.log import FakeRecord

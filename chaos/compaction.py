@@ -13,8 +13,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from chaos.errors import ChaosFailed
 
 #: Beside what the application has declared. A segment is compacted once it is no longer written to. As long
-#: as deletions are kept, and no shorter: there are hundreds of logs, and with 15 s the three brokers' cleaners
-#: took a whole processor of two.
+#: as deletions are kept, and no shorter: there are hundreds of logs, and with 15 s the cleaners of three
+#: brokers took a whole processor of two.
 _HASTE: dict[str, str] = {
     "segment.ms": "45000",
     "max.compaction.lag.ms": "45000",

@@ -59,7 +59,7 @@ from streams.claims.claim import claim_in
 from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.message import Message, Row
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import Record
 from streams.runtime.client import TopicReader, unhandled, waiting
 from streams.saga.state import SagaRow

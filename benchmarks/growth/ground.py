@@ -18,7 +18,7 @@ from benchmarks.worker_process import WorkerProcess
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.layout import INBOX, murmur2
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import ensure_topics

@@ -11,7 +11,7 @@ import msgspec
 from chaos.counting.schedule import SESSION_TIMEOUT
 from chaos.counting.workload import DIRECTORY, GUARANTEE, PARTITIONS, TOPIC
 from streams.model.codecs import FINGERPRINT_SIZE
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 
 #: A changelog record's key and value -> the key of the workload and its count.
 ReadRow = Callable[[bytes, bytes], tuple[str, int]]

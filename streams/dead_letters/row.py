@@ -20,7 +20,7 @@ from streams.dead_letters.place import place_of
 from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS
 from streams.errors import Unreadable, text_of
 from streams.model.envelope import TYPE, headers_size, record_size
-from streams.model.table import row_key, split_row_key
+from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Headers, Record
 from streams.staging.keys import split_store_key, store_key
 

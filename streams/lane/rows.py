@@ -8,7 +8,7 @@ from typing import Any
 from streams.errors import HandlerFailed, Undecodable
 from streams.model.application import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
-from streams.model.table import row_key, split_row_key
+from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Store
 from streams.staging.arrival import Arrival
 from streams.staging.keys import name_in

@@ -11,23 +11,6 @@ from streams.model.message import Row
 R = TypeVar("R", bound=Row)
 
 
-#: The most bytes that a key may have, because its length is kept in two.
-MAX_KEY_BYTES = 0xFFFF
-
-
-def row_key(key: bytes, subkey: bytes = b"") -> bytes:
-    """The changelog key of a row. The key's length comes first, so that no two pairs collide and all
-    sub-rows of a key lie together.
-    """
-    return len(key).to_bytes(2, "big") + key + subkey
-
-
-def split_row_key(data: bytes) -> tuple[bytes, bytes]:
-    """The (key, subkey) that `row_key` was made of."""
-    size = int.from_bytes(data[:2], "big")
-    return data[2 : 2 + size], data[2 + size :]
-
-
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
     """A table: its name, which is part of its changelog topic's name, and what its rows look like."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from streams.model.layout import LANE
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import Headers, Record
 from streams.staging.changes import Change
 from streams.staging.keys import (

@@ -19,20 +19,26 @@ from pathlib import Path
 from streams.errors import SteadfaustError
 
 PACKAGE = Path(__file__).parents[1]
-#: What is compiled. None of these is slower for it, and none has classes that mypyc cannot make.
+#: What is compiled. None of these is slower for it, none has classes that mypyc cannot make, or from which
+#: applications derive.
 HOT = (
     "lane.admission",
     "lane.attempt",
     "lane.dispatch",
     "lane.loopback",
     "lane.rows",
+    "lane.turns",
     "model.envelope",
+    "model.layout",
+    "model.row_keys",
     "retry.gate",
     "retry.queues",
     "retry.retries",
     "retry.waiting_line",
     "staging.arrival",
+    "staging.changes",
     "staging.inbox",
+    "staging.keys",
     "staging.loops",
     "staging.measures",
     "staging.outcomes",

@@ -26,7 +26,7 @@ from streams.model.envelope import (
 )
 from streams.model.layout import CLAIMS
 from streams.model.outcome import Outcome
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Record
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change

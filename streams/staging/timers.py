@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from streams.model.layout import LANE
-from streams.model.table import row_key, split_row_key
+from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Outgoing, Store
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE, Change
 from streams.staging.keys import (

@@ -7,7 +7,7 @@ from typing import Any
 from streams.errors import MissingHeader, TooLarge
 from streams.model.application import BoundRoute
 from streams.model.envelope import Envelope
-from streams.model.table import MAX_KEY_BYTES
+from streams.model.row_keys import MAX_KEY_BYTES
 from streams.ports import Record
 from streams.staging.payloads import refers, require_key, require_reference
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from streams.dead_letters.row import decode_summary, letter_id
 from streams.model.envelope import ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import Store
 from streams.retry.queue import queue_name, read_message, read_queue
 from streams.staging.changes import MESSAGES, QUEUES, TIMERS

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import Store
 from streams.staging.keys import split_store_key, store_key
 from streams.web.answers import BrowseAnswer, FoundAnswer, RowAnswer

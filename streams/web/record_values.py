@@ -13,7 +13,7 @@ from streams.model.application import Application
 from streams.model.codecs import decode_row
 from streams.model.envelope import TYPE, rfc3339
 from streams.model.layout import CLAIMS, DEAD_LETTERS
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import Damaged, Record
 from streams.units import KIB
 from streams.web.shown import RAW_SHOWN, plain, shown_table, text_of

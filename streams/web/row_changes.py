@@ -16,7 +16,7 @@ from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application
 from streams.model.codecs import decode_row
 from streams.model.envelope import CAUSATION, ID, LOOPBACK, rfc3339
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import TP, Damaged, Record
 from streams.web.shown import plain, text_of
 from streams.web.timeline import MOST_SHOWN, topics_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP
 from streams.web.holdings import key_bytes
 from streams.web.lane_rows import Query

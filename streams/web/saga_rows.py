@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application
 from streams.model.codecs import decode_row
-from streams.model.table import row_key, split_row_key
+from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Store
 from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id

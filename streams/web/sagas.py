@@ -11,7 +11,7 @@ from urllib.parse import quote
 import uuid_utils
 
 from streams.model.envelope import FINGERPRINT, new_headers
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing
 from streams.saga.repairs import reason_text
 from streams.staging.keys import store_key

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from streams.model.envelope import CAUSATION, CORRELATION, ID
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import TP, Record
 from streams.units import MIB
 

@@ -15,7 +15,7 @@ from streams.model.application import Application, BoundTable
 from streams.model.codecs import FINGERPRINT_SIZE, decode_row
 from streams.model.envelope import rfc3339
 from streams.model.layout import CLAIMS, INBOX, LANE
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.staging.changes import POSITIONS, TIMERS
 from streams.staging.inbox import bucket_length
 from streams.staging.keys import after_time, time_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import TP, Record
 from streams.units import MIB
 

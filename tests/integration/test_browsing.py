@@ -15,7 +15,7 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 
 from streams.errors import TopicMismatch
 from streams.local import Stack
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged, Outgoing
 from streams.runtime import browsing
 from streams.runtime.browsing import browse, logs

@@ -11,7 +11,7 @@ from lane_worlds import Post, World, ids
 
 from streams.lane.recovery import changelog_partitions
 from streams.model.layout import dead_letter_topic
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import TP, Stores
 from streams.staging.changes import (
     COPY_OF,

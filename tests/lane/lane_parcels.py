@@ -16,7 +16,7 @@ from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
 from streams.model.envelope import new_headers
 from streams.model.layout import CLAIMS
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.ports import Record
 from streams.testing.blobs import MemoryBlobs
 

@@ -14,7 +14,7 @@ from test_lane_timers import asking_for
 
 from streams.errors import TransientError
 from streams.model.envelope import MAX_ID_BYTES
-from streams.model.table import MAX_KEY_BYTES
+from streams.model.row_keys import MAX_KEY_BYTES
 
 LONG = MAX_ID_BYTES + 1
 

@@ -13,7 +13,7 @@ from lane_worlds import FakeWorld, World
 from streams.errors import PermanentError, TransientError
 from streams.lane.loopback import MOST
 from streams.model.envelope import ID, LOOPBACK
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")

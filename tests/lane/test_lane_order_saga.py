@@ -19,7 +19,8 @@ from agents.payments.gateway import Charge
 from streams.model.choreography import choreography
 from streams.model.envelope import new_headers
 from streams.model.message import Message, Row
-from streams.model.table import Table, split_row_key
+from streams.model.row_keys import split_row_key
+from streams.model.table import Table
 from streams.policy.retry import RetryPolicy
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS

@@ -18,7 +18,8 @@ from streams.model.envelope import new_headers
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
-from streams.model.table import Rows, Table, split_row_key
+from streams.model.row_keys import split_row_key
+from streams.model.table import Rows, Table
 
 
 class Line(Row, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from lane_worlds import FakeWorld, Post, World
 from streams.model.envelope import new_headers
 from streams.model.message import Message
 from streams.model.operations import HandlerCommand
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 from streams.saga.state import SagaRow

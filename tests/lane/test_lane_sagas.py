@@ -31,7 +31,7 @@ from streams.model.envelope import new_headers
 from streams.model.layout import dead_letter_topic
 from streams.model.message import Message
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
 from streams.saga.definition import Saga, saga
 from streams.saga.messages import Command

@@ -26,7 +26,7 @@ from streams.model.choreography import Choreography, choreography
 from streams.model.codecs import Schemas, avro, decode_row
 from streams.model.envelope import new_headers
 from streams.model.message import Message
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.runtime.loop import GC_THRESHOLD
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES, Tally

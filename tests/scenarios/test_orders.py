@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from tables.ways import ORDER_WAYS
 from tests.scenarios.test_dead_letter_desk import steadfaust
 from tests.scenarios.world import APP, World, eventually, order

@@ -8,7 +8,7 @@ from collections import Counter
 
 from chaos.notes import NOTES, NOTES_EACH, VERSION, Notes, note, note_id, schema, with_notes
 from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.runtime.client import Producer
 from tests.scenarios.steady import SteadyLoad, longest_stalls
 from tests.scenarios.world import APP, LANES, Worker, World, eventually

@@ -27,7 +27,7 @@ from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.message import Message
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.runtime.slots import addresses
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed

@@ -12,7 +12,7 @@ from benchmarks.growth.part import ratio, short
 from benchmarks.growth.workload import COUNTS, Count
 from streams.model.codecs import decode_row
 from streams.model.layout import INBOX, partition_of
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from streams.staging.changes import Writes
 from streams.staging.inbox import Inbox, bucket_length
 from streams.staging.keys import store_key

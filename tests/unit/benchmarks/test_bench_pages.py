@@ -7,7 +7,7 @@ from schemas import latest
 from streams.dead_letters.row import decode_letter
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.layout import Layout
-from streams.model.table import split_row_key
+from streams.model.row_keys import split_row_key
 from tables.orders import ORDERS, TrackedOrder
 
 LAYOUT = Layout("orders", 16, 4)

@@ -9,7 +9,8 @@ from typing import Any
 from demo.purchases import SHORT, SOLD_OUT, Outcome, Purchase, order, outcome
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
-from streams.model.table import Table, row_key
+from streams.model.row_keys import row_key
+from streams.model.table import Table
 from tables.orders import ORDERS, HistoryEntry, TrackedOrder
 from tables.payments import PAYMENTS, Payment
 from tables.reservations import (

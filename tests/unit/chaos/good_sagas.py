@@ -21,7 +21,7 @@ from chaos.saga_records import STEPS, Asked, Replied, Said, Step, Told
 from chaos.saga_ways import LATE, UNCERTAIN
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow, StepState
 

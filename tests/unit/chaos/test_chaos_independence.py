@@ -158,7 +158,7 @@ def test_what_it_states_a_second_time_is_what_the_library_says() -> None:
     from chaos.partitioner import partition_of
     from streams.claims import claim
     from streams.model import envelope, layout
-    from streams.model.table import row_key
+    from streams.model.row_keys import row_key
     from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
     from streams.staging.changes import TIMERS
     from tables.orders import ORDERS

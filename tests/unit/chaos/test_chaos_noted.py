@@ -9,7 +9,7 @@ from chaos.consequences import Sent
 from chaos.noted import counted, judge_notes
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.message import Row
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.staging.keys import store_key
 
 SCHEMA = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'

@@ -17,7 +17,7 @@ from good_run import logged
 from chaos.rebuilt import Compared, Place, Rebuilt, compare
 from chaos.stores import copies_in, read_copy
 from streams.errors import StoreBroken, StoreBusy
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store, Write
 from streams.runtime.store import RocksStores
 from streams.staging.changes import Change, Writes

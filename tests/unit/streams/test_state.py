@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.errors import SettingsError
 from streams.model.layout import INBOX, LANE, Layout
-from streams.model.table import MAX_KEY_BYTES, row_key, split_row_key
+from streams.model.row_keys import MAX_KEY_BYTES, row_key, split_row_key
 from streams.ports import TP, Outgoing
 from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Writes, pack_ids
 from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention

@@ -14,7 +14,7 @@ from streams.claims.claim import VALUE, claim_of, with_claim
 from streams.model.application import Application
 from streams.model.codecs import encode_row
 from streams.model.personal import MASK, masked
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.log import FakeRecord
 from streams.web.database_answers import OutboxRowAnswer, OutboxRows

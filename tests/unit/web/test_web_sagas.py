@@ -18,7 +18,8 @@ from streams.model.layout import Layout
 from streams.model.message import Message, Row
 from streams.model.outcome import nothing
 from streams.model.personal import MASK
-from streams.model.table import Table, row_key
+from streams.model.row_keys import row_key
+from streams.model.table import Table
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition

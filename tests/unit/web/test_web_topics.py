@@ -12,7 +12,7 @@ from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, make_appli
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID
 from streams.model.operations import LetterCommand, Operation, encode_operation
-from streams.model.table import row_key
+from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged
 from streams.runtime.declared import declare
 from streams.testing.log import FakeRecord

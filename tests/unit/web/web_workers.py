@@ -25,7 +25,8 @@ from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.message import Message, Row
 from streams.model.outcome import nothing
-from streams.model.table import Table, row_key
+from streams.model.row_keys import row_key
+from streams.model.table import Table
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.retry.gate import HandlerGate
