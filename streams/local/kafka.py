@@ -153,6 +153,11 @@ def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
         # How long a coordinator waits for a broker that hangs to take a commit's markers, until it asks the
         # new leader; the lane's next transaction waits for them. A little over the session; 30 s by default.
         "request.timeout.ms": 8000,
+        # Compaction wipes all of this memory for each log: 128 MB by default, a third of the heap.
+        "log.cleaner.dedupe.buffer.size": 8 << 20,
+        # An index is a sparse file, 10 MB by default. Kernels read ahead in it, up to 8 MB on some machines,
+        # which is as many zeros to write: a third of two processors while hundreds of segments began.
+        "log.index.size.max.bytes": 1 << 20,
         **node.settings,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -62,7 +62,7 @@ OF_THE_DEMO = OF_THE_LIBRARY | {
     "streams.model.envelope",
     "streams.model.layout",
     "streams.model.message",
-    "streams.model.table",
+    "streams.model.row_keys",
     "streams.saga.state",
 }
 
