@@ -13,8 +13,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from chaos.errors import ChaosFailed
 
 #: Beside what the application has declared. A segment is compacted once it is no longer written to. As long
-#: as deletions are kept, and no shorter: there are hundreds of logs. They do not begin anew all at once, nor
-#: with indexes of 10 MB: on two processors that alone stopped everything for seconds.
+#: as deletions are kept, and no shorter: there are hundreds of logs. Their segments do not begin all at once,
+#: nor with large indexes, of which the kernel reads ahead (`streams.local.kafka`).
 _HASTE: dict[str, str] = {
     "segment.ms": "45000",
     "segment.jitter.ms": "20000",
