@@ -8,7 +8,7 @@ decompresses without a bound.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,13 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
 from streams.ports import TP
-from streams.records.batches import MAX_HEADERS, damaged_batch, opened, read_batch, walk
+from streams.records.batches import MAX_HEADERS, Plain, damaged_batch, opened, read_batch, walk
 from streams.records.heads import Head, end_of, head_of, split, uncompressed
 from streams.units import MIB
 
 log = structlog.get_logger(__name__)
 
-#: Records of more bytes in one batch are read by `walk`, which bounds what they take in memory.
+#: Records of more bytes in one batch are read by `walk`, which bounds what a record's headers take in memory.
 _MAX_FAST = MIB
 
 
@@ -138,26 +138,44 @@ class IsolatingRecords(fetcher.PartitionRecords):
         return head.is_transactional and head.producer_id in producers
 
     def _sound(self, head: Head, raw: bytes, end: int, isolation: Isolation) -> Iterator[Any]:
-        """The records of a batch with the right checksum: aiokafka's, unless it cannot read it."""
+        """The records of a batch with the right checksum: aiokafka's, up to what it cannot read.
+
+        One by one as they are asked for: in memory a record takes several times its bytes. Each when the one
+        after it was read, too, since what is behind the last one tells whether that is whole.
+        """
         try:
             body = opened(head, raw, isolation.limit)
             if not isolation.lets_through(self._place, head, body):
                 return
-            if len(body) > _MAX_FAST:
-                records = None
-            else:
-                records = list(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
+            records = iter(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
         except Exception:  # noqa: BLE001 - looked for again by `read_batch`, which says what it is
             yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
             return
-        if records is None or not _in_order(head, records, end):
+        if len(body) > _MAX_FAST:
             yield from self._from_here(walk(self._place, head, body, end - 1))
             return
-        for record in records:
-            offset = record.offset
-            if offset >= self.next_fetch_offset:
-                self.next_fetch_offset = offset + 1
-                yield self._consumer_record(self._tp, record)
+        topic, partition = self._place
+        before, most = head.base - 1, end - head.records
+        last = None
+        while True:
+            try:
+                record = next(records, None)
+            except Exception:  # noqa: BLE001 - as above
+                yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
+                return
+            if last is not None and before >= self.next_fetch_offset:
+                self.next_fetch_offset = before + 1
+                # Not aiokafka's `ConsumerRecord`: it takes three times as much, of time and of memory.
+                key, value, headers = last.key, last.value, tuple(last.headers)
+                yield Plain(topic, partition, before, last.timestamp, key, value, headers)
+            if record is None:
+                return
+            # Whether `walk` would find the same: a client chooses offsets within its batch, and brokers do not
+            # look at those that are not compressed.
+            if not before < record.offset <= most or len(record.headers) > MAX_HEADERS:
+                yield from self._from_here(walk(self._place, head, body, end - 1))
+                return
+            before, most, last = record.offset, most + 1, record
 
     def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
         """Those that were not read before."""
@@ -165,18 +183,6 @@ class IsolatingRecords(fetcher.PartitionRecords):
             if record.offset >= self.next_fetch_offset:
                 self.next_fetch_offset = record.offset + 1
                 yield record
-
-
-def _in_order(head: Head, records: Sequence[Any], end: int) -> bool:
-    """Whether `walk` would find the same: a client chooses offsets within its batch, and brokers do not look
-    at those that are not compressed.
-    """
-    before, most = head.base - 1, end - len(records)
-    for record in records:
-        if not before < record.offset <= most or len(record.headers) > MAX_HEADERS:
-            return False
-        before, most = record.offset, most + 1
-    return True
 
 
 def _is_abort_marker(batch: Any) -> bool:

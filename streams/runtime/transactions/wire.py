@@ -129,11 +129,17 @@ class Call:
     ) -> None:
         self.API_KEY, self.API_VERSION = api
         self.FLEXIBLE_VERSION = form.flexible
-        self.RESPONSE_TYPE = self
         self._form = form
         self._parts = parts
         self._read = read
         self._header = ResponseHeader_v1 if form.flexible and not old_header else ResponseHeader_v0
+
+    @property
+    def RESPONSE_TYPE(self) -> Call:  # noqa: N802 - aiokafka's name
+        """What stands in for the class of the answer. No attribute: a call that refers to itself, and with it
+        all that a transaction has written, would stay in memory until the garbage collector comes.
+        """
+        return self
 
     def parse_response_header(self, data: BytesIO) -> Any:
         """What stands before the body of the answer."""
