@@ -34,6 +34,7 @@ from streams.runtime.membership import Membership, MembershipTransport, static_m
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import EXIT_FAILED, WorkerProcess
 from streams.runtime.reached import LOOPBACK, reached_at, url_of
+from streams.runtime.shares import share_of
 from streams.runtime.slots import Slot, free_port, take_slot
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
@@ -184,8 +185,13 @@ class LaneApp(faust.App):
         settings = self.steadfaust
         bootstrap = settings.brokers()
         largest = settings.max_message_bytes
+        share = share_of(settings.lanes)
         options = KafkaOptions(
-            max_batch=largest, max_record=largest + DEAD_LETTER_ROOM, producer=settings.producer
+            max_batch=largest,
+            max_record=largest + DEAD_LETTER_ROOM,
+            max_fetch=share.fetch,
+            max_partition_fetch=share.partition_fetch,
+            producer=settings.producer,
         )
         opened = {
             name: await self._opened.enter_async_context(resource)
@@ -210,7 +216,7 @@ class LaneApp(faust.App):
         cuts = Cuts(app.layout, self.cluster)
         await cuts.look()
         self._spawn(announcements.follow())
-        stores = RocksStores(self._store_directory(slot))
+        stores = RocksStores(self._store_directory(slot), write_buffer_bytes=share.write_buffer)
         # Made now: the consumer's thread and the web server must not each make one.
         self.assignor.kept = stores.kept()
         self.host = LaneHost(

@@ -33,7 +33,7 @@ def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
     # all lanes: a lane flushes only its own tables, over and over when others hold what is allowed.
     options.set_db_write_buffer_size(write_buffer_bytes)
     # The default, an eighth of the write buffer, is taken by every table that was written to once.
-    options.set_arena_block_size(64 * 1024)
+    options.set_arena_block_size(write_buffer_bytes // 128)
     # Most of what is looked up is not in memory: new ids are nowhere, rows lie in files. The filter's size is
     # right for a write buffer of small rows, and taken once for each table that was written to.
     options.set_memtable_whole_key_filtering(True)
@@ -41,6 +41,8 @@ def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     # A table that is seldom written would otherwise keep every older log file alive.
     options.set_max_total_wal_size(64 * MIB)
+    # A larger batch is written past the buffer, which by default grows to 1 MB for each file.
+    options.set_writable_file_max_buffer_size(16 * 1024)
     options.set_max_open_files(256)
     options.set_max_background_jobs(2)
     options.set_stats_dump_period_sec(0)

@@ -28,10 +28,11 @@ class Batch(NamedTuple):
     builder: Any
     records: int
 
-    def build(self, owner: Owner, sequence: int) -> bytes:
-        """The bytes of the batch; once only."""
+    def build(self, owner: Owner, sequence: int) -> bytearray:
+        """The bytes of the batch, which are the builder's own; once only."""
         self.builder.set_producer_state(owner.producer_id, owner.epoch, sequence)
-        return bytes(self.builder.build())
+        built: bytearray = self.builder.build()
+        return built
 
 
 def pack(tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions) -> list[Batch]:

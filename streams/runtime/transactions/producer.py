@@ -202,9 +202,9 @@ class TransactionalProducer(Steps):
         self._enrolled |= ends.keys()
         return ends
 
-    async def _produce(self, batches: Mapping[TP, bytes]) -> Mapping[TP, Written]:
+    async def _produce(self, batches: Mapping[TP, bytearray]) -> Mapping[TP, Written]:
         """Ask each leader once; an answer for each partition."""
-        by_leader: defaultdict[int, dict[TP, bytes]] = defaultdict(dict)
+        by_leader: defaultdict[int, dict[TP, bytearray]] = defaultdict(dict)
         for tp, batch in batches.items():
             by_leader[self._link.leader(tp)][tp] = batch
         if len(by_leader) > 1 and batches.keys() <= self._enrolled:
@@ -214,7 +214,9 @@ class TransactionalProducer(Steps):
             found |= await self._ask_leader(leader, some)
         return found
 
-    async def _produce_side_by_side(self, by_leader: Mapping[int, dict[TP, bytes]]) -> Mapping[TP, Written]:
+    async def _produce_side_by_side(
+        self, by_leader: Mapping[int, dict[TP, bytearray]]
+    ) -> Mapping[TP, Written]:
         asked = (self._ask_leader(leader, some) for leader, some in by_leader.items())
         found: dict[TP, Written] = {}
         # Each answer is waited for: nothing of this step is under way when it has failed.
@@ -224,7 +226,7 @@ class TransactionalProducer(Steps):
             found |= answer
         return found
 
-    async def _ask_leader(self, leader: int, batches: Mapping[TP, bytes]) -> Mapping[TP, Written]:
+    async def _ask_leader(self, leader: int, batches: Mapping[TP, bytearray]) -> Mapping[TP, Written]:
         call = requests.produce(self._protocol, self._sequences.owner, batches, self._options.step_timeout)
         try:
             answer: Mapping[TP, Written] = await self._link.ask(leader, call)

@@ -151,13 +151,14 @@ def add_offsets(owner: Owner, group: str) -> Call:
     return Call((_ADD_OFFSETS, 0), CLASSIC, parts, _outcome)
 
 
-def produce(protocol: Protocol, owner: Owner, batches: Mapping[TP, bytes], timeout: float) -> Call:
+def produce(protocol: Protocol, owner: Owner, batches: Mapping[TP, bytearray], timeout: float) -> Call:
     """Writes a batch to each of some partitions that one broker leads, and waits for their replicas, for
     `timeout` seconds at most. The answer is a `Written` for each partition.
     """
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, batch)) for tp, batch in batches.items())
-    parts = [form.string(owner.transactional_id), _ACKS.pack(_ALL_REPLICAS, int(timeout * 1000))]
+    parts: list[bytes | bytearray] = [form.string(owner.transactional_id)]
+    parts.append(_ACKS.pack(_ALL_REPLICAS, int(timeout * 1000)))
     parts.append(form.count(len(topics)))
     for topic, some in topics.items():
         parts += form.string(topic), form.count(len(some))

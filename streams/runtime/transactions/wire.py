@@ -122,7 +122,7 @@ class Call:
         self,
         api: tuple[int, int],
         form: Form,
-        parts: Sequence[bytes],
+        parts: Sequence[bytes | bytearray],
         read: Callable[[Answer], Any],
         *,
         old_header: bool = False,

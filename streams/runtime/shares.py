@@ -1,0 +1,34 @@
+"""What a lane may take of memory that is bounded for all lanes of a worker."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streams.units import MIB
+
+
+class Share(NamedTuple):
+    """A lane's share, in bytes.
+
+    Attributes:
+        write_buffer: what its tables gather until they are flushed.
+        fetch: what one fetch may bring from one broker.
+        partition_fetch: what one fetch may bring of one partition. One record batch always comes whole.
+    """
+
+    write_buffer: int
+    fetch: int
+    partition_fetch: int
+
+
+def share_of(lanes: int) -> Share:
+    """The share where a worker may own so many lanes."""
+    return Share(
+        write_buffer=_between(MIB, 64 * MIB // lanes, 8 * MIB),
+        fetch=_between(MIB, 64 * MIB // lanes, 8 * MIB),
+        partition_fetch=_between(MIB // 8, 8 * MIB // lanes, MIB),
+    )
+
+
+def _between(least: int, part: int, most: int) -> int:
+    return max(least, min(most, part))
