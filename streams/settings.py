@@ -233,7 +233,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return LaneOptions(
             max_batch=self.max_batch,
             max_backlog=self.max_batch * 3,
-            max_worker_backlog=self.max_batch * 12,
+            max_worker_backlog=self.max_batch * 9 // 2,
             linger=self.linger,
             max_ahead=self.max_ahead,
             loopback=self.loopback,

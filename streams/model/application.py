@@ -71,8 +71,8 @@ class LaneOptions:
     max_batch_bytes: int = 16 * MIB
     max_backlog: int = 12_000
     max_backlog_bytes: int = 32 * MIB
-    max_worker_backlog: int = 24_000
-    max_worker_backlog_bytes: int = 32 * MIB
+    max_worker_backlog: int = 18_000
+    max_worker_backlog_bytes: int = 24 * MIB
     max_ahead: int = 10_000
     loopback: bool = True
     max_in_flight: int = 64

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
@@ -36,6 +38,19 @@ STRING, TAGS = CompactString("utf-8"), ("tags", TaggedFields)
 
 def read(call: Call, body: bytes) -> Any:
     return call.decode(BytesIO(body))
+
+
+def test_a_request_is_let_go_of_without_the_garbage_collector() -> None:
+    """It referred to itself: what transactions had written stayed, 50 MB of it in a busy worker."""
+    gc.disable()
+    try:
+        call = requests.produce(V2, OWNER, {A0: bytearray(b"batch")}, 1.0)
+        assert call.prepare({0: (0, 12)}).RESPONSE_TYPE is call
+        gone = weakref.ref(call)
+        del call
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # The first version: as aiokafka writes and reads it

@@ -118,7 +118,7 @@ class Brokers:
         names = {call._form.string(tp.topic): tp for tp in self.leaders}
         found, tp = [], None
         for part in call._parts:
-            tp = names.get(part, tp)
+            tp = names.get(bytes(part), tp)
             if len(part) > 60:
                 assert tp is not None
                 found.append((tp, part))
