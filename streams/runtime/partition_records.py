@@ -147,11 +147,14 @@ class IsolatingRecords(fetcher.PartitionRecords):
             body = opened(head, raw, isolation.limit)
             if not isolation.lets_through(self._place, head, body):
                 return
-            records = iter(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
+            if len(body) > _MAX_FAST:
+                records = None
+            else:
+                records = iter(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
         except Exception:  # noqa: BLE001 - looked for again by `read_batch`, which says what it is
             yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
             return
-        if len(body) > _MAX_FAST:
+        if records is None:
             yield from self._from_here(walk(self._place, head, body, end - 1))
             return
         del body  # while records wait to be asked for, one copy of them is enough
@@ -162,8 +165,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
             try:
                 record = next(records, None)
             except Exception:  # noqa: BLE001 - as above
-                yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
-                return
+                break
             if last is not None and before >= self.next_fetch_offset:
                 self.next_fetch_offset = before + 1
                 # Not aiokafka's `ConsumerRecord`: it takes more time, and twice the memory.
@@ -174,9 +176,9 @@ class IsolatingRecords(fetcher.PartitionRecords):
             # Whether `walk` would find the same: a client chooses offsets within its batch, and brokers do
             # not look at those that are not compressed.
             if not before < record.offset <= most or len(record.headers) > MAX_HEADERS:
-                yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
-                return
+                break
             before, most, last = record.offset, most + 1, record
+        yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
 
     def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
         """Those that were not read before."""
