@@ -126,9 +126,11 @@ def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(
     with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
         running = family(stack)
         stack.signal_process("postgres", signal.SIGKILL)
-        eventually(lambda: stack.var.read() is None)
+        log = tmp_path / "log" / "supervisor.log"
+        eventually(lambda: "error: " in log.read_text())  # its last word: by then all has been stopped
+        assert stack.var.read() is None
         assert alive(running) == []
-    last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
+    last = log.read_text().splitlines()[-1]
     assert "error: postgres died (SIGKILL): " in last
 
 

@@ -57,8 +57,10 @@ def test_s3_goes_and_comes_back_where_it_was(tmp_path: Path) -> None:
 def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
         stack.signal_process("s3", signal.SIGKILL)
-        eventually(lambda: stack.var.read() is None)
-    last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
+        log = tmp_path / "log" / "supervisor.log"
+        eventually(lambda: "error: " in log.read_text())  # its last word: by then all has been stopped
+        assert stack.var.read() is None
+    last = log.read_text().splitlines()[-1]
     assert "error: s3 died (SIGKILL): " in last
     assert last.endswith(f"log: {tmp_path}/log/s3.log")
 
