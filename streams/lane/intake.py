@@ -197,7 +197,7 @@ class BacklogLimit:
         if size >= lane_options.max_backlog_bytes:
             return 0
         lanes = max(1, len(self._held))
-        share = lane_options.max_worker_backlog // lanes - messages
+        share = max(1, lane_options.max_worker_backlog // lanes) - messages
         if size >= lane_options.max_worker_backlog_bytes // lanes:
             share = 0
         left = lane_options.max_worker_backlog - read_ahead - sum(each.held for each in self._held)

@@ -25,7 +25,8 @@ STANDS = 30.0
 #: Seconds between questions whether the copy is current, or an eighth of the time that deletions are kept.
 PROVE_INTERVAL = 600.0
 #: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, and one that
-#: asks again at once costs the brokers more than the lanes do; so far behind, it is caught up in no time.
+#: asks again at once costs the brokers more than the lanes do. One that lacks more than a read brings, which
+#: may be bounded in bytes, too, reads on.
 PACE = 0.25
 #: Seconds without an answer of brokers after which nothing is known of them: they hold one back for less.
 HEARD = 2.0
@@ -100,7 +101,7 @@ class Standby:
                     # Whoever hears nothing of brokers does not know what it lacks.
                     if (silence := reader.silence()) < HEARD and reader.behind() == 0:
                         self.fresh_at = max(self.fresh_at, self._clock.now() - silence)
-                    if sum(len(batch.records) for batch in batches) < FETCH_RECORDS:
+                    if not 0 < sum(len(batch.records) for batch in batches) < reader.behind():
                         await self._clock.sleep(PACE)
                     await self._prove(freshness, reader, store, tables)
             finally:

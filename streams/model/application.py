@@ -70,7 +70,7 @@ class LaneOptions:
     max_batch: int = 4000
     max_batch_bytes: int = 16 * MIB
     max_backlog: int = 12_000
-    max_backlog_bytes: int = 32 * MIB
+    max_backlog_bytes: int = 24 * MIB
     max_worker_backlog: int = 18_000
     max_worker_backlog_bytes: int = 24 * MIB
     max_ahead: int = 10_000

@@ -1,4 +1,4 @@
-"""What a lane may take of memory that is bounded for all lanes of a worker."""
+"""What a lane may take of memory that is bounded for all lanes of a worker, up to 64 of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class Share(NamedTuple):
     Attributes:
         write_buffer: what its tables gather until they are flushed.
         fetch: what one fetch may bring from one broker.
-        partition_fetch: what one fetch may bring of one partition. One record batch always comes whole.
+        partition_fetch: what one fetch may bring of one partition. A record batch that is larger
+            comes whole, when it is the first of what the broker answers.
     """
 
     write_buffer: int

@@ -201,6 +201,34 @@ async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
     await lane.stop()
 
 
+async def test_a_standby_that_is_far_behind_does_not_rest_between_reads_that_bring_little(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = counting(fake.name)
+    await fake.start(work, partitions=1)
+    lane = await fake.open()
+    await fake.post(*(fake.event(work, f"key-{i}", 1) for i in range(100)))
+    await fake.settled(work.source)
+    await lane.stop()
+    fetch, sleep, rests = FakeReader.fetch, fake.clock.sleep, []
+
+    async def little(reader: FakeReader, *, max_records: int, timeout: float) -> Any:
+        return await fetch(reader, max_records=min(max_records, 5), timeout=timeout)
+
+    async def noted(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(FakeReader, "fetch", little)
+    monkeypatch.setattr(fake.clock, "sleep", noted)
+    standby, _, task = follow(fake, fake.stores())
+    await fake.until(lambda: standby.behind == 0)
+    assert standby.records >= 100
+    assert len(rests) <= 2
+    standby.stop()
+    await fake.until(task.done)
+
+
 async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
     """It is never at the end, but at where the end was a while ago."""
     work = counting(fake.name)

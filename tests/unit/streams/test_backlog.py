@@ -115,6 +115,14 @@ def test_whatever_lanes_want_they_hold_the_bound_and_their_shares_at_most(wanted
     assert sum(lane.held for lane in lanes) <= 2 * DELIVERY.max_worker_backlog
 
 
+def test_a_lane_that_holds_nothing_may_take_something_though_shares_are_smaller_than_one() -> None:
+    limit, lanes = BacklogLimit(LaneOptions(max_worker_backlog=63)), [holding(1) for _ in range(63)]
+    with ExitStack() as working:
+        for sequences in (empty := holding(0), *lanes):
+            working.enter_context(limit.counting(sequences))
+        assert limit.room(empty, 0) == 1
+
+
 def test_what_a_lane_has_read_ahead_counts_among_what_the_worker_holds() -> None:
     others = [holding(90) for _ in range(3)]
     assert room(holding(10), *others) == 65, "its share of 75 is not full, and nothing is left beyond"
