@@ -29,6 +29,8 @@ OF_PARTICIPANTS = frozenset(
         "handlers_fail",
     }
 )
+#: While all workers are away nobody works on a step that has failed: what comes after a fault is put off.
+PUTS_OFF = "outage"
 #: Seconds that a participant has for a step, and the share of it that such faults, and what comes after them,
 #: must make up to explain that it was late; as long as a retry waits is enough.
 TIME, SHARE, RETRY = 30.0, 0.5, 10.0
@@ -66,10 +68,21 @@ def at_most(began: float, ended: float, run: Run) -> float:
 
 def _covered(began: float, ended: float, faults: Iterable[Happened], run: Run) -> float:
     covered, until = 0.0, began
-    for begins, ends in sorted((fault.began, healed_at(fault, run) + AFTERMATH) for fault in faults):
+    for begins, ends in sorted((fault.began, _passed(fault, run)) for fault in faults):
         covered += max(0.0, min(ends, ended) - max(begins, until))
         until = max(until, ends)
     return covered
+
+
+def _passed(fault: Happened, run: Run) -> float:
+    """When what comes after a fault is over, too."""
+    ends = healed_at(fault, run) + AFTERMATH
+    put_off = [
+        healed_at(other, run) + AFTERMATH
+        for other in run.faults
+        if other.kind == PUTS_OFF and fault.began <= other.began < ends
+    ]
+    return max([ends, *put_off])
 
 
 def without(orders: Set[str], found: books.Evidence) -> books.Evidence:

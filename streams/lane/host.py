@@ -12,6 +12,7 @@ from streams.errors import PositionLost, SteadfaustError
 from streams.lane.intake import BacklogLimit
 from streams.lane.lane import Lane
 from streams.lane.standby import Standby
+from streams.lane.state import LaneState
 from streams.lane.watchdog import Watchdog
 from streams.model.application import Application
 from streams.ports import Clock, Cluster, Faults, Stores
@@ -160,13 +161,22 @@ class LaneHost:
             )
         elif number in self._wanted.standby:
             runner = self.standbys[number] = Standby(
-                self._app, number, cluster=self._cluster, stores=self._stores, clock=self._clock
+                self._app,
+                number,
+                cluster=self._cluster,
+                stores=self._stores,
+                clock=self._clock,
+                gives_way=self._is_opening_a_lane,
             )
         else:
             return
         task = asyncio.create_task(runner.run(), name=f"{type(runner).__name__.lower()}-{number}")
         self._tasks[runner] = task
         task.add_done_callback(lambda done: self._ended(runner, done))
+
+    def _is_opening_a_lane(self) -> bool:
+        """After a rebalance copies are made anew while messages wait for a lane to open."""
+        return any(lane.state is LaneState.OPENING for lane in self.lanes.values())
 
     def _ended(self, runner: Lane | Standby, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not task.cancelling():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 
 import structlog
@@ -36,8 +36,16 @@ class Standby:
     """Copies one lane's changelogs into its local store until stopped."""
 
     def __init__(
-        self, app: Application, number: int, *, cluster: Cluster, stores: Stores, clock: Clock
+        self,
+        app: Application,
+        number: int,
+        *,
+        cluster: Cluster,
+        stores: Stores,
+        clock: Clock,
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
+        """While it `gives_way`, it rests after each read, however far it is behind."""
         self.number = number
         self.records = 0
         #: Offsets that it had to copy when it began, and since when, by the monotonic clock; 0 once it has
@@ -52,6 +60,7 @@ class Standby:
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
+        self._gives_way = gives_way
         self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._stopping = asyncio.Event()
 
@@ -101,7 +110,8 @@ class Standby:
                     # Whoever hears nothing of brokers does not know what it lacks.
                     if (silence := reader.silence()) < HEARD and reader.behind() == 0:
                         self.fresh_at = max(self.fresh_at, self._clock.now() - silence)
-                    if not 0 < sum(len(batch.records) for batch in batches) < reader.behind():
+                    brought = sum(len(batch.records) for batch in batches)
+                    if self._gives_way() or not 0 < brought < reader.behind():
                         await self._clock.sleep(PACE)
                     await self._prove(freshness, reader, store, tables)
             finally:

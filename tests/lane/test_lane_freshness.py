@@ -201,8 +201,11 @@ async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
     await lane.stop()
 
 
-async def test_a_standby_that_is_far_behind_does_not_rest_between_reads_that_bring_little(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gives_way", "least", "most"), [(False, 0, 2), (True, 20, 30)], ids=["alone", "a lane opens"]
+)
+async def test_a_standby_that_is_far_behind_rests_between_reads_only_while_a_lane_opens(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, gives_way: bool, least: int, most: int
 ) -> None:
     work = counting(fake.name)
     await fake.start(work, partitions=1)
@@ -221,10 +224,14 @@ async def test_a_standby_that_is_far_behind_does_not_rest_between_reads_that_bri
 
     monkeypatch.setattr(FakeReader, "fetch", little)
     monkeypatch.setattr(fake.clock, "sleep", noted)
-    standby, _, task = follow(fake, fake.stores())
+    cluster, stores = fake.cluster, fake.stores()
+    standby = Standby(
+        fake.app, 0, cluster=cluster, stores=stores, clock=fake.clock, gives_way=lambda: gives_way
+    )
+    task = fake.spawn(standby.run())
     await fake.until(lambda: standby.behind == 0)
     assert standby.records >= 100
-    assert len(rests) <= 2
+    assert least <= len(rests) <= most
     standby.stop()
     await fake.until(task.done)
 

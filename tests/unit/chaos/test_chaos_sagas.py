@@ -438,6 +438,21 @@ def test_a_fault_of_a_participant_explains_what_it_has_had_half_the_time_of() ->
     assert explained(fault.began - 21, fault.began + 9, longer), "one after the other"
 
 
+def test_what_failed_before_all_workers_were_away_is_late_by_that_fault_when_they_are_back() -> None:
+    run = good(late=CONFIRMED).run
+    fault = next(each for each in run.faults if each.kind in OF_PARTICIPANTS)
+    assert fault.ended is not None
+    away = msgspec.structs.replace(fault, kind="outage", began=fault.ended + 2, ended=fault.ended + 77)
+    asked, heard = fault.began + 1, away.ended
+    assert heard is not None
+    assert not explained(asked, heard, run)
+    put_off = msgspec.structs.replace(run, faults=[*run.faults, away])
+    assert explained(asked, heard, put_off)
+    assert not explained(heard + 20, heard + 55, put_off), "they have been back for long"
+    later = msgspec.structs.replace(away, began=fault.ended + 13)
+    assert not explained(asked, heard, msgspec.structs.replace(run, faults=[*run.faults, later]))
+
+
 def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
     evidence = good()
     evidence.run = msgspec.structs.replace(evidence.run, orchestrated=False)
