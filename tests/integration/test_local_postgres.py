@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,18 +17,11 @@ import pytest
 import streams
 from streams.local import Stack, StackError, local_stack, stop
 from streams.local.postgres import USER
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
 PROGRAM = [sys.executable, "-c", "from streams.cli.main import main; main()"]
-
-
-def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
-    """Wait for a condition; fail when it does not come true within so many seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
-        time.sleep(0.02)
 
 
 def family(stack: Stack) -> list[psutil.Process]:

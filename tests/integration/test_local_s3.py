@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,16 +16,9 @@ import pytest
 
 import streams
 from streams.local import StackError, local_stack
+from tests.waiting import eventually
 
 BUCKET = "event-payloads"
-
-
-def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
-    """Wait for a condition; fail when it does not come true within so many seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
-        time.sleep(0.02)
 
 
 def get(url: str) -> bytes:

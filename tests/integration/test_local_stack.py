@@ -10,9 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -24,6 +22,7 @@ from streams.local.loopback import kafka_answers
 from streams.local.parts import StackSpec
 from streams.local.processes import GIVES_WAY_BY
 from streams.local.stack import launch
+from tests.waiting import eventually
 
 BANK = Companion(
     [
@@ -33,14 +32,6 @@ BANK = Companion(
     ],
     ready="/",
 )
-
-
-def eventually(condition: Callable[[], bool], within: float = 30.0) -> None:
-    """Wait for a condition; fail when it does not come true within so many seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
-        time.sleep(0.02)
 
 
 def gone(pid: int) -> bool:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,6 +21,7 @@ from chaos.network import Network
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
 from streams.local.state import Listener, RunningBroker, RunningProcess, StackState
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow("nine seconds of sockets")
 
@@ -149,13 +150,6 @@ def network(place: Place) -> Iterator[Network]:
 
 def way(network: Network, name: str, broker: int) -> str:
     return network.bootstrap(name).split(",")[broker - 1]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + A_WHILE
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {A_WHILE:g} s"
-        time.sleep(0.01)
 
 
 # -- whole ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import demo.workers
 from demo.workers import Worker, Workers
+from tests.waiting import eventually
 
 SAYS_AND_WAITS = """
 import json, os, sys, time
@@ -27,13 +27,6 @@ sys.exit(int(os.environ["ENDS"]))
 ASSIGNED = r'["banner", "{\"event\": \"lanes_assigned\", \"active\": [0, 1]}"]'
 HALF_OPEN = ASSIGNED[:-1] + r', "{\"event\": \"lane_opened\", \"lane\": 1}"]'
 OPEN = HALF_OPEN[:-1] + r', "{\"event\": \"lane_opened\", \"lane\": 0}"]'
-
-
-def eventually(condition: Callable[[], object], within: float = 20.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {within:.0f} s"
-        os.sched_yield()
 
 
 @pytest.fixture(autouse=True)
