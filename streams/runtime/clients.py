@@ -16,6 +16,7 @@ from streams.ports import TP
 from streams.runtime.connections import connect, telling
 from streams.runtime.quiet import throttle_logs
 from streams.runtime.security import client_arguments
+from streams.runtime.shares import MOST
 from streams.units import MIB
 
 T = TypeVar("T")
@@ -52,8 +53,8 @@ class KafkaOptions:
 
     max_batch: int = MIB
     max_record: int = 0
-    max_fetch: int = 8 * MIB
-    max_partition_fetch: int = MIB
+    max_fetch: int = MOST.fetch
+    max_partition_fetch: int = MOST.partition_fetch
     max_unpacked: int = 16 * MIB
     fetch_wait: float = 0.5
     transaction_timeout: float = 15.0

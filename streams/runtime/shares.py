@@ -22,12 +22,16 @@ class Share(NamedTuple):
     partition_fetch: int
 
 
+#: What a lane takes at most, however few there are.
+MOST = Share(write_buffer=8 * MIB, fetch=8 * MIB, partition_fetch=MIB)
+
+
 def share_of(lanes: int) -> Share:
     """The share where a worker may own so many lanes."""
     return Share(
-        write_buffer=_between(MIB, 64 * MIB // lanes, 8 * MIB),
-        fetch=_between(MIB, 64 * MIB // lanes, 8 * MIB),
-        partition_fetch=_between(MIB // 8, 8 * MIB // lanes, MIB),
+        write_buffer=_between(MIB, 64 * MIB // lanes, MOST.write_buffer),
+        fetch=_between(MIB, 64 * MIB // lanes, MOST.fetch),
+        partition_fetch=_between(MIB // 8, 8 * MIB // lanes, MOST.partition_fetch),
     )
 
 

@@ -16,6 +16,7 @@ from rocksdict import Cache, DbClosedError, Options, Rdict, ReadOptions, WriteBa
 
 from streams.errors import StoreBroken, StoreBusy
 from streams.ports import TP, TableSize, Write
+from streams.runtime.shares import MOST
 from streams.runtime.store_options import table_options
 from streams.units import MIB
 
@@ -39,7 +40,11 @@ class RocksStores:
     """
 
     def __init__(
-        self, directory: Path | str, *, cache_bytes: int = 64 * MIB, write_buffer_bytes: int = 8 * MIB
+        self,
+        directory: Path | str,
+        *,
+        cache_bytes: int = 64 * MIB,
+        write_buffer_bytes: int = MOST.write_buffer,
     ) -> None:
         self._directory = Path(directory)
         self._cache = Cache(cache_bytes)
