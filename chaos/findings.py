@@ -96,7 +96,7 @@ def _messages(evidence: Evidence, known: SagaCalls) -> Iterator[Finding]:
     yield _each_message_once(evidence.messages)
     effects = list(effects_of(evidence.messages, known.questions))
     yield judge_key_order(evidence.messages, effects)
-    yield judge_waits(effects, evidence.run)
+    yield judge_waits(effects, evidence.run, evidence.commits)
     yield judge_counts(evidence.counts, evidence.counts_again)
 
 

@@ -53,17 +53,18 @@ def faulty(began: float, ended: float, run: Run) -> float:
     return _covered(began, ended, of_lanes(run), run)
 
 
-def at_most(began: float, ended: float, run: Run) -> float:
+def at_most(began: float, ended: float, run: Run, stood: float = 0.0) -> float:
     """By how many seconds a message may be late that waited in this time: as long as the longest fault of it
     lasted itself, and the bound. Faults do not add up: of those that follow each other in a run there is
-    always one.
+    always one. But nothing of a lane passes a message while it commits nothing: `stood` is for how long
+    faults made it stand still, all together.
     """
     lasted = [
         healed_at(fault, run) - fault.began
         for fault in of_lanes(run)
         if fault.began < ended and healed_at(fault, run) + AFTERMATH > began
     ]
-    return max(lasted, default=0.0) + BOUND
+    return max([*lasted, stood]) + BOUND
 
 
 def _covered(began: float, ended: float, faults: Iterable[Happened], run: Run) -> float:

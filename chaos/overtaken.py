@@ -2,7 +2,8 @@
 
 A backlog holds up all of a partition alike, however long it takes. So a message is late by the time that has
 passed since its turn had come: since what one behind it in its partition led to was written. Faults hold up
-single messages, which are tried again while others pass; hence a cap, and no wait without end.
+single messages, which are tried again while others pass; hence a cap, and no wait without end. While a
+lane commits nothing, nothing of it passes: that time is not of the message, and is looked at in `stalls`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from typing import NamedTuple
 
 from chaos.calls import BY_TOPIC, NOTHING
 from chaos.key_order import Effect
-from chaos.lateness import at_most
-from chaos.records import Run
+from chaos.lateness import at_most, faulty
+from chaos.records import Commits, Run
+from chaos.stalls import gaps
 from demo.findings import Finding, finding
+
+#: A lane that commits nothing for longer than this stands still, in seconds.
+STANDS = 5.0
 
 
 class Wait(NamedTuple):
@@ -27,13 +32,22 @@ class Wait(NamedTuple):
     seconds: float
 
 
-def judge_waits(effects: Iterable[Effect], run: Run) -> Finding:
-    """Hold each wait against the longest fault beside it."""
+def judge_waits(effects: Iterable[Effect], run: Run, commits: Commits) -> Finding:
+    """Hold each wait against the longest fault beside it, or the time for which faults stopped its lane."""
     longest, late, looked_at = 0.0, [], 0
+    stops = defaultdict(list)
+    for gap in gaps(run, commits):
+        if gap.seconds > STANDS:
+            stops[gap.lane].append(gap)
     for each in waits(effects):
         looked_at += 1
         longest = max(longest, each.seconds)
-        most = at_most(each.came, each.came + each.seconds, run)
+        ends = each.came + each.seconds
+        stood = sum(
+            faulty(max(gap.began, each.came), min(gap.began + gap.seconds, ends), run)
+            for gap in stops[each.effect.cause.partition % run.lanes]
+        )
+        most = at_most(each.came, ends, run, stood)
         if each.seconds > most:
             late.append(f"{each.effect.cause}, by {each.seconds:.0f} s, and at most by {most:.0f} s")
     says = f"{looked_at:,} messages, the longest late by {longest:.1f} s"

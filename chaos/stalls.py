@@ -45,7 +45,9 @@ class Stall(msgspec.Struct, frozen=True):
         return self.alone and self.limit is not None and self.seconds > self.limit
 
 
-class _Gap(msgspec.Struct, frozen=True):
+class Gap(msgspec.Struct, frozen=True):
+    """A time in which a lane committed nothing, in seconds since the epoch."""
+
     lane: int
     began: float
     seconds: float
@@ -53,12 +55,12 @@ class _Gap(msgspec.Struct, frozen=True):
 
 def stalls(run: Run, commits: Commits) -> list[Stall]:
     """The longest stall of each fault in the load, and the longest of all beside none."""
-    gaps = [gap for lane in range(run.lanes) for gap in _gaps(lane, commits.seen.get(lane, []), run.load)]
+    all_of_them = gaps(run, commits)
     near = [_near(fault, run) for fault in run.faults]
     found = []
     for number, fault in enumerate(run.faults):
         longest = max(
-            (part for gap in gaps for part in _part(gap, *near[number])), key=_seconds, default=None
+            (part for gap in all_of_them for part in _part(gap, *near[number])), key=_seconds, default=None
         )
         if longest is not None:
             limit = _limit(fault, run)
@@ -66,10 +68,17 @@ def stalls(run: Run, commits: Commits) -> list[Stall]:
                 _excuses(other, longest, limit, run) for other in run.faults if other is not fault
             )
             found.append(_stall(fault.kind, longest, alone=alone, limit=limit))
-    quiet = (gap for gap in gaps if not any(_overlap(gap.began, gap.began + gap.seconds, *w) for w in near))
+    quiet = (
+        gap for gap in all_of_them if not any(_overlap(gap.began, gap.began + gap.seconds, *w) for w in near)
+    )
     if (longest := max(quiet, key=_seconds, default=None)) is not None:
         found.append(_stall("", longest, alone=True, limit=None))
     return found
+
+
+def gaps(run: Run, commits: Commits) -> list[Gap]:
+    """All times of the load between two commits of a lane, by the cut that the run began with."""
+    return [gap for lane in range(run.lanes) for gap in _gaps(lane, commits.seen.get(lane, []), run.load)]
 
 
 def judge_stalls(found: Iterable[Stall]) -> Finding:
@@ -111,36 +120,36 @@ def _near(fault: Happened, run: Run) -> tuple[float, float]:
     return max([fault.began - BEFORE, *before]), min([max(noticed, healed) + AFTER, *after])
 
 
-def _part(gap: _Gap, begins: float, ends: float) -> Iterator[_Gap]:
+def _part(gap: Gap, begins: float, ends: float) -> Iterator[Gap]:
     """What of a gap counts for a fault: a lane that stood still before does so from now on for its sake."""
     began = max(gap.began, begins)
     if began <= ends and began < gap.began + gap.seconds:
-        yield _Gap(gap.lane, began, gap.began + gap.seconds - began)
+        yield Gap(gap.lane, began, gap.began + gap.seconds - began)
 
 
-def _excuses(other: Happened, gap: _Gap, limit: float | None, run: Run) -> bool:
+def _excuses(other: Happened, gap: Gap, limit: float | None, run: Run) -> bool:
     """Whether another fault may be why a stall is too long: not one that came when it was so already."""
     too_long = gap.began + min(gap.seconds, gap.seconds if limit is None else limit)
     return other.began < too_long and gap.began < healed_at(other, run)
 
 
-def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Iterator[_Gap]:
+def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Iterator[Gap]:
     """From the load's begin to its end: a lane that comes to commit no more stands still until then."""
     begin, end = load
     inside = sorted(time for time in times if begin < time < end)
     for before, after in pairwise([begin, *inside, end]):
-        yield _Gap(lane, before, after - before)
+        yield Gap(lane, before, after - before)
 
 
 def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> bool:
     return begin <= other_end and other_begin <= end
 
 
-def _seconds(gap: _Gap) -> float:
+def _seconds(gap: Gap) -> float:
     return gap.seconds
 
 
-def _stall(kind: str, gap: _Gap, *, alone: bool, limit: float | None) -> Stall:
+def _stall(kind: str, gap: Gap, *, alone: bool, limit: float | None) -> Stall:
     return Stall(kind, alone, gap.lane, round(gap.began, 3), round(gap.seconds, 3), limit)
 
 

@@ -12,7 +12,7 @@ from chaos.consequences import Sent
 from chaos.key_order import effects_of, judge_key_order
 from chaos.lateness import BOUND, at_most, faulty
 from chaos.overtaken import judge_waits, waits
-from chaos.records import OUTSIDE_LANES, Happened, Run
+from chaos.records import OUTSIDE_LANES, Commits, Happened, Run
 from demo.findings import Finding
 from streams.model.message import Message
 
@@ -128,7 +128,38 @@ def test_it_may_be_late_by_the_longest_fault_and_the_bound(
 
     def judged(seconds: float) -> bool:
         those = handled((0, 5 + seconds), (1, 5))
-        return judge_waits(effects_of(those, frozenset()), run).passed
+        return judge_waits(effects_of(those, frozenset()), run, committing()).passed
 
     assert judged(longest)
     assert not judged(longest + 1)
+
+
+def committing(*but: tuple[float, float]) -> Commits:
+    """All lanes commit every second, but not within these times."""
+    times = [float(time) for time in range(1, 200) if not any(a < time < b for a, b in but)]
+    return Commits(seen=dict.fromkeys(range(a_run().lanes), times))
+
+
+ONE_AFTER_THE_OTHER = [(10.0, 40.0), (40.0, 70.0)]
+
+
+@pytest.mark.parametrize(
+    ("faults", "stops", "most"),
+    [
+        pytest.param(ONE_AFTER_THE_OTHER, [(10, 38), (42, 68)], 28 + 26, id="stopped twice"),
+        pytest.param(ONE_AFTER_THE_OTHER, [(10, 38)], 30, id="less than the longest fault lasted"),
+        pytest.param(ONE_AFTER_THE_OTHER, [(at, at + 5) for at in range(10, 70, 5)], 30, id="slow"),
+        pytest.param([(10.0, 12.0)], [(30, 80)], 2, id="stopped by itself"),
+    ],
+)
+def test_nothing_passes_in_a_lane_that_faults_have_stopped(
+    faults: list[tuple[float, float]], stops: list[tuple[float, float]], most: float
+) -> None:
+    run = msgspec.structs.replace(a_run(*faults), load=(0.0, 200.0))
+
+    def judged(seconds: float) -> bool:
+        those = handled((0, 5 + seconds), (1, 5))
+        return judge_waits(effects_of(those, frozenset()), run, committing(*stops)).passed
+
+    assert judged(BOUND + most)
+    assert not judged(BOUND + most + 1)
