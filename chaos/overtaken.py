@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from chaos.calls import BY_TOPIC, NOTHING
 from chaos.key_order import Effect
-from chaos.lateness import at_most, faulty
+from chaos.lateness import BOUND, at_most, faulty
 from chaos.records import Commits, Run
-from chaos.stalls import gaps
+from chaos.stalls import Gap, gaps
 from demo.findings import Finding, finding
 
 #: A lane that commits nothing for longer than this stands still, in seconds.
@@ -42,16 +42,22 @@ def judge_waits(effects: Iterable[Effect], run: Run, commits: Commits) -> Findin
     for each in waits(effects):
         looked_at += 1
         longest = max(longest, each.seconds)
-        ends = each.came + each.seconds
-        stood = sum(
-            faulty(max(gap.began, each.came), min(gap.began + gap.seconds, ends), run)
-            for gap in stops[each.effect.cause.partition % run.lanes]
-        )
-        most = at_most(each.came, ends, run, stood)
-        if each.seconds > most:
-            late.append(f"{each.effect.cause}, by {each.seconds:.0f} s, and at most by {most:.0f} s")
+        if each.seconds > BOUND:
+            most = _most(each, stops[each.effect.cause.partition % run.lanes], run)
+            if each.seconds > most:
+                late.append(f"{each.effect.cause}, by {each.seconds:.0f} s, and at most by {most:.0f} s")
     says = f"{looked_at:,} messages, the longest late by {longest:.1f} s"
     return finding("no message late for longer than a fault lasts", {"late for longer": late}, says)
+
+
+def _most(wait: Wait, stops: Iterable[Gap], run: Run) -> float:
+    ends = wait.came + wait.seconds
+    stood = sum(
+        faulty(max(gap.began, wait.came), min(gap.began + gap.seconds, ends), run)
+        for gap in stops
+        if gap.began < ends and gap.began + gap.seconds > wait.came
+    )
+    return at_most(wait.came, ends, run, stood)
 
 
 def waits(effects: Iterable[Effect]) -> Iterator[Wait]:
