@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
 from benchmarks.orders import CUTS, Cut, OrderGround, Pace, milliseconds, order_ground
 from benchmarks.sections import Context, Section, Table
-from demo.purchases import purchases
+from demo.purchases import Purchase, purchases
 
 SECTION = "choreography"
 
@@ -18,8 +19,9 @@ _PER_SECOND = 200
 _NOTE = (
     "Orders are those of the demo, 94 % of which are confirmed; throughput counts all that were settled,"
     " latency the confirmed. Latency begins when an order was due by the schedule, whatever held its sender"
-    " up, and ends when a reader of committed records has its confirmation. Sender, reader, gateway, broker"
-    " and both workers share the machine's cores."
+    " up, and ends when a reader of committed records has its confirmation. Before anything counts, orders"
+    " come at that rate for a minute: a JVM that has just started takes twice as long for the same. Sender,"
+    " reader, gateway, broker and both workers share the machine's cores."
 )
 
 
@@ -45,14 +47,19 @@ def _with_cut(context: Context, cut: Cut) -> Measured:
 
 
 async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Measured:
-    burst, seconds = (2000, 8) if context.quick else (12_000, 30)
-    bought = purchases(context.runs * burst + _PER_SECOND * seconds)
+    burst, warm, seconds = (2000, 4, 8) if context.quick else (12_000, 60, 30)
+    bought = iter(purchases(context.runs * burst + _PER_SECOND * (warm + seconds)))
     pace = Pace()
+
+    def some(number: int) -> list[Purchase]:
+        return list(islice(bought, number))
+
     async with ground:
-        for run in range(context.runs):
-            said = await ground.burst(bought[run * burst :][:burst], OrderPlaced, pace)
-            context.say(f"  {said}")
-        latency = await ground.latency(bought[context.runs * burst :], OrderPlaced, _PER_SECOND)
+        cold = await ground.latency(some(_PER_SECOND * warm), OrderPlaced, _PER_SECOND)
+        context.say(f"  to warm up: {milliseconds(cold)} ms")
+        for _ in range(context.runs):
+            context.say(f"  {await ground.burst(some(burst), OrderPlaced, pace)}")
+        latency = await ground.latency(some(_PER_SECOND * seconds), OrderPlaced, _PER_SECOND)
     return Measured(cut, pace, latency, ground.peak)
 
 

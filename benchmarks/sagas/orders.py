@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -13,15 +14,14 @@ from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
 from benchmarks.orders import CUTS, Begun, Cut, OrderGround, Pace, milliseconds, order_ground
 from benchmarks.sections import Context, Section, Table
-from demo.purchases import purchases
+from demo.purchases import Purchase, purchases
 
 _KINDS: dict[str, Begun] = {"choreographed": OrderPlaced, "orchestrated": OrderSubmitted}
 _PER_SECOND = 100
-_WARM = 500
 _NOTE = (
     "Orders: those of the demo, half of them placed and half submitted, in turns, by the same two workers;"
-    " rates and latencies as in the section on the choreography. The ratio is the median of those of bursts"
-    " of the same round."
+    " rates and latencies as in the section on the choreography, after half a minute of each kind at that"
+    " rate. The ratio is the median of those of bursts of the same round."
 )
 
 
@@ -52,24 +52,23 @@ def _with_cut(context: Context, cut: Cut) -> Measured:
 
 
 async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Measured:
-    burst, seconds = (1000, 8) if context.quick else (8000, 30)
-    steady = _PER_SECOND * seconds
-    bought = iter(purchases(len(_KINDS) * (_WARM + context.runs * burst + steady)))
+    burst, warm, seconds = (1000, 4, 8) if context.quick else (8000, 30, 30)
+    bought = iter(purchases(len(_KINDS) * (context.runs * burst + _PER_SECOND * (warm + seconds))))
     paces = {name: Pace() for name in _KINDS}
     latencies: dict[str, Latency] = {}
 
-    def some(number: int) -> list[Any]:
-        return [next(bought) for _ in range(number)]
+    def some(number: int) -> list[Purchase]:
+        return list(islice(bought, number))
 
     async with ground:
         for kind in _KINDS.values():
-            await ground.burst(some(_WARM), kind, Pace())
+            await ground.latency(some(_PER_SECOND * warm), kind, _PER_SECOND)
         for _ in range(context.runs):
             for name, kind in _KINDS.items():
                 said = await ground.burst(some(burst), kind, paces[name])
                 context.say(f"  {name}: {said}")
         for name, kind in _KINDS.items():
-            latencies[name] = await ground.latency(some(steady), kind, _PER_SECOND)
+            latencies[name] = await ground.latency(some(_PER_SECOND * seconds), kind, _PER_SECOND)
             context.say(f"  {name}: {milliseconds(latencies[name])} ms")
     return Measured(cut, paces, latencies, ground.peak)
 
