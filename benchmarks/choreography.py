@@ -20,8 +20,8 @@ _NOTE = (
     "Orders are those of the demo, 94 % of which are confirmed; throughput counts all that were settled,"
     " latency the confirmed. Latency begins when an order was due by the schedule, whatever held its sender"
     " up, and ends when a reader of committed records has its confirmation. Before anything counts, orders"
-    " come at that rate for a minute: a JVM that has just started takes twice as long for the same. Sender,"
-    " reader, gateway, broker and both workers share the machine's cores."
+    " come at that rate for a minute: a JVM that has just started takes 1.5 times as long for the same."
+    " Sender, reader, gateway, broker and both workers share the machine's cores."
 )
 
 
