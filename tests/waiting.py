@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], object], within: float = 60.0) -> None:
-    """Wait for a condition; fail when it does not come true within so many seconds."""
-    deadline = time.monotonic() + within
+def eventually(
+    condition: Callable[[], object], what: str, timeout: float = 60.0, *, every: float = 0.05
+) -> None:
+    """Wait for a condition with a bound; it is looked at so often, in seconds."""
+    deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"not true within {within:g} s"
-        time.sleep(0.01)
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        time.sleep(every)

@@ -119,7 +119,8 @@ def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(
         running = family(stack)
         stack.signal_process("postgres", signal.SIGKILL)
         log = tmp_path / "log" / "supervisor.log"
-        eventually(lambda: "error: " in log.read_text())  # its last word: by then all has been stopped
+        # Its last word: by then all has been stopped.
+        eventually(lambda: "error: " in log.read_text(), "the supervisor's error", 30)
         assert stack.var.read() is None
         assert alive(running) == []
     last = log.read_text().splitlines()[-1]

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import local_stack
 from tests.integration.test_web import KEYS, TOPIC, end, produce
-from tests.scenarios.world import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.integration.mixed_worker import ParcelSent, app
-from tests.scenarios.world import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 APP, AGENTS = "mixed", "mixed-agents"

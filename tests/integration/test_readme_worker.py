@@ -12,7 +12,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from tests.readme import sending, smallest_handler
-from tests.scenarios.world import eventually
+from tests.waiting import eventually
 
 BIN = Path(sys.executable).parent
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from streams.cli.main import app
 from streams.model.envelope import new_headers
-from tests.scenarios.world import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "errands.errand.wanted.v1"

@@ -26,7 +26,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams.model.envelope import new_headers
-from tests.scenarios.world import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "web.parcel.seen.v1"

@@ -20,7 +20,8 @@ from streams.postgres import MigrationSet
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from tests.postgres import in_a_loop
-from tests.scenarios.world import APP, LANES, PARTITIONS, World, eventually, order
+from tests.scenarios.world import APP, LANES, PARTITIONS, World, order
+from tests.waiting import eventually
 
 MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
 _ENDS_WITHIN = 60.0

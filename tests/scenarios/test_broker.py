@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from streams.local import Stack, declared, local_stack
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

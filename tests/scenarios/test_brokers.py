@@ -15,7 +15,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from streams.local import Stack, declared, local_stack
 from streams.runtime.topics import KafkaTopics
 from tests.scenarios.steady import SteadyLoad, last_commits, longest_stalls
-from tests.scenarios.world import APP, LANES, World, eventually
+from tests.scenarios.world import APP, LANES, World
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REVIVE_AFTER = 2.0

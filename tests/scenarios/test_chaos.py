@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from streams.local import running
-from tests.scenarios.world import eventually
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).parents[2]
 SEED, SECONDS = 1177, 90  # in it the object store is away, a worker, a broker, a relay and PostgreSQL

@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from tests.scenarios.world import SESSION_TIMEOUT, Worker, World, eventually
+from tests.scenarios.world import SESSION_TIMEOUT, Worker, World
+from tests.waiting import eventually
 
 ORDERS = 300
 

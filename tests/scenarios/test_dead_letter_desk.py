@@ -10,7 +10,8 @@ import msgspec
 
 from agents.messages import OrderPlaced
 from tests.scenarios.desk import steadfaust
-from tests.scenarios.world import PARTITIONS, World, eventually, order
+from tests.scenarios.world import PARTITIONS, World, order
+from tests.waiting import eventually
 
 
 def dlq(world: World, *words: str) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World, eventually
+from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World
+from tests.waiting import eventually
 
 ORDERS = 900
 

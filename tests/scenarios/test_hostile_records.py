@@ -44,7 +44,8 @@ from tests.scenarios.hostile_records import (
     Thrown,
     thrown,
 )
-from tests.scenarios.world import APP, PARTITIONS, Worker, World, eventually
+from tests.scenarios.world import APP, PARTITIONS, Worker, World
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 COUNT = int(os.environ.get("STEADFAUST_HOSTILE", "5000" if effort.is_all() else "1500"))

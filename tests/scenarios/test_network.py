@@ -11,7 +11,8 @@ import pytest
 from chaos.network import Network
 from streams.local import Stack, declared, local_stack
 from tests.scenarios.steady import SteadyLoad, last_commits, longest_stalls
-from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World, eventually
+from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 NAME = "behind-the-proxy"

@@ -10,7 +10,8 @@ from agents.commands import OrderSubmitted
 from streams.model.row_keys import split_row_key
 from tables.ways import ORDER_WAYS
 from tests.scenarios.test_dead_letter_desk import steadfaust
-from tests.scenarios.world import APP, World, eventually, order
+from tests.scenarios.world import APP, World, order
+from tests.waiting import eventually
 
 
 def test_every_order_is_settled_once_with_the_outcome_its_data_calls_for(world: World) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 from tests.scenarios.steady import SteadyLoad
-from tests.scenarios.world import LANES, World, eventually
+from tests.scenarios.world import LANES, World
+from tests.waiting import eventually
 
 
 def test_workers_come_and_go_while_another_one_recovers(world: World) -> None:

@@ -11,7 +11,8 @@ from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.model.row_keys import split_row_key
 from streams.runtime.client import Producer
 from tests.scenarios.steady import SteadyLoad, longest_stalls
-from tests.scenarios.world import APP, LANES, Worker, World, eventually
+from tests.scenarios.world import APP, LANES, Worker, World
+from tests.waiting import eventually
 
 #: Long, so that no session ends while a worker restarts: nothing but what a member asks for makes the group
 #: decide anew.

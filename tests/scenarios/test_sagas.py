@@ -22,7 +22,8 @@ from agents.order_saga import OrderSaga
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from tests.scenarios.desk import steadfaust
-from tests.scenarios.world import APP, PARTITIONS, Worker, World, eventually, order
+from tests.scenarios.world import APP, PARTITIONS, Worker, World, order
+from tests.waiting import eventually
 
 #: Kills come at this reach of their point, when the first orders are between two steps.
 NTH = 12

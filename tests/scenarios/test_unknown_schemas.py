@@ -16,7 +16,8 @@ from schemas import latest
 from streams.model.codecs import fingerprint_of
 from streams.model.layout import Layout
 from tests.scenarios.desk import steadfaust
-from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World, eventually
+from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World
+from tests.waiting import eventually
 
 #: What the client's version adds, at the end.
 CHANNEL = {"name": "channel", "type": "string", "default": ""}

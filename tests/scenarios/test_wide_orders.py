@@ -10,7 +10,8 @@ from agents.commands import OrderSubmitted
 from agents.gateway import cards
 from agents.messages import Order, OrderLine, OrderPlaced, StockReceived
 from tables.values import MAX_LINES
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World
+from tests.waiting import eventually
 
 WIDE = [f"wide-{number:05}" for number in range(MAX_LINES)]
 MISSING = "wide-missing"

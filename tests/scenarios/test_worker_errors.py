@@ -9,7 +9,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from agents.messages import Order, OrderLine, OrderPlaced
-from tests.scenarios.world import APP, PARTITIONS, World, eventually
+from tests.scenarios.world import APP, PARTITIONS, World
+from tests.waiting import eventually
 
 
 def test_a_worker_with_another_partition_count_refuses_to_start_and_says_what_to_set(world: World) -> None:

@@ -31,23 +31,13 @@ from streams.model.row_keys import split_row_key
 from streams.runtime.slots import addresses
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed
+from tests.waiting import eventually
 
 APP = "scenario"
 PARTITIONS, LANES = 8, 4
 SESSION_TIMEOUT = 6.0
 SKUS = 10
 SCARCE = "sku-scarce"
-
-
-def eventually(
-    condition: Callable[[], bool], what: str, timeout: float = 60.0, *, every: float = 0.05
-) -> None:
-    """Wait for a condition with a bound; it is looked at so often, in seconds."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what}")
-        time.sleep(every)
 
 
 def order(number: int, run: str) -> tuple[Order, str]:

@@ -311,7 +311,7 @@ def test_a_delay_keeps_the_order_also_of_what_is_sent_after_it(place: Place, net
         for n in range(20):
             client.says(b"%d " % n)
             expected += b"%d " % n
-        eventually(lambda: fault.count > 0)
+        eventually(lambda: fault.count > 0, "the fault has happened", A_WHILE)
     client.says(b"last")
     assert server.hears(expected + b"last")
 
@@ -408,7 +408,7 @@ def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
         proxy = psutil.Process(int(owner.stdout.readline()))
         assert proxy.is_running()
         owner.send_signal(signal.SIGKILL)
-    eventually(lambda: not proxy.is_running() or proxy.status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: not proxy.is_running() or proxy.status() == psutil.STATUS_ZOMBIE, "it ends", A_WHILE)
 
 
 def test_a_proxy_that_has_ended_is_an_error_of_whoever_asks(place: Place) -> None:
