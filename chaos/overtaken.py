@@ -52,11 +52,7 @@ def judge_waits(effects: Iterable[Effect], run: Run, commits: Commits) -> Findin
 
 def _most(wait: Wait, stops: Iterable[Gap], run: Run) -> float:
     ends = wait.came + wait.seconds
-    stood = sum(
-        faulty(max(gap.began, wait.came), min(gap.began + gap.seconds, ends), run)
-        for gap in stops
-        if gap.began < ends and gap.began + gap.seconds > wait.came
-    )
+    stood = sum(faulty(max(gap.began, wait.came), min(gap.ended, ends), run) for gap in stops)
     return at_most(wait.came, ends, run, stood)
 
 

@@ -50,7 +50,12 @@ class Gap(msgspec.Struct, frozen=True):
 
     lane: int
     began: float
-    seconds: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.ended - self.began
 
 
 def stalls(run: Run, commits: Commits) -> list[Stall]:
@@ -68,9 +73,7 @@ def stalls(run: Run, commits: Commits) -> list[Stall]:
                 _excuses(other, longest, limit, run) for other in run.faults if other is not fault
             )
             found.append(_stall(fault.kind, longest, alone=alone, limit=limit))
-    quiet = (
-        gap for gap in all_of_them if not any(_overlap(gap.began, gap.began + gap.seconds, *w) for w in near)
-    )
+    quiet = (gap for gap in all_of_them if not any(_overlap(gap.began, gap.ended, *w) for w in near))
     if (longest := max(quiet, key=_seconds, default=None)) is not None:
         found.append(_stall("", longest, alone=True, limit=None))
     return found
@@ -123,8 +126,8 @@ def _near(fault: Happened, run: Run) -> tuple[float, float]:
 def _part(gap: Gap, begins: float, ends: float) -> Iterator[Gap]:
     """What of a gap counts for a fault: a lane that stood still before does so from now on for its sake."""
     began = max(gap.began, begins)
-    if began <= ends and began < gap.began + gap.seconds:
-        yield Gap(gap.lane, began, gap.began + gap.seconds - began)
+    if began <= ends and began < gap.ended:
+        yield Gap(gap.lane, began, gap.ended)
 
 
 def _excuses(other: Happened, gap: Gap, limit: float | None, run: Run) -> bool:
@@ -138,7 +141,7 @@ def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Itera
     begin, end = load
     inside = sorted(time for time in times if begin < time < end)
     for before, after in pairwise([begin, *inside, end]):
-        yield Gap(lane, before, after - before)
+        yield Gap(lane, before, after)
 
 
 def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> bool:

@@ -34,9 +34,9 @@ def forget_deletions(world: FakeWorld) -> None:
             world.cluster.compact(topic, delete_retention=0)
 
 
-def follow(world: World, stores: Any) -> tuple[Standby, Freezer, asyncio.Task[None]]:
+def follow(world: World, stores: Any, **more: Any) -> tuple[Standby, Freezer, asyncio.Task[None]]:
     freezer = Freezer(world.cluster)
-    standby = Standby(world.app, 0, cluster=freezer, stores=stores, clock=world.clock)
+    standby = Standby(world.app, 0, cluster=freezer, stores=stores, clock=world.clock, **more)
     return standby, freezer, world.spawn(standby.run())
 
 
@@ -224,11 +224,7 @@ async def test_a_standby_that_is_far_behind_rests_between_reads_only_while_a_lan
 
     monkeypatch.setattr(FakeReader, "fetch", little)
     monkeypatch.setattr(fake.clock, "sleep", noted)
-    cluster, stores = fake.cluster, fake.stores()
-    standby = Standby(
-        fake.app, 0, cluster=cluster, stores=stores, clock=fake.clock, gives_way=lambda: gives_way
-    )
-    task = fake.spawn(standby.run())
+    standby, _, task = follow(fake, fake.stores(), gives_way=lambda: gives_way)
     await fake.until(lambda: standby.behind == 0)
     assert standby.records >= 100
     assert least <= len(rests) <= most
