@@ -120,7 +120,7 @@ def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(
         stack.signal_process("postgres", signal.SIGKILL)
         log = tmp_path / "log" / "supervisor.log"
         # Its last word: by then all has been stopped.
-        eventually(lambda: "error: " in log.read_text(), "the supervisor's error", 30)
+        eventually(lambda: "error: " in log.read_text(), "the supervisor's error")
         assert stack.var.read() is None
         assert alive(running) == []
     last = log.read_text().splitlines()[-1]

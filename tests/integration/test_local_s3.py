@@ -50,7 +50,7 @@ def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -
         stack.signal_process("s3", signal.SIGKILL)
         log = tmp_path / "log" / "supervisor.log"
         # Its last word: by then all has been stopped.
-        eventually(lambda: "error: " in log.read_text(), "the supervisor's error", 30)
+        eventually(lambda: "error: " in log.read_text(), "the supervisor's error")
         assert stack.var.read() is None
     last = log.read_text().splitlines()[-1]
     assert "error: s3 died (SIGKILL): " in last

@@ -87,7 +87,7 @@ async def test_a_restart_finds_the_same_cluster(tmp_path: Path) -> None:
 def test_what_a_killed_supervisor_left_is_taken_over(tmp_path: Path) -> None:
     first = start(StackSpec(str(tmp_path), processes={"bank": BANK})).state
     os.kill(first.supervisor_pid, signal.SIGKILL)
-    eventually(lambda: running(tmp_path) is None, "no stack runs", 30)
+    eventually(lambda: running(tmp_path) is None, "no stack runs")
     assert not gone(first.brokers[0].pid), "the broker is an orphan"
     said: list[str] = []
     with local_stack(tmp_path, say=said.append) as stack:
@@ -138,7 +138,7 @@ def test_a_stack_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
         assert starter.stdout.readline() == b"up\n"
         left = Stack(tmp_path).state
         starter.kill()
-    eventually(lambda: gone(left.supervisor_pid) and gone(left.brokers[0].pid), "both are gone", 30)
+    eventually(lambda: gone(left.supervisor_pid) and gone(left.brokers[0].pid), "both are gone")
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_three_brokers_see_each_other_and_a_killed_one_comes_back(tmp_path
         usual = psutil.Process().nice()
         assert {psutil.Process(broker.pid).nice() for broker in brokers} == {max(usual, GIVES_WAY_BY)}
         stack.signal_broker(2, signal.SIGKILL)
-        eventually(lambda: stack.state.brokers[1].pid != brokers[1].pid, "another broker", 30)
+        eventually(lambda: stack.state.brokers[1].pid != brokers[1].pid, "another broker")
         revived = stack.state.brokers[1]
         assert (revived.port, revived.listeners) == (brokers[1].port, brokers[1].listeners)
         # Until it answers it has much to recover, and must not starve.
@@ -195,6 +195,6 @@ def test_an_error_of_the_command_is_one_line(tmp_path: Path) -> None:
 def test_stop_ends_the_orphans_of_a_killed_supervisor(tmp_path: Path) -> None:
     left = start(StackSpec(str(tmp_path))).state
     os.kill(left.supervisor_pid, signal.SIGKILL)
-    eventually(lambda: running(tmp_path) is None, "no stack runs", 30)
+    eventually(lambda: running(tmp_path) is None, "no stack runs")
     assert stop(tmp_path) is True
     assert gone(left.brokers[0].pid)

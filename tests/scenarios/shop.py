@@ -69,8 +69,8 @@ class Shop:
             def taken(body: Any = placed, key: str = key) -> bool:
                 return self.ask("POST", "/orders", body, key, traceparent)[0] == 202
 
-            eventually(taken, f"{key} is taken", 60)
-            eventually(taken, f"{key} is answered again", 60)
+            eventually(taken, f"{key} is taken")
+            eventually(taken, f"{key} is answered again")
             self._world.expected[placed.order_id] = (outcome, placed.total_cents)
         return [f"{run}-{number}" for number in numbers]
 
@@ -87,14 +87,14 @@ class Shop:
 
         return in_a_loop(fetch())
 
-    def until_told(self, ids: list[str], within: float = 60) -> None:
+    def until_told(self, ids: list[str]) -> None:
         """Wait until PostgreSQL says of each order what Kafka says."""
 
         def told() -> bool:
             found = self.statuses()
             return all(found[name][0] != "pending" for name in ids)
 
-        eventually(told, "every order has its status in PostgreSQL", within)
+        eventually(told, "every order has its status in PostgreSQL")
         found, outcomes = self.statuses(), self._world.outcomes()
         for name in ids:
             (outcome,) = outcomes[name]

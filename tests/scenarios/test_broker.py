@@ -51,6 +51,6 @@ def test_a_broker_that_is_killed_in_mid_load_and_comes_back_changes_no_outcome(
     stack.signal_broker(1, signal.SIGKILL)
     eventually(lambda: not reachable(world), "the broker is gone")
     eventually(lambda: reachable(world), "the broker is back")
-    world.until_settled(ids, timeout=120)
+    world.until_settled(ids)
     assert world.running() == list(workers)
     world.check()

@@ -40,7 +40,7 @@ def world(stack: Stack) -> Iterator[World]:
     world.environment["STEADFAUST_GATEWAY_PATIENCE"] = "120"  # how patient handlers are is told elsewhere
     with world.closing():
         workers = [world.start_worker() for _ in range(3)]
-        world.until_shared(workers, timeout=120)
+        world.until_shared(workers)
         world.receive_stock()
         yield world
 
@@ -100,14 +100,14 @@ def under_load(world: World, run: str, fault: Callable[[], None]) -> None:
         began = time.time()
         fault()
         ended = time.time()
-        eventually(lambda: min(last_commits(world).values()) > ended, "every lane goes on", GOES_ON_WITHIN)
+        eventually(lambda: min(last_commits(world).values()) > ended, "every lane goes on")
     stalls = longest_stalls(world, began, time.time())
     assert max(stalls.values()) < GOES_ON_WITHIN, stalls
-    world.until_settled(load.ids, timeout=120)
+    world.until_settled(load.ids)
     world.check()
     assert world.running() == workers
     assert not [event for worker in workers for event in worker.events("lane_error")]
-    eventually(lambda: in_sync(world), "the broker has caught up", 120)
+    eventually(lambda: in_sync(world), "the broker has caught up")
 
 
 def test_every_topic_has_three_replicas_of_which_two_must_have_a_write(world: World) -> None:

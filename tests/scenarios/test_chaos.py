@@ -54,7 +54,7 @@ def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
     with subprocess.Popen(
         command(tmp_path), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as chaos:
-        eventually(lambda: len(workers_in(tmp_path)) == 3, "three workers", timeout=150)
+        eventually(lambda: len(workers_in(tmp_path)) == 3, "three workers")
         started = [chaos, *workers_in(tmp_path), *psutil.Process(chaos.pid).children(recursive=True)]
         chaos.send_signal(signal.SIGINT)
         _, said = chaos.communicate(timeout=60)

@@ -17,7 +17,7 @@ def until_open(worker: Worker, lanes: int) -> None:
         opened = {event["lane"] for event in worker.events("lane_opened")}
         return worker.lanes() == opened == set(range(lanes))
 
-    eventually(open_, f"all {lanes} lanes open on one worker", 90)
+    eventually(open_, f"all {lanes} lanes open on one worker")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_worker_that_wakes_up_under_another_number_of_lanes_is_fenced_and_chan
     )
     until_open(frozen, before)
     ids = world.place(f"cut-{before}", ORDERS)
-    eventually(faults.exists, "the worker stopped itself between send and commit", 30)
+    eventually(faults.exists, "the worker stopped itself between send and commit")
 
     new = world.start_worker(STEADFAUST_LANES=str(after))
     until_open(new, after)

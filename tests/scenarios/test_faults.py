@@ -67,9 +67,7 @@ def test_a_worker_stopped_past_its_session_is_a_fenced_zombie_and_changes_nothin
     ids = load(world, "zombie")
     zombie.signal(signal.SIGSTOP)
     assert_in_mid_load(world, ids)
-    eventually(
-        lambda: survivor.lanes() == set(range(LANES)), "the survivor owns all lanes", SESSION_TIMEOUT * 5
-    )
+    eventually(lambda: survivor.lanes() == set(range(LANES)), "the survivor owns all lanes")
     world.until_settled(ids)
     zombie.signal(signal.SIGCONT)
     world.until_shared([survivor, zombie])
@@ -85,13 +83,12 @@ def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> 
     zombie = world.start_worker(STEADFAUST_FAULTS="sent:3:stop", STEADFAUST_FAULTS_LOG=str(faults))
     world.until_shared([survivor, zombie])
     ids = world.place("open-transaction", ORDERS)
-    eventually(faults.exists, "the zombie stopped itself between send and commit", 30)
+    eventually(faults.exists, "the zombie stopped itself between send and commit")
     world.until_settled(ids)
     zombie.signal(signal.SIGCONT)
     eventually(
         lambda: any("Fenced" in event["error"] for event in zombie.events("lane_reopens")),
         "the zombie was fenced",
-        30,
     )
     world.until_settled(ids)
     world.check()

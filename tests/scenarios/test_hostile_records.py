@@ -105,7 +105,7 @@ def until_done(world: World, orders: list[str]) -> None:
             return False
         return world.settled(orders) == len(orders)
 
-    eventually(done, "everything is read, and nothing waits", BOUND, every=1.0)
+    eventually(done, "everything is read, and nothing waits", every=1.0)
 
 
 async def at_ends(world: World) -> bool:

@@ -58,7 +58,7 @@ def workers(world: World, network: Network) -> tuple[Worker, Worker]:
 
 
 def committed_since(world: World, moment: float) -> None:
-    eventually(lambda: min(last_commits(world).values()) > moment, "every lane commits", MOVED_WITHIN)
+    eventually(lambda: min(last_commits(world).values()) > moment, "every lane commits")
 
 
 @pytest.mark.parametrize("fault", [pytest.param("cut", marks=CUT_OFF), "blackhole"])
@@ -71,11 +71,11 @@ def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_
         committed_since(world, time.time())
         with getattr(network, fault)(NAME) as happened:
             began = time.time()
-            eventually(lambda: keeper.lanes() == set(range(LANES)), "the other has its lanes", MOVED_WITHIN)
+            eventually(lambda: keeper.lanes() == set(range(LANES)), "the other has its lanes")
             committed_since(world, time.time())
             eventually(lambda: time.time() > began + CUT_OFF_FOR, "longer than its session")
             assert happened.count > 0
-        eventually(lambda: behind.generation() > member_since, "it is a member again", MOVED_WITHIN)
+        eventually(lambda: behind.generation() > member_since, "it is a member again")
         world.until_shared([keeper, behind], MOVED_WITHIN)
         back = time.time()
         committed_since(world, back)
@@ -96,7 +96,7 @@ def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
     with getattr(network, fault)(NAME) as happened:
         eventually(lambda: happened.count > 0, "it is cut off")
         assert behind.stop() == 0
-        eventually(lambda: keeper.lanes() == set(range(LANES)), "the other has its lanes", MOVED_WITHIN)
+        eventually(lambda: keeper.lanes() == set(range(LANES)), "the other has its lanes")
         world.until_settled(ids)
     world.check()
     assert keeper.stop() == 0

@@ -45,7 +45,7 @@ def replace(world: World, worker: Worker, others: list[Worker]) -> Worker:
     lanes = worker.lanes()
     assert worker.stop() == 0
     new = world.start_worker("chaos.worker", **LONG_SESSION, **{VERSION: "2"})
-    world.until_shared([*others, new], timeout=120)
+    world.until_shared([*others, new])
     assert new.lanes() == lanes, "a session has ended: the group has decided by itself"
     # Whoever is stopped while the group decides comes back as one that owned nothing.
     eventually(
@@ -62,7 +62,7 @@ def consumes_notes(worker: Worker) -> bool:
 
 def test_a_topic_that_a_rolling_deploy_adds_is_consumed_once_all_workers_know_it(world: World) -> None:
     workers = [world.start_worker(**LONG_SESSION) for _ in range(3)]
-    world.until_shared(workers, timeout=120)
+    world.until_shared(workers)
     noted = [f"noted-{number}" for number in range(NOTED)]
     half = NOTED * NOTES_EACH // 2
     with SteadyLoad(world, "deploy") as load:
@@ -75,13 +75,13 @@ def test_a_topic_that_a_rolling_deploy_adds_is_consumed_once_all_workers_know_it
         assert counted(world) == {}
         workers = [*workers[1:], replace(world, workers[0], workers[1:])]
         eventually(lambda: all(consumes_notes(worker) for worker in workers), "all lanes have the topic")
-        world.until_shared(workers, timeout=60)
+        world.until_shared(workers)
         make_notes(world, range(half, NOTED * NOTES_EACH), noted)
         eventually(lambda: counted(world).total() >= NOTED * NOTES_EACH, "every note counted")
         stalls = longest_stalls(world, began, time.time())
     assert counted(world) == dict.fromkeys(noted, NOTES_EACH)
     assert max(stalls.values()) < LONGEST_STALL, stalls
-    world.until_settled(load.ids, timeout=120)
+    world.until_settled(load.ids)
     world.check()
     assert sorted(n for worker in workers for n in worker.lanes()) == list(range(LANES))
     assert [worker for worker in workers if worker.events("lane_error")] == []

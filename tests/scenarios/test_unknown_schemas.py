@@ -71,7 +71,7 @@ def test_orders_of_a_schema_that_is_announced_late_wait_and_all_others_are_settl
     world.until_shared([worker])
     waiting = place_as_newer(world, schema, monkeypatch, count=40)  # in every partition
     others = world.place("others", 100)
-    world.until_settled(others, timeout=120)
+    world.until_settled(others)
     assert world.settled(waiting) == 0
     told = f"40 keys wait for schema {fingerprint_of(schema)}, for inventory.split_order, since "
     eventually(lambda: any(each.startswith(told) for each in warnings(worker)), "all 40 are told of")

@@ -33,7 +33,7 @@ def test_orders_of_ten_thousand_skus_are_settled_in_seconds_while_others_go_on(w
     world.received.update(Counter(dict.fromkeys(WIDE, 9)))
     world.send([(StockReceived(sku=sku, units=9), f"receipt-{sku}") for sku in WIDE])
     known = len(world.received)
-    eventually(lambda: len(world.stock()) == known, "the stock has arrived", 120)
+    eventually(lambda: len(world.stock()) == known, "the stock has arrived")
     for way, kind in (("placed", OrderPlaced), ("submitted", OrderSubmitted)):
         orders = {
             "confirmed": wide(f"{way}-good", WIDE),
@@ -41,8 +41,8 @@ def test_orders_of_ten_thousand_skus_are_settled_in_seconds_while_others_go_on(w
         }
         world.expected.update({one.order_id: (outcome, 100) for outcome, one in orders.items()})
         world.send([(kind(order=one), f"message-{one.order_id}") for one in orders.values()])
-    world.until_settled(world.place("beside", 100), timeout=120)
-    world.until_settled(list(world.expected), timeout=120)
+    world.until_settled(world.place("beside", 100))
+    world.until_settled(list(world.expected))
     world.check()
     for worker in workers:
         assert not worker.events("lane_reopens")

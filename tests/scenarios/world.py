@@ -159,7 +159,7 @@ class World:
         """Workers that have not ended."""
         return [worker for worker in self.workers if worker.process.poll() is None]
 
-    def until_shared(self, workers: Sequence[Worker], timeout: float = 120.0) -> None:
+    def until_shared(self, workers: Sequence[Worker]) -> None:
         """Wait until these workers own every lane, each some, and have opened them."""
 
         def shared() -> bool:
@@ -171,7 +171,7 @@ class World:
             )
             return opened and all(owned) and sorted(n for own in owned for n in own) == list(range(LANES))
 
-        eventually(shared, "every lane owned and open", timeout)
+        eventually(shared, "every lane owned and open")
 
     def wipe_stores_of_ended(self, *running: Worker) -> None:
         """Empty the local stores of all workers but those that are running."""
@@ -282,10 +282,10 @@ class World:
         outcomes = self.outcomes()
         return sum(order_id in outcomes for order_id in ids)
 
-    def until_settled(self, ids: Sequence[str], count: int | None = None, timeout: float = 60.0) -> None:
+    def until_settled(self, ids: Sequence[str], count: int | None = None) -> None:
         """Wait until all, or `count`, of these orders have come to an end."""
         wanted = len(ids) if count is None else count
-        eventually(lambda: self.settled(ids) >= wanted, f"{wanted} of {len(ids)} orders settled", timeout)
+        eventually(lambda: self.settled(ids) >= wanted, f"{wanted} of {len(ids)} orders settled")
 
     def stock(self) -> dict[str, Any]:
         """The stock table by SKU, rebuilt from its changelog."""
@@ -311,7 +311,7 @@ class World:
             totals = self.ledger()
             return totals["captured_cents"] - totals["refunded_cents"]
 
-        eventually(lambda: money() == confirmed, "captured - refunded = value of confirmed orders", 20)
-        eventually(lambda: all(row.reserved == 0 for row in self.stock().values()), "nothing reserved", 20)
+        eventually(lambda: money() == confirmed, "captured - refunded = value of confirmed orders")
+        eventually(lambda: all(row.reserved == 0 for row in self.stock().values()), "nothing reserved")
         for sku, row in self.stock().items():
             assert row.received == self.received[sku] == row.on_hand + row.shipped, sku

@@ -60,20 +60,20 @@ def log_of(worker: Worker) -> str:
 
 def test_lanes_are_open_when_all_that_were_assigned_are(start: Callable[..., Workers]) -> None:
     workers = start(OPEN)
-    eventually(workers.lanes_open, "lanes are open", 20)
+    eventually(workers.lanes_open, "lanes are open")
     assert workers.lanes_open() == {0, 1}
 
 
 def test_a_lane_that_is_assigned_and_not_open_keeps_them_waiting(start: Callable[..., Workers]) -> None:
     workers = start(HALF_OPEN)
-    eventually(lambda: "lane_opened" in log_of(workers.running[1]), "a lane is open", 20)
+    eventually(lambda: "lane_opened" in log_of(workers.running[1]), "a lane is open")
     assert workers.lanes_open() == set()
 
 
 def test_a_line_that_is_half_written_is_read_when_it_is_whole(start: Callable[..., Workers]) -> None:
     workers = start(HALF_OPEN)
     worker = workers.running[1]
-    eventually(lambda: "lane_opened" in log_of(worker), "a lane is open", 20)
+    eventually(lambda: "lane_opened" in log_of(worker), "a lane is open")
     with worker.log.open("a") as log:
         log.write('{"event": "lane_op')
         log.flush()
@@ -84,7 +84,7 @@ def test_a_line_that_is_half_written_is_read_when_it_is_whole(start: Callable[..
 
 def test_a_lane_that_was_given_away_must_open_again(start: Callable[..., Workers]) -> None:
     workers = start(OPEN)
-    eventually(workers.lanes_open, "lanes are open", 20)
+    eventually(workers.lanes_open, "lanes are open")
     with workers.running[1].log.open("a") as log:
         log.write('{"event": "lanes_assigned", "active": [1]}\n')
     assert workers.lanes_open() == {1}
@@ -95,7 +95,7 @@ def test_a_lane_that_was_given_away_must_open_again(start: Callable[..., Workers
 
 def test_a_death_is_reported_once_with_its_log(start: Callable[..., Workers], said: list[str]) -> None:
     workers = start(ENDS="3")
-    eventually(lambda: not workers.alive, "all have ended", 20)
+    eventually(lambda: not workers.alive, "all have ended")
     assert [workers.report_deaths(), workers.report_deaths()] == [1, 0]
     (line,) = said
     assert line.endswith(f"ended with status 3: see {workers.running[1].log}")
@@ -104,7 +104,7 @@ def test_a_death_is_reported_once_with_its_log(start: Callable[..., Workers], sa
 def test_a_killed_worker_is_named_with_the_signal(start: Callable[..., Workers], said: list[str]) -> None:
     workers = start()
     os.kill(workers.running[1].process.pid, signal.SIGKILL)
-    eventually(lambda: not workers.alive, "all have ended", 20)
+    eventually(lambda: not workers.alive, "all have ended")
     assert workers.report_deaths() == 1
     assert "ended by SIGKILL" in said[0]
 
@@ -112,18 +112,18 @@ def test_a_killed_worker_is_named_with_the_signal(start: Callable[..., Workers],
 def test_one_that_the_demo_ended_itself_is_no_death(start: Callable[..., Workers]) -> None:
     workers = start()
     workers.running[1].signal(signal.SIGKILL)
-    eventually(lambda: not workers.alive, "all have ended", 20)
+    eventually(lambda: not workers.alive, "all have ended")
     assert workers.report_deaths() == 0
 
 
 def test_what_a_restarted_worker_said_before_does_not_count(start: Callable[..., Workers]) -> None:
     workers = start(OPEN)
-    eventually(workers.lanes_open, "lanes are open", 20)
+    eventually(workers.lanes_open, "lanes are open")
     workers.running[1].signal(signal.SIGKILL)
     workers.running[1].process.wait()
     worker = workers.start(1)
     assert not worker.ready
-    eventually(workers.lanes_open, "lanes are open", 20)
+    eventually(workers.lanes_open, "lanes are open")
 
 
 def test_leaving_ends_all_of_them(start: Callable[..., Workers]) -> None:
