@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from time import monotonic
 
 from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
 from streams.model.envelope import record_size
@@ -158,8 +157,9 @@ class FakeReader:
         self._positions = dict(positions)
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
-        """Wait up to `timeout` seconds of real time for records; empty when none came."""
-        deadline = monotonic() + timeout
+        """Wait up to `timeout` seconds of the loop's time for records; empty when none came."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         await asyncio.sleep(0)
         while True:
             if self._closed:
@@ -169,7 +169,7 @@ class FakeReader:
             batches = self._take(max_records)
             if batches:
                 return batches
-            remaining = deadline - monotonic()
+            remaining = deadline - loop.time()
             if remaining <= 0:
                 return []
             await self._broker.changed(remaining)

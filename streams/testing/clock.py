@@ -7,8 +7,9 @@ import heapq
 from collections.abc import Sized
 from itertools import count
 
-#: How often other tasks get to run after a sleeper was woken, so that a chain of sleeps is followed.
-_TURNS = 20
+#: How often other tasks get to run after a sleeper was woken: as long as one of them is ready, but one that
+#: is always ready does not hold up the clock.
+_TURNS = 1000
 
 
 class ManualClock:
@@ -34,8 +35,12 @@ class ManualClock:
             await asyncio.sleep(0)
             return
         waiter = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), waiter))
+        heapq.heappush(self._sleepers, (self.now() + seconds, next(self._order), waiter))
+        self._changed()
         await waiter
+
+    def _changed(self) -> None:
+        """There is another sleeper."""
 
     def set(self, now: float) -> None:
         """Jump without waking anyone, backwards too, as a corrected system clock does."""
@@ -43,15 +48,21 @@ class ManualClock:
 
     async def advance(self, seconds: float) -> None:
         """Move on, waking sleepers in order, each at its own time."""
-        end = self._now + seconds
-        while self._sleepers and self._sleepers[0][0] <= end:
+        end = self.now() + seconds
+        while (due := self._wake_first(end)) is not None:
+            self.set(max(self.now(), due))
+            await _settle()
+        self.set(end)
+        await _settle()
+
+    def _wake_first(self, until: float) -> float | None:
+        """Wake the sleeper that is due first, if that is by then; returns when it was due."""
+        while self._sleepers and self._sleepers[0][0] <= until:
             due, _, waiter = heapq.heappop(self._sleepers)
-            self._now = max(self._now, due)
             if not waiter.done():
                 waiter.set_result(None)
-                await _settle()
-        self._now = end
-        await _settle()
+                return due
+        return None
 
 
 async def _settle() -> None:

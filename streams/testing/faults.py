@@ -36,7 +36,7 @@ class Pause:
     _reached: asyncio.Event = field(default_factory=asyncio.Event)
     _go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def reached(self, timeout: float = 10.0) -> None:
+    async def reached(self, timeout: float = 120.0) -> None:
         """Wait until the lane stands there; TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             await self._reached.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,25 @@ from lane_kafka import KafkaWorld
 from lane_worlds import FakeWorld, World, closing
 
 import streams.lane.commit
+from streams.testing.loop import SimulatedLoop
+
+HERE = Path(__file__).parent
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]:
+    """A fake world takes over the time of the loop that it is made in."""
+    return {"simulated": SimulatedLoop}
+
+
+ON_KAFKA = "on the fake broker in `make test`; what is marked `landing` runs there on both"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        is_ours = item.path.is_relative_to(HERE) and params.get("world") == "kafka"
+        if is_ours and not item.get_closest_marker("landing"):
+            item.add_marker(pytest.mark.verify(ON_KAFKA))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -40,7 +40,7 @@ class Freezer:
             await self._goes.wait()
             if self.fetches is None or self.fetches > 0:
                 break
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
         if self.fetches is not None:
             self.fetches -= 1
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from streams.claims.checks import ClaimChecks
 from streams.lane.lane import Lane
@@ -17,13 +17,12 @@ from streams.model.envelope import new_headers
 from streams.model.layout import Layout
 from streams.ports import TP, Record, Stores
 from streams.runtime.declared import DEAD_LETTER_ROOM, declare
-from streams.testing.clock import ManualClock
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
+from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.store import MemoryStores
+from tests.waiting import BOUND
 
-#: How long anything may take until a test gives it up, in seconds.
-BOUND = 60.0
 _names = count(time.time_ns())
 
 
@@ -157,9 +156,9 @@ class World:
         self.running.append(Running(lane, self))
         return self.running[-1]
 
-    async def until(self, condition: Callable[[], Any], timeout: float = BOUND) -> None:
+    async def until(self, condition: Callable[[], Any]) -> None:
         """Wait for a condition. A lane that fails meanwhile fails the test."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + BOUND
         while not condition():
             for running in self.running:
                 if running.task.done() and not running.may_fail:
@@ -184,12 +183,12 @@ class World:
         for topic in topics:
             for record in await self.records(topic):
                 ends[TP(topic, record.partition)] = record.offset + 1
-        async with asyncio.timeout(BOUND):
-            while True:
-                committed = await self.cluster.committed(self.name, ends)
-                if all(committed.get(tp, 0) >= end for tp, end in ends.items()):
-                    return
-                await self._tick()
+        deadline = time.monotonic() + BOUND
+        committed: dict[TP, int] = {}
+        while not all(committed.get(tp, 0) >= end for tp, end in ends.items()):
+            assert time.monotonic() < deadline, f"at {committed}, expected {ends}"
+            await self._tick()
+            committed = await self.cluster.committed(self.name, ends)
 
     async def until_at(self, positions: dict[TP, int]) -> None:
         """Wait until the group is at these positions: a commit returns before a broker shows them."""
@@ -230,10 +229,11 @@ class World:
         found: list[Record] = []
         try:
             await reader.assign({tp: begins[tp] for tp in tps if begins[tp] < ends[tp]})
-            async with asyncio.timeout(BOUND):
-                while any(reader.position(tp) < ends[tp] for tp in tps if begins[tp] < ends[tp]):
-                    for batch in await reader.fetch(max_records=1000, timeout=0.2):
-                        found += batch.records
+            deadline = time.monotonic() + BOUND
+            while any(reader.position(tp) < ends[tp] for tp in tps if begins[tp] < ends[tp]):
+                assert time.monotonic() < deadline, f"{len(found)} records of {topic}, not all"
+                for batch in await reader.fetch(max_records=1000, timeout=0.2):
+                    found += batch.records
         finally:
             await reader.close()
         return sorted(found, key=lambda record: (record.partition, record.offset))
@@ -257,13 +257,15 @@ class World:
 
 
 class FakeWorld(World):
-    """In memory. While a test waits, time goes on in small steps, much faster than it passes."""
+    """In memory, in simulated time: it passes only while everything waits, and then costs nothing."""
 
     is_fake = True
 
-    def __init__(self) -> None:
+    def __init__(self, loop: SimulatedLoop | None = None) -> None:
         super().__init__()
-        self.clock = ManualClock()
+        loop = loop or cast(SimulatedLoop, asyncio.get_running_loop())
+        loop.simulate()
+        self.clock = LoopClock(loop)
 
     async def _start(self) -> None:
         largest = self.app.lane_options.max_message_bytes + DEAD_LETTER_ROOM
@@ -280,7 +282,7 @@ class FakeWorld(World):
         return MemoryStores()
 
     async def _tick(self) -> None:
-        await self.clock.advance(0.05)
+        await asyncio.sleep(0.05)
 
     async def turns(self, turns: int = 200) -> None:
         """Let everything run as far as it can without time going on."""

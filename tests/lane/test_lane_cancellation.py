@@ -26,6 +26,7 @@ from agents.payments.gateway import Charge, Refund
 from streams.model.choreography import Choreography, choreography
 from streams.model.envelope import new_headers
 from streams.model.message import Message
+from streams.testing.loop import SimulatedLoop
 from tables.orders import ORDERS
 from tables.reservations import RESERVATION_TALLIES
 from tables.sagas import ORDER_SAGAS
@@ -190,7 +191,8 @@ def test_orders_that_are_called_off_end_once_whatever_comes_when_and_wherever_th
         await world.until(lambda: running.task.done() or (sending.done() and world.clock.now() > until))
         return bool(running.task.done())
 
-    asyncio.run(play())
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(play())
 
 
 @pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())

@@ -22,6 +22,7 @@ from streams.lane.standby import HEARD, Standby
 from streams.ports import TP, Write
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
 from streams.testing.clients import FakeReader
+from streams.testing.loop import SimulatedLoop
 from tests.effort import examples
 
 DAY = 86400.0
@@ -279,8 +280,8 @@ class Copies(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.world = FakeWorld()
+        self.runner = asyncio.Runner(loop_factory=SimulatedLoop)
+        self.world = FakeWorld(self.runner.get_loop())
         self.asked = 0
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -16,6 +16,7 @@ from lane_worlds import FakeWorld, Post
 
 from streams.lane.host import LaneHost
 from streams.testing.faults import Pause, ScriptedFaults
+from streams.testing.loop import SimulatedLoop
 from tests.effort import examples
 
 LANES = 3
@@ -44,8 +45,8 @@ class Hosts(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.world = FakeWorld()
+        self.runner = asyncio.Runner(loop_factory=SimulatedLoop)
+        self.world = FakeWorld(self.runner.get_loop())
         self.fatal: list[BaseException] = []
         self.work = counting(self.world.name, settled=True)
         self.posts: list[Post] = []

@@ -18,6 +18,7 @@ from chaos.model.spec import Spec
 from streams.testing.broker import Fault
 from streams.testing.clients import FakeTransactions
 from streams.testing.cluster import FakeCluster
+from streams.testing.loop import SimulatedLoop
 from tests.effort import examples
 
 MESSAGES = (1, 2, 1, 3)
@@ -46,8 +47,8 @@ class Walks(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.world = FakeWorld()
+        self.runner = asyncio.Runner(loop_factory=SimulatedLoop)
+        self.world = FakeWorld(self.runner.get_loop())
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.runner.run(work)

@@ -17,6 +17,7 @@ from lane_worlds import FakeWorld, Post, Running
 from streams.ports import Stores
 from streams.testing.broker import Fault
 from streams.testing.faults import LaneKilled, ScriptedFaults
+from streams.testing.loop import SimulatedLoop
 from tests.effort import examples
 
 KEYS = st.sampled_from("abcdefg")
@@ -41,8 +42,8 @@ class Lanes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.world = FakeWorld()
+        self.runner = asyncio.Runner(loop_factory=SimulatedLoop)
+        self.world = FakeWorld(self.runner.get_loop())
         self.posts: dict[str, Post] = {}
         self.work = self.workload()
         self.workers: dict[tuple[int, int], Worker] = {}

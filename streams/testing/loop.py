@@ -1,0 +1,128 @@
+"""An event loop whose time a test can take over: it passes only while everything waits."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from streams.testing.clock import ManualClock
+
+#: What `time()` begins with, in seconds. Nothing is to take zero for "never".
+_START = 1000.0
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """An ordinary loop until `simulate` is called. From then on no wait takes real time: when no callback is
+    ready and no socket is readable, the loop's time jumps to the next timer.
+
+    So a timeout fires only when nothing that it guards can go on, however slow the machine is. While a thread
+    of `run_in_executor` works, time passes as it really does, since nobody knows when the thread will end.
+    """
+
+    def __init__(self) -> None:
+        self._simulated: float | None = None
+        self._threads = 0
+        super().__init__(_Selector(self._pass_time))
+
+    def simulate(self) -> None:
+        """Take over the time, for good. To be called before anything sets a timer."""
+        self._simulated = _START
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether `simulate` was called."""
+        return self._simulated is not None
+
+    def time(self) -> float:
+        """Seconds; real ones until `simulate` is called."""
+        return super().time() if self._simulated is None else self._simulated
+
+    def run_in_executor(  # type: ignore[override]  # typeshed has it as a coroutine's result
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run `func` in a thread, for which the loop's time does not jump."""
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        self._threads += 1
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    async def shutdown_default_executor(
+        self,
+        timeout: float | None = None,  # noqa: ARG002 - as newer Pythons call it
+    ) -> None:
+        """Join the threads, without the bound that newer Pythons set: it would pass at once."""
+        self._threads += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self._threads -= 1
+
+    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
+        self._threads -= 1
+
+    def _pass_time(self, select: Callable[[float | None], Any], timeout: float | None) -> Any:
+        """What the selector finds within `timeout` seconds of the loop's time."""
+        if self._simulated is None or timeout is None:
+            return select(timeout)
+        if (found := select(0)) or timeout <= 0:
+            return found
+        if not self._threads:
+            self._simulated += timeout
+            return found
+        began = time.monotonic()
+        found = select(timeout)
+        self._simulated += min(timeout, time.monotonic() - began)
+        return found
+
+
+class _Selector(selectors.DefaultSelector):
+    """The system's selector, whose waits are the loop's."""
+
+    def __init__(self, pass_time: Callable[[Callable[[float | None], Any], float | None], Any]) -> None:
+        super().__init__()
+        self._pass_time = pass_time
+
+    def select(self, timeout: float | None = None) -> Any:
+        return self._pass_time(super().select, timeout)
+
+
+class LoopClock(ManualClock):
+    """Goes with a simulated loop's time, and can be moved on beside it: then the timers of the loop, such as
+    those of a reader that waits for records, do not fire, so that days cost nothing.
+    """
+
+    def __init__(self, loop: SimulatedLoop, start: float = 1_700_000_000.0) -> None:
+        super().__init__()
+        self._loop = loop
+        self._ahead = start - loop.time()
+        self._bell: asyncio.TimerHandle | None = None
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._ahead + self._loop.time()
+
+    def set(self, now: float) -> None:
+        """Jump without waking anyone, backwards too, as a corrected system clock does."""
+        self._ahead = now - self._loop.time()
+
+    async def advance(self, seconds: float) -> None:
+        """Move on, waking sleepers in order, each at its own time."""
+        await super().advance(seconds)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Ring when the first sleeper is due."""
+        if self._bell is not None:
+            self._bell.cancel()
+            self._bell = None
+        if self._sleepers:
+            self._bell = self._loop.call_later(max(0.0, self._sleepers[0][0] - self.now()), self._ring)
+
+    def _ring(self) -> None:
+        while self._wake_first(self.now()) is not None:
+            pass
+        self._changed()
