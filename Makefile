@@ -1,9 +1,11 @@
 # Needs Linux, make and Python 3.11+ with venv; everything else is fetched, pinned by hash.
 #
 #   make demo [ORDERS=n] [RELAY=cdc] [KEEP=1]   real orders through four services over real Kafka, then the check
-#   make check             in a minute, after each change: lint, types, contracts, unit tests, lanes on the fake
-#   make test              in a quarter of an hour, as CI runs it: all but what `make verify` alone runs
-#   make verify            in half an hour, before an issue is called resolved: everything, with new random examples
+#   make lint | format     in seconds, before each commit: style, types, import contracts; mend what can be mended
+#   make check             in a minute, after each change: lint, unit tests, lanes on fakes, one crash on real Kafka
+#   make test              in ten minutes, as CI runs it: each adapter and each class of fault on the real thing
+#   make verify            before an issue is called resolved: everything, with new random examples
+#   make table             puts the seconds of the last run into tests/README.md
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
 #   make chaos [SEED=n] [LONG=1] [RATE=n]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
@@ -16,8 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# Most of a run waits, so two processes serve it; the longest files first, which tests/effort.py knows.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+GATE := $(BIN)/python -m tests.gate
 
 # Kept byte code halves the start of each process, of which the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,7 +27,7 @@ RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CANDIDATES := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
 
-.PHONY: install demo check test verify lint bench chaos screenshots up down wheel requirements clean
+.PHONY: install demo check test verify table format lint bench chaos screenshots up down wheel requirements clean
 
 install: $(INSTALLED)
 
@@ -34,13 +35,22 @@ demo: $(INSTALLED)
 	@$(BIN)/python -m demo
 
 check: lint
-	$(PYTEST) --hypothesis-profile=check -m "not stack and not slow and not verify" tests/unit tests/lane tests/contract
+	@$(GATE) check --hypothesis-profile=check -m "(not stack or smoke) and not slow and not verify" \
+	    tests/unit tests/lane tests/contract
 
 test: lint
-	$(PYTEST) -m "not verify"
+	@$(GATE) test -m "not verify"
 
 verify: lint
-	$(PYTEST) --hypothesis-profile=verify
+	@$(GATE) verify --hypothesis-profile=verify
+
+# Into tests/README.md, the seconds of the run before.
+table: $(INSTALLED)
+	@$(GATE) table
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -6,12 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from streams.local import Stack, local_stack
 from streams.staging import loops
-from tests import effort
+from tests import effort, report
 
 pytest_plugins = ["tests.postgres"]
 
@@ -25,31 +26,33 @@ if os.environ.get("STEADFAUST_TESTS_ARE_COMPILED") and not str(loops.__file__).e
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: Whose tests have processes beside them, all of them.
+WITH_A_STACK = {"browser", "integration", "scenarios"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = os.environ.get(report.WANTED)
+    if path and not hasattr(config, "workerinput"):  # the one that hears of all processes
+        config.pluginmanager.register(report.Recorder(Path(path)))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if {"kafka", "postgres_server"} & set(getattr(item, "fixturenames", ())):
+        folder = report.file_of(item.nodeid).partition("/")[0]
+        if folder in WITH_A_STACK or {"kafka", "postgres_server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("stack")
         for mark in item.iter_markers():
             if mark.name in ("slow", "verify") and not mark.args:
                 raise pytest.UsageError(f"{item.nodeid}: say why it is marked {mark.name}")
     if hasattr(config, "workerinput"):  # one of several processes
-        effort.longest_first(items)
+        report.longest_first(items, report.known_seconds())
 
 
 def pytest_collection_finish() -> None:
     """The garbage collector need not look at thousands of tests again and again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if shown := config.getoption("durations"):
-        reports = [
-            each for kind in terminalreporter.stats.values() for each in kind if hasattr(each, "duration")
-        ]
-        terminalreporter.section("slowest files")
-        for file, seconds in effort.seconds_by_file(reports)[:shown]:
-            terminalreporter.write_line(f"{seconds:.0f}s {file}")
 
 
 @pytest.fixture(scope="session")

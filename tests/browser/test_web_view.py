@@ -93,6 +93,7 @@ async def test_a_message_id_and_a_correlation_id_lead_to_the_order(visitor: Visi
     await expect(page.locator("body")).to_contain_text("placed-5")
 
 
+@pytest.mark.verify("unit/web/test_web_pages.py and the letters that are replayed, beside it")
 async def test_a_failed_saga_is_found_and_settled(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -151,6 +152,7 @@ async def test_a_dead_letter_is_edited_with_a_look_at_what_changes(ground: Groun
     ground.till.unlink()
 
 
+@pytest.mark.verify("unit/web/test_web_pages.py and the letters that are replayed, beside it")
 async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/dead-letters/letters?handler=payments.capture")
@@ -167,6 +169,7 @@ async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Grou
     ground.till.unlink()
 
 
+@pytest.mark.verify("unit/web/test_web_pages.py and the letters that are replayed, beside it")
 async def test_a_handler_is_paused_and_resumed(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")

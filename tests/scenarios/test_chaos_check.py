@@ -65,6 +65,8 @@ LETTERS = "every poisonous record a dead letter once, and nothing else"
 TOLD = "every saga told once, from its start to one end"
 ENDED = "every saga ended as its order calls for, late only by a fault"
 
+BESIDE = pytest.mark.verify("a wrong changelog, a wrong dead letter; unit/chaos/test_chaos_findings.py")
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -266,6 +268,7 @@ def test_what_is_wrong_in_postgresql_is_found(
     assert looked_at_now() == set()
 
 
+@BESIDE
 def test_an_accepted_order_that_is_nowhere_is_found(disks: Path) -> None:
     requests = msgspec.json.decode((disks / REQUESTS).read_bytes(), type=list[Request])
     requests.append(Request(order_id="nowhere", way="placed", placed=202))
@@ -302,6 +305,7 @@ def lane_with_stock(stores: RocksStores) -> tuple[int, bytes, bytes]:
     raise AssertionError("no lane has any stock")
 
 
+@BESIDE
 def test_a_row_altered_on_a_disk_is_found(disks: Path) -> None:
     stores = stores_in(disks)
     lane, key, value = lane_with_stock(stores)
@@ -311,6 +315,7 @@ def test_a_row_altered_on_a_disk_is_found(disks: Path) -> None:
     assert looked_at(disks) == {TABLES}
 
 
+@BESIDE
 def test_a_copy_ahead_of_its_changelog_is_found(disks: Path) -> None:
     stores = stores_in(disks)
     lane, key, _ = lane_with_stock(stores)
@@ -321,6 +326,7 @@ def test_a_copy_ahead_of_its_changelog_is_found(disks: Path) -> None:
     assert looked_at(disks) == {TABLES}
 
 
+@BESIDE
 def test_a_lane_without_a_copy_is_found(disks: Path) -> None:
     stores = stores_in(disks)
     stores.destroy(1)
@@ -347,6 +353,7 @@ def append(bootstrap: str, record: Any, **changes: Any) -> None:
     asyncio.run(send())
 
 
+@BESIDE
 def test_a_position_committed_too_far_is_found(world: World, run: Run) -> None:
     tp = TopicPartition(OrderPlaced.TOPIC, 0)
 
@@ -375,6 +382,7 @@ def test_a_position_committed_too_far_is_found(world: World, run: Run) -> None:
     assert looked_at(world.var) == set()
 
 
+@BESIDE
 def test_a_transaction_that_was_left_open_is_found(world: World, run: Run) -> None:
     async def look_while_open() -> set[str]:
         cluster = KafkaCluster(run.bootstrap)
@@ -396,12 +404,14 @@ def test_a_transaction_that_was_left_open_is_found(world: World, run: Run) -> No
     assert looked_at(world.var) == set(), "what was aborted does not count"
 
 
+@BESIDE
 def test_a_settlement_sent_twice_is_found(world: World, run: Run) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderConfirmed.TOPIC)[0])
     assert looked_at(world.var) - before == {SETTLED, MONEY, ONCE, LED}
 
 
+@BESIDE
 def test_what_a_saga_was_replied_or_has_told_twice_is_found(world: World, run: Run) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderSagaTransition.TOPIC)[0])

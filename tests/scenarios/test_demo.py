@@ -97,6 +97,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.verify("unit/demo: what an interrupt ends; the demo itself runs in `make test`")
 @pytest.mark.parametrize(
     ("moment", "number"),
     [

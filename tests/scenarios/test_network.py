@@ -87,6 +87,7 @@ def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_
     assert (behind.stop(), keeper.stop()) == (0, 0)
 
 
+@pytest.mark.verify("a worker that is cut off, beside it")
 @pytest.mark.parametrize("fault", ["cut", pytest.param("blackhole", marks=CUT_OFF)])
 def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
     world: World, network: Network, fault: str

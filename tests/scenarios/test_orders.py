@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from urllib.request import urlopen
 
+import pytest
+
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
 from streams.model.row_keys import split_row_key
@@ -67,6 +69,7 @@ def sagas(world: World) -> dict[str, tuple[str, str]]:
     return {saga["id"].removeprefix("order:"): (saga["way"], saga["status"]) for saga in found}
 
 
+@pytest.mark.verify("lane/test_lane_cancellation.py")
 def test_an_order_is_undone_when_it_is_called_off_in_time_and_goes_one_way(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     early = [f"early-{number}" for number in range(20)]

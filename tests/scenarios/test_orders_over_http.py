@@ -52,6 +52,7 @@ def test_an_order_placed_over_http_is_settled_once_and_postgresql_says_how(world
     assert sum(map(float, told)) == len(ids)
 
 
+@pytest.mark.verify("an order placed over HTTP, beside it")
 def test_an_order_that_is_called_off_over_http_ends_as_kafka_says(world: World, shop: Shop) -> None:
     world.until_shared([world.start_worker(**shop.settings)])
     ids = shop.place("off", range(5, 15))
@@ -68,6 +69,7 @@ def test_an_order_that_is_called_off_over_http_ends_as_kafka_says(world: World, 
     world.check()
 
 
+@pytest.mark.verify("lane/test_lane_traces.py")
 def test_an_order_is_one_trace_from_its_request_to_its_end_also_where_it_is_undone(
     world: World, shop: Shop
 ) -> None:

@@ -154,6 +154,7 @@ def test_after_an_outage_past_every_deadline_no_order_is_cancelled(world: World)
     check_told(world, ids)
 
 
+@pytest.mark.verify("an outage past every deadline, beside it")
 @pytest.mark.parametrize(
     ("handler", "reason", "undone"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -44,20 +43,6 @@ def test_examples_are_the_same_in_each_run_but_those_of_verify() -> None:
         "test": True,
         "verify": False,
     }
-
-
-def test_files_that_take_long_come_first_and_tests_of_a_file_stay_in_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(effort, "SECONDS", {"b.py": 10, "c.py": 20})
-    names = ["tests/a.py::one", "tests/b.py::two", "tests/b.py::one", "tests/c.py::one", "tests/d.py::one"]
-    items = [SimpleNamespace(nodeid=name) for name in names]
-    effort.longest_first(items)  # type: ignore[arg-type]
-    assert [names.index(item.nodeid) for item in items] == [3, 1, 2, 0, 4]
-
-
-def test_the_files_that_are_known_to_take_long_are_there() -> None:
-    assert [name for name in effort.SECONDS if not (TESTS / name).is_file()] == []
 
 
 def test_the_files_that_the_layout_names_are_there() -> None:
