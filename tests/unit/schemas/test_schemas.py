@@ -65,7 +65,7 @@ FINDINGS = {finding.subject: finding for finding in review(CLASSES, FOLDER)}
 
 
 @pytest.mark.parametrize("subject", sorted({*SUBJECTS, *CLASSES}))
-def test_class_and_newest_version_say_the_same_and_versions_read_each_other(subject: str) -> None:
+def test_class_and_newest_version_say_the_same(subject: str) -> None:
     found = FINDINGS[subject]
     assert found.state == "frozen", found.differences
     assert not found.unexplained
@@ -73,13 +73,13 @@ def test_class_and_newest_version_say_the_same_and_versions_read_each_other(subj
 
 
 @pytest.mark.parametrize("subject", sorted(CLASSES))
-def test_every_record_enum_and_field_of_a_class_says_what_it_means(subject: str) -> None:
+def test_every_part_of_a_class_says_what_it_means(subject: str) -> None:
     for part in parts(json.loads(derived_schema(CLASSES[subject]))):
         if "name" in part:
             assert part.get("doc"), f"{part['name']} has no doc"
 
 
-def test_a_reason_is_given_for_the_versions_that_cannot_read_each_other_and_no_others() -> None:
+def test_only_versions_that_cannot_read_each_other_have_reasons() -> None:
     for found in FINDINGS.values():
         assert set(found.reasons) == set(found.unreadable), found.subject
 
@@ -89,7 +89,7 @@ def test_the_commands_know_the_same_classes() -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_every_value_comes_back_as_it_was_from_both_avro_libraries(subject: str) -> None:
+def test_every_value_comes_back_from_both_avro_libraries(subject: str) -> None:
     kind, frozen = CLASSES[subject], schemas.latest(subject)
     derived = AvroCodec(kind, derived_schema(kind), Schemas())
     reader = AvroCodec(kind, frozen, Schemas())
@@ -105,7 +105,7 @@ def test_every_value_comes_back_as_it_was_from_both_avro_libraries(subject: str)
     comes_back()
 
 
-def test_a_nested_type_is_the_same_wherever_the_current_schemas_repeat_it() -> None:
+def test_a_nested_type_is_the_same_in_all_schemas() -> None:
     seen: dict[str, Any] = {}
     for subject in SUBJECTS:
         for part in parts(json.loads(schemas.latest(subject))):

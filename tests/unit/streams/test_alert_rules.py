@@ -121,7 +121,7 @@ def test_a_scrape_has_how_the_replication_slot_stands() -> None:
 
 
 @pytest.mark.parametrize("slot", [None, SLOT._replace(status="lost", retained=0, active=False)])
-def test_without_a_slot_and_with_one_that_is_lost_no_log_is_kept(slot: SlotLag | None) -> None:
+def test_without_a_slot_that_works_no_log_is_kept(slot: SlotLag | None) -> None:
     registry = CollectorRegistry()
     gauges = SlotGauges(registry)
     gauges.sampled(SLOT, 1)

@@ -129,7 +129,7 @@ def test_a_schema_says_what_the_class_says() -> None:
     }
 
 
-def test_a_class_tells_of_the_fields_that_it_inherits_unless_it_says_otherwise() -> None:
+def test_a_class_tells_of_the_fields_that_it_inherits() -> None:
     class Base(Row, frozen=True, kw_only=True):
         """Anything.
 
@@ -269,7 +269,7 @@ class Holder(Row, frozen=True):
         (Holder, r"Made\.f\.tagged is the Struct Tagged"),
     ],
 )
-def test_a_type_without_avro_is_an_error_that_says_where_what_and_what_to_do(kind: Any, told: str) -> None:
+def test_a_type_without_avro_says_where_and_what_to_do(kind: Any, told: str) -> None:
     made = msgspec.defstruct("Made", [("f", kind)], bases=(Row,), frozen=True)
     with pytest.raises(NoAvro, match=told):
         derived_schema(made)
@@ -287,7 +287,7 @@ def test_what_is_no_struct_is_an_error() -> None:
         derived_schema(dict)
 
 
-def test_a_default_that_is_made_anew_for_each_value_is_none_of_the_schema() -> None:
+def test_a_default_factory_is_no_default_of_the_schema() -> None:
     class Timed(Row, frozen=True, kw_only=True):
         at: float = msgspec.field(default_factory=lambda: 1.0)
 
@@ -302,7 +302,7 @@ def test_without_a_frozen_schema_the_derived_one_is_used() -> None:
     assert codec.schema == derived_schema(Thing)
 
 
-def test_the_frozen_schema_is_used_and_must_have_the_fields_of_the_class() -> None:
+def test_the_frozen_schema_must_have_the_fields_of_the_class() -> None:
     schema = json.loads(derived_schema(Part))
     schema["doc"] = "as it was frozen"
     text = json.dumps(schema)
@@ -312,14 +312,14 @@ def test_the_frozen_schema_is_used_and_must_have_the_fields_of_the_class() -> No
         avro(lambda _: json.dumps(schema), Schemas())(Part, "parts")
 
 
-def test_a_nested_type_must_have_the_fields_of_its_class_too() -> None:
+def test_a_nested_type_must_have_its_fields_too() -> None:
     schema = json.loads(derived_schema(Thing))
     next(field for field in schema["fields"] if field["name"] == "part")["type"]["fields"].pop()
     with pytest.raises(ClassAndSchemaDiffer, match=r"Part .* has parts"):
         avro(lambda _: json.dumps(schema), Schemas())(Thing, Thing.TOPIC)
 
 
-def test_a_class_without_avro_can_have_a_schema_written_by_hand() -> None:
+def test_a_class_without_avro_can_have_its_own_schema() -> None:
     made = msgspec.defstruct("Made", [("f", int | str)], bases=(Row,), frozen=True)
     text = '{"type": "record", "name": "Made", "fields": [{"name": "f", "type": ["long", "string"]}]}'
     codec = avro(lambda _: text, Schemas())(made, "made")

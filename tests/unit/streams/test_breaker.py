@@ -86,7 +86,7 @@ def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
     assert breaker.acquire(NOW + 11) is None
 
 
-def test_it_closes_after_so_many_probes_have_succeeded_and_forgets_what_failed_before() -> None:
+def test_it_closes_after_its_probes_and_forgets_earlier_failures() -> None:
     breaker = opened()
     assert [call(breaker, NOW + 10, ok=True) for _ in range(3)] == [
         BreakerState.HALF_OPEN,
@@ -96,7 +96,7 @@ def test_it_closes_after_so_many_probes_have_succeeded_and_forgets_what_failed_b
     assert [call(breaker, NOW + 10, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
 
 
-def test_each_failed_probe_doubles_its_time_open_up_to_the_bound() -> None:
+def test_each_failed_probe_doubles_the_bounded_time_open() -> None:
     breaker = opened()
     waits = []
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_probes_that_never_report_make_room_for_others() -> None:
     assert breaker.acquire(NOW + 70) is None
 
 
-def test_a_probe_that_is_given_back_says_nothing_and_makes_room_for_another() -> None:
+def test_a_probe_given_back_makes_room_for_another() -> None:
     breaker = opened()
     probes = [allowed(breaker, NOW + 10) for _ in range(3)]
     breaker.give_back(probes[0])
@@ -146,7 +146,7 @@ def test_a_probe_that_was_taken_for_lost_may_still_report() -> None:
     assert breaker.state is BreakerState.OPEN
 
 
-def test_calls_of_an_earlier_state_say_nothing_of_the_present_one() -> None:
+def test_calls_of_an_earlier_state_say_nothing() -> None:
     breaker = Breaker(POLICY)
     before = [allowed(breaker, NOW) for _ in range(8)]
     for permit in before[:4]:
@@ -171,7 +171,7 @@ def test_a_lane_that_opens_with_messages_waiting_begins_with_probes() -> None:
     assert (breaker.state, breaker.allowed_from) == (BreakerState.OPEN, NOW + 10)
 
 
-def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() -> None:
+def test_a_lane_that_opens_again_forgets_its_probes() -> None:
     breaker = opened()
     dropped = [allowed(breaker, NOW + 10) for _ in range(3)]
     breaker.start_half_open(NOW + 11)
@@ -180,7 +180,7 @@ def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() 
     assert breaker.state is BreakerState.HALF_OPEN
 
 
-def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
+def test_every_change_of_state_is_told_with_its_counts() -> None:
     told: list[BreakerTransition] = []
     breaker = Breaker(POLICY, told.append)
     for ok in (True, False, True, False):
@@ -201,7 +201,7 @@ def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
     ]
 
 
-def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_its_time() -> None:
+def test_a_clock_set_back_keeps_it_open_no_longer() -> None:
     breaker = opened()
     earlier = NOW - 86400
     assert breaker.acquire(earlier) is None
@@ -213,7 +213,7 @@ def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_its_time() -> Non
     assert breaker.allowed_from == earlier + 60
 
 
-def test_a_clock_that_is_set_back_leaves_it_measuring() -> None:
+def test_a_clock_set_back_leaves_it_measuring() -> None:
     breaker = Breaker(POLICY)
     for _ in range(3):
         call(breaker, NOW, ok=False)
@@ -222,7 +222,7 @@ def test_a_clock_that_is_set_back_leaves_it_measuring() -> None:
     assert call(breaker, earlier + 40, ok=False) is BreakerState.CLOSED
 
 
-def test_callers_that_read_the_clock_a_little_earlier_count_as_well() -> None:
+def test_callers_with_an_earlier_clock_count_as_well() -> None:
     breaker = Breaker(POLICY)
     assert [call(breaker, NOW - second, ok=False) for second in range(4)][-1] is BreakerState.OPEN
     assert breaker.allowed_from == NOW + 10

@@ -28,7 +28,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
     return Settings.read_or_exit()
 
 
-def test_brokers_are_anybody_s_in_the_clear_unless_a_setting_says_otherwise(
+def test_brokers_are_in_the_clear_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers = settings(monkeypatch).brokers()

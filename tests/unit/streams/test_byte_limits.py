@@ -108,7 +108,7 @@ TestInFlight = InFlight.TestCase
 TestInFlight.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 
-async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+async def test_a_turn_is_passed_on_when_its_task_is_cancelled() -> None:
     bound = BytesInFlight(LIMIT)
     first, second, third = (Holder(bound, LIMIT) for _ in range(3))
     await settle()

@@ -51,7 +51,7 @@ def test_a_rerun_with_other_bytes_is_another_object() -> None:
 @example("../../other", "a/b?c#d%2F e\n")
 @example("ü" * 500, "🎁" * 500)
 @example("\ud800", "\udfff")
-def test_any_type_and_id_make_a_name_that_every_store_takes(message_type: str, message_id: str) -> None:
+def test_any_type_and_id_make_a_valid_name(message_type: str, message_id: str) -> None:
     name = object_name(message_type, message_id, DIGEST)
     assert re.fullmatch(r"events/[A-Za-z0-9._~%-]+/[A-Za-z0-9._~%-]+-[0-9a-f]{64}", name)
     parts = name.split("/")
@@ -75,7 +75,7 @@ def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
         (10, 100, True, True),
     ],
 )
-def test_what_is_too_large_for_its_record_or_binary_is_checked_in(
+def test_what_is_too_large_or_binary_is_checked_in(
     payload: int, rest: int, *, binary: bool, due: bool
 ) -> None:
     assert is_due(payload, rest, limit=999_488, binary=binary) is due
@@ -155,7 +155,7 @@ def test_a_malformed_reference_is_permanent_and_names_its_header(name: str, valu
         "events/" + "x" * 256,
     ],
 )
-def test_a_name_that_can_be_no_object_is_permanent_not_an_outage_of_the_store(name: str) -> None:
+def test_a_name_that_can_be_no_object_is_permanent(name: str) -> None:
     with pytest.raises(BadReference, match="can be no object") as raised:
         claim_in({**dict(with_claim([], CLAIM)), DATAREF: f"s3://event-payloads/{name}".encode()})
     assert len(str(raised.value)) < 300
@@ -174,7 +174,7 @@ def test_a_content_type_that_came_without_a_value_is_none() -> None:
     assert claim_in(headers) == CLAIM._replace(content_type="")
 
 
-def test_of_a_message_that_has_its_payload_after_all_only_what_referred_goes() -> None:
+def test_with_its_payload_a_message_loses_only_its_reference() -> None:
     plain = [(ID, b"o-1"), ("content-type", b"application/json")]
     assert without_claim(plain) == plain
     assert without_claim(with_claim(plain, CLAIM)) == [(ID, b"o-1")]

@@ -135,7 +135,7 @@ async def test_an_object_that_many_want_is_fetched_once(blobs: MemoryBlobs, chec
     assert checks.counters.shared == 4
 
 
-async def test_one_who_leaves_does_not_take_the_download_from_the_others(
+async def test_one_who_leaves_does_not_end_the_others_download(
     blobs: MemoryBlobs, checks: ClaimChecks
 ) -> None:
     message = await stored(checks, b"popular")

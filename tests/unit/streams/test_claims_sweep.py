@@ -48,7 +48,7 @@ async def bucket(objects: Iterable[tuple[str, float]], data: bytes = b"x" * 10) 
         (Blob(f"{name(2)}.bak", 1, OLD), Sweepable.FOREIGN),
     ],
 )
-def test_only_old_objects_of_ours_that_no_row_names_are_orphans(blob: Blob, verdict: Sweepable) -> None:
+def test_only_our_old_objects_without_a_row_are_orphans(blob: Blob, verdict: Sweepable) -> None:
     assert judge(blob, {name(1)}, NOW - GRACE) is verdict
 
 
@@ -84,7 +84,7 @@ async def test_a_sweep_deletes_the_orphans_and_nothing_else(
     assert report.deleted == report.found[Sweepable.ORPHAN] == Tally(orphans, orphans * 10)
 
 
-async def test_an_orphan_that_is_checked_in_again_while_names_are_read_is_spared() -> None:
+async def test_an_orphan_checked_in_again_meanwhile_is_spared() -> None:
     blobs = await bucket([(name(1), OLD), (name(2), OLD), (name(3), OLD)])
     listed = blobs.scan
 
@@ -125,7 +125,7 @@ async def test_names_that_cannot_be_read_to_their_end_delete_nothing() -> None:
     assert blobs.names == [name(1)]
 
 
-async def test_a_store_that_goes_down_ends_the_sweep_and_the_next_one_goes_on() -> None:
+async def test_a_sweep_goes_on_where_an_outage_ended_one() -> None:
     blobs = await bucket((name(number), OLD) for number in range(250))
 
     def go_down(report: SweepReport) -> None:

@@ -29,7 +29,7 @@ def one(value: bytes = b"v", key: bytes = b"k") -> list[Outgoing]:
     return [Outgoing(key, value, [])]
 
 
-async def test_a_commit_that_was_done_is_found_by_the_next_owner(cluster: FakeCluster) -> None:
+async def test_the_next_owner_finds_a_commit_that_was_done(cluster: FakeCluster) -> None:
     producer = await begun(cluster)
     await producer.send({ROWS: one()})
     await producer.send_offsets({SOURCE: 3}, "app")
@@ -42,7 +42,7 @@ async def test_a_commit_that_was_done_is_found_by_the_next_owner(cluster: FakeCl
     assert [r.value for r in cluster.visible("rows")] == [b"v"]
 
 
-async def test_a_commit_that_was_lost_is_aborted_by_the_next_owner(cluster: FakeCluster) -> None:
+async def test_the_next_owner_aborts_a_commit_that_was_lost(cluster: FakeCluster) -> None:
     producer = await begun(cluster)
     await producer.send({ROWS: one()})
     await producer.send_offsets({SOURCE: 3}, "app")
@@ -140,7 +140,7 @@ async def test_an_expired_transaction_is_aborted_and_its_owner_fenced(cluster: F
     assert cluster.visible("rows") == []
 
 
-async def test_compaction_keeps_the_last_value_of_a_key_and_leaves_holes(cluster: FakeCluster) -> None:
+async def test_compaction_keeps_last_values_and_leaves_holes(cluster: FakeCluster) -> None:
     for key, value in [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None)]:
         cluster.produce(ROWS, key, value)
     producer = await begun(cluster)
@@ -154,7 +154,7 @@ async def test_compaction_keeps_the_last_value_of_a_key_and_leaves_holes(cluster
     assert ([r.offset for r in batch.records], batch.next_offset) == ([2], 4)
 
 
-async def test_a_position_before_the_log_is_lost_and_one_in_a_hole_is_not(cluster: FakeCluster) -> None:
+async def test_a_position_before_the_log_is_lost(cluster: FakeCluster) -> None:
     for i in range(6):
         cluster.produce(ROWS, b"k", b"%d" % i)
     cluster.compact("rows")

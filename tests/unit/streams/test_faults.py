@@ -114,7 +114,7 @@ def test_a_worker_does_it_to_itself_and_logs_it_first(tmp_path: Path, action: st
     assert len(lines) == (5 if action == "stop" else 2)
 
 
-async def test_a_manual_clock_wakes_sleepers_in_order_and_at_their_own_time() -> None:
+async def test_a_manual_clock_wakes_sleepers_at_their_own_time() -> None:
     clock = ManualClock(100.0)
     woken: list[tuple[str, float]] = []
 

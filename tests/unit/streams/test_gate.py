@@ -65,7 +65,7 @@ def test_those_of_before_the_window_do_not_count(gate: HandlerGate) -> None:
     assert gate.breaker.state is BreakerState.OPEN
 
 
-def test_when_the_breaker_opens_it_is_not_clear_and_the_outside_is_to_blame(gate: HandlerGate) -> None:
+def test_an_open_breaker_blames_the_outside(gate: HandlerGate) -> None:
     opened(gate)
     assert not gate.clear
     assert gate.away
@@ -82,7 +82,7 @@ def test_the_outside_is_to_blame_until_an_attempt_has_succeeded(gate: HandlerGat
     assert not gate.away, "something answered meanwhile"
 
 
-def test_it_is_clear_again_once_the_breaker_is_closed_and_nothing_waits(gate: HandlerGate) -> None:
+def test_it_is_clear_with_breaker_closed_and_nothing_waiting(gate: HandlerGate) -> None:
     opened(gate)
     gate.add(b"queue")
     for _ in range(POLICY.probes):
@@ -93,7 +93,7 @@ def test_it_is_clear_again_once_the_breaker_is_closed_and_nothing_waits(gate: Ha
     assert gate.clear
 
 
-def test_the_end_of_the_last_queue_does_not_clear_it_while_the_breaker_is_open(gate: HandlerGate) -> None:
+def test_an_open_breaker_keeps_it_shut_without_queues(gate: HandlerGate) -> None:
     opened(gate)
     gate.add(b"queue")
     gate.remove(b"queue")
@@ -101,16 +101,14 @@ def test_the_end_of_the_last_queue_does_not_clear_it_while_the_breaker_is_open(g
 
 
 @pytest.mark.parametrize("ok", [True, False])
-def test_a_message_that_went_through_before_the_breaker_opened_says_nothing_of_it(
-    gate: HandlerGate, *, ok: bool
-) -> None:
+def test_a_message_from_before_the_opening_says_nothing(gate: HandlerGate, *, ok: bool) -> None:
     opened(gate)
     probe(gate, 5.0)
     gate.record(UNASKED, ok=ok, now=5.0)
     assert gate.breaker.state is BreakerState.HALF_OPEN
 
 
-def test_a_lane_that_opens_behind_a_breaker_has_the_outside_to_blame(gate: HandlerGate) -> None:
+def test_a_lane_opening_behind_a_breaker_blames_the_outside(gate: HandlerGate) -> None:
     gate.breaker.start_half_open(0.0)
     assert not gate.clear
     assert gate.away
@@ -173,7 +171,7 @@ class AnyGate(RuleBasedStateMachine):
 TestAnyGate = AnyGate.TestCase
 
 
-def test_attempts_that_say_nothing_of_the_outside_neither_open_nor_close(gate: HandlerGate) -> None:
+def test_attempts_given_back_neither_open_nor_close(gate: HandlerGate) -> None:
     for _ in range(3 * POLICY.minimum):
         gate.give_back(UNASKED, now=0.0)
     assert gate.breaker.state is BreakerState.CLOSED

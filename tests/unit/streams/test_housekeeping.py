@@ -47,7 +47,7 @@ def test_each_chore_has_the_room_that_is_left(takes: tuple[int, int], staged: bo
     assert (first.rooms, second.rooms) == ([10], [10 - takes[0]])
 
 
-def test_what_needs_no_haste_is_done_at_once_and_then_seldom() -> None:
+def test_what_needs_no_haste_is_done_seldom() -> None:
     done: list[float] = []
     chore = Seldom(done.append, every=600.0)
     for now in (1000.0, 1000.1, 1599.9, 1600.0, 1601.0, 2200.0):
@@ -55,7 +55,7 @@ def test_what_needs_no_haste_is_done_at_once_and_then_seldom() -> None:
     assert done == [1000.0, 1600.0, 2200.0]
 
 
-def test_letters_expire_from_the_oldest_on_as_far_as_there_is_room() -> None:
+def test_the_oldest_letters_expire_as_far_as_room_allows() -> None:
     options = SimpleNamespace(max_message_bytes=20_000, max_replays=3, dead_letter_retention=RETENTION)
     app: Any = SimpleNamespace(
         lane_options=options, layout=SimpleNamespace(operations_log="log", app_id="post"), claims=None

@@ -36,7 +36,7 @@ def test_the_hash_is_that_of_the_java_client(key: bytes, expected: int) -> None:
 
 
 @given(st.binary(min_size=1, max_size=40), st.integers(1, 300))
-def test_a_key_lies_in_the_partition_that_a_client_would_choose(key: bytes, partitions: int) -> None:
+def test_a_key_lies_in_the_partition_of_other_clients(key: bytes, partitions: int) -> None:
     everything = list(range(partitions))
     assert partition_of(key, partitions) == DefaultPartitioner()(key, everything, everything)
 
@@ -68,7 +68,7 @@ def test_a_cut_that_cannot_be_is_refused(partitions: int, lanes: int) -> None:
         Layout("app", partitions, lanes)
 
 
-def test_of_keys_that_come_only_short_ones_are_kept_at_hand() -> None:
+def test_only_short_keys_are_kept_at_hand() -> None:
     for size, kept in [(40, 1), (60_000, 0)]:
         key = b"k%d" % size + b"." * size
         before = sys.getrefcount(key)

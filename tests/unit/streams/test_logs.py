@@ -19,7 +19,7 @@ class Handled:
         return {"message_id": "m-1", "correlation_id": "o-17"}
 
 
-def test_a_line_has_the_ids_of_what_is_handled_unless_it_says_its_own() -> None:
+def test_a_line_has_the_ids_of_what_is_handled() -> None:
     token = HANDLED.set(Handled())
     try:
         assert add_ids(None, "info", {"event": "charged", "message_id": "own"}) == {
@@ -106,7 +106,7 @@ def run(*words: str, **options: Any) -> Any:
     return CliRunner().invoke(app, ["logs", *words], **options)
 
 
-def test_what_was_said_of_an_order_is_printed_in_order_of_time_over_all_files(files: list[str]) -> None:
+def test_what_was_said_of_an_order_is_printed_by_time(files: list[str]) -> None:
     result = run("--order", "o-17", *files)
     said = result.stdout.splitlines()
     assert result.exit_code == 0
@@ -148,7 +148,7 @@ def test_without_files_all_logs_under_var_are_read(
 
 
 @pytest.mark.parametrize("words", [["no-such.log"], []])
-def test_without_a_log_that_can_be_read_it_is_an_error(
+def test_without_a_readable_log_it_is_an_error(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEADFAUST_VAR", str(tmp_path))

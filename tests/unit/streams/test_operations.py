@@ -121,7 +121,7 @@ def test_what_follows(before: dict[str, Any], operation: Operation, state: Lette
         (command(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.NOTHING),
     ],
 )
-def test_a_replay_that_waits_for_a_handler_that_is_gone_can_be_discarded_and_nothing_else(
+def test_a_replay_without_a_handler_can_only_be_discarded(
     operation: Operation, state: LetterState, do: Do
 ) -> None:
     letter = a_letter(state=LetterState.REPLAYING)
@@ -134,7 +134,7 @@ def test_about_a_letter_that_is_not_there_nothing_is_done() -> None:
     assert decided(None, command(LetterCommand.REPLAY)).do is Do.NOTHING
 
 
-def test_an_edited_value_goes_with_the_schema_it_was_written_with() -> None:
+def test_an_edited_value_goes_with_its_schema() -> None:
     letter = a_letter(headers=[("ce_id", b"1"), ("schema-fingerprint", b"old")])
     after = decided(letter, command(LetterCommand.EDIT, value=b"new", fingerprint=b"new")).letter
     assert [value for name, value in after.headers if name == "schema-fingerprint"] == [b"new"]
@@ -145,7 +145,7 @@ def test_editing_has_to_be_enabled() -> None:
     assert (verdict.do, verdict.letter.value) == (Do.NOTHING, b"{}")
 
 
-def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old_one() -> None:
+def test_an_edited_message_has_a_new_id_always_the_same() -> None:
     first = decided(a_letter(), command(LetterCommand.EDIT, value=b"new")).letter
     headers = dict(first.headers)
     assert first.value == b"new"
@@ -160,13 +160,13 @@ def test_an_edited_message_has_a_new_id_always_the_same_and_is_caused_by_the_old
     assert dict(other.headers)["ce_id"] != headers["ce_id"]
 
 
-def test_an_edited_message_is_caused_by_the_one_it_was_and_belongs_to_the_same_operation() -> None:
+def test_an_edited_message_is_caused_by_the_one_it_was() -> None:
     was = [("ce_id", b"id-1"), ("ce_causationid", b"id-0"), ("ce_correlationid", b"order-9")]
     headers = dict(decided(a_letter(headers=was), command(LetterCommand.EDIT, value=b"new")).letter.headers)
     assert (headers["ce_causationid"], headers["ce_correlationid"]) == (b"id-1", b"order-9")
 
 
-def test_an_edited_message_that_has_its_payload_with_it_refers_to_none() -> None:
+def test_an_edited_message_with_its_payload_refers_to_none() -> None:
     own = [("ce_id", b"1"), ("colour", b"red")]
     letter = a_letter(value=b"", headers=with_claim(own, claim_of("ours", "parcel", "1", b"large")))
     headers = dict(decided(letter, command(LetterCommand.EDIT, value=b"new")).letter.headers)
@@ -270,9 +270,7 @@ def test_an_id_gives_back_partition_and_key(key: bytes | None, handler: str, top
 
 
 @pytest.mark.parametrize(("more", "kept"), [(0, True), (1, False)])
-def test_a_letter_keeps_value_and_headers_where_its_topic_takes_them_and_never_more_of_the_key_than_that(
-    more: int, kept: bool
-) -> None:
+def test_a_letter_keeps_what_its_topic_takes(more: int, kept: bool) -> None:
     """The record in the dead letter topic has them where the row has them."""
     limit = 1000
     rest = record_size(b"k" * 1100, b"", [("ce_id", b"1")])
@@ -315,7 +313,7 @@ def test_a_row_gives_back_the_record_as_it_came(value: bytes, headers: Any, mess
     assert local_key(made)[:2] == b"\0\3"
 
 
-def test_too_large_a_row_gives_way_from_what_operators_said_to_the_value() -> None:
+def test_too_large_a_row_loses_history_trace_and_value() -> None:
     letter = a_letter(value=b"v" * 900, trace="t" * 900)
     for n in range(20):
         letter = decided(letter, command(LetterCommand.RESTORE, why=f"{n}" * 50)).letter
@@ -330,7 +328,7 @@ def test_too_large_a_row_gives_way_from_what_operators_said_to_the_value() -> No
     assert decode_letter(encode_letter(letter, 400)).omitted == letter.size
 
 
-def test_a_record_that_is_too_large_is_named_and_not_kept() -> None:
+def test_too_large_a_record_is_named_and_not_kept() -> None:
     letter = new_letter(
         record(value=b"v" * 30_000), ValueError("x"), handler="", attempts=0, now_ms=7, limit=20_000
     )

@@ -49,9 +49,7 @@ def run() -> Callable[..., Any]:
     return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
 
-def test_what_stops_a_lane_is_listed_and_told_by_the_exit_status(
-    cluster: Cluster, run: Callable[..., Any]
-) -> None:
+def test_what_stops_a_lane_is_listed(cluster: Cluster, run: Callable[..., Any]) -> None:
     found = run("list", "--problems", "--json")
     assert found.exit_code == 4
     (line,) = found.output.splitlines()
@@ -75,7 +73,7 @@ def test_a_dry_run_changes_nothing(cluster: Cluster, run: Callable[..., Any]) ->
     assert run("list").exit_code == 4
 
 
-def test_accepting_records_the_topic_and_the_position_with_the_group_in_one_transaction(
+def test_accepting_is_one_transaction_of_topic_position_and_group(
     cluster: Cluster, run: Callable[..., Any]
 ) -> None:
     done = run("accept", "--topic", "orders", "--at", "2", "--json")
@@ -96,7 +94,7 @@ def test_accepting_records_the_topic_and_the_position_with_the_group_in_one_tran
 
 
 @pytest.mark.parametrize(("at", "kept"), [("recorded", b"2 3-5"), ("2", b"2 3-5"), ("1", b"1"), ("3", b"3")])
-def test_what_is_handled_above_a_position_is_kept_where_the_position_stays(
+def test_what_is_handled_above_an_unmoved_position_is_kept(
     cluster: Cluster, run: Callable[..., Any], at: str, kept: bytes
 ) -> None:
     now = Recorded(cluster.id, {name: cluster.ids[name] for name in ("orders", "shop-lane-changelog")})
@@ -124,7 +122,7 @@ def test_a_position_that_there_is_not_is_refused(cluster: Cluster, run: Callable
     assert run("list").exit_code == 4
 
 
-def test_with_another_number_of_lanes_than_the_workers_nothing_is_accepted(
+def test_with_another_number_of_lanes_nothing_is_accepted(
     cluster: Cluster, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("orders", "shop-lane-changelog"):

@@ -71,7 +71,7 @@ class House:
         return len(dict(self.store.scan(CLAIMS)))
 
 
-def test_what_a_letter_refers_to_is_named_for_as_long_as_it_is_kept() -> None:
+def test_what_a_letter_refers_to_is_named_while_kept() -> None:
     house, letter = House(), a_letter()
     house.commit(house.letters.set(letter))
     for days in (0.1, 0.6, 1.1, 1.5, 2.2, 9.0):
@@ -93,7 +93,7 @@ def test_letters_that_nobody_named_are_looked_at_in_bounded_steps() -> None:
     assert max(house.steps) == STEP
 
 
-def test_of_letters_that_are_large_fewer_are_looked_at_in_a_step() -> None:
+def test_of_large_letters_fewer_are_looked_at_a_step() -> None:
     house, size = House(), LETTERS_BYTES // 4
     for i in range(10):
         house.commit(house.letters.set(a_letter(i, size=size)))
@@ -102,7 +102,7 @@ def test_of_letters_that_are_large_fewer_are_looked_at_in_a_step() -> None:
     assert max(house.steps) == 4
 
 
-def test_a_letter_that_expires_before_its_row_does_is_left_alone() -> None:
+def test_a_letter_that_expires_first_is_left_alone() -> None:
     house = House()
     house.commit(house.letters.set(a_letter()))
     house.pass_to(0.1 * DAY)
@@ -111,7 +111,7 @@ def test_a_letter_that_expires_before_its_row_does_is_left_alone() -> None:
     assert dict(house.store.scan(CLAIMS)) == before
 
 
-def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
+def test_what_lies_in_another_bucket_is_not_named() -> None:
     house = House()
     headers = with_claim([("ce_id", b"1")], claim_of("theirs", "parcel", "1", b"large"))
     record = FakeRecord("parcels", 1, 0, 1, b"a", b"", headers)
@@ -121,7 +121,7 @@ def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
     assert house.named == 0
 
 
-def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_after_the_removal() -> None:
+def test_a_reference_needed_again_is_written_after_its_removal() -> None:
     """The removal is in an entry that may be committed after that of the outcome."""
     overlay = Overlay()
     app: Any = SimpleNamespace(lane_options=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
@@ -136,7 +136,7 @@ def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_af
     assert [change.value for _, change in entry.changes] == [reference("", 9.0).value] * 3
 
 
-async def test_references_that_were_being_removed_are_written_behind_the_outcome_that_needs_them() -> None:
+async def test_references_being_removed_are_written_behind_the_outcome() -> None:
     prepared, removed = Prepared([], [], ()), [reference("events/parcel/1", 9.0)]
     behind: list[tuple[int, Any]] = []
 
@@ -165,7 +165,7 @@ async def test_references_that_were_being_removed_are_written_behind_the_outcome
     assert behind == [(1, removed)]
 
 
-def test_a_row_that_is_being_made_new_is_not_removed_as_old() -> None:
+def test_a_row_being_made_new_is_not_removed() -> None:
     house, old, new = House(), reference("events/parcel/1", 0.0), reference("events/parcel/1", 9 * DAY)
     house.commit(old)
     house.overlay.put(store_key(1, new.key), new)  # staged by a message, and not committed yet

@@ -67,7 +67,7 @@ def test_the_policys_own_classes_come_before_the_defaults() -> None:
     assert classify(Busy(), own) is FailureKind.TRANSIENT
 
 
-def test_even_a_general_class_of_the_policy_comes_before_a_specific_default() -> None:
+def test_a_general_class_of_the_policy_comes_before_specific_defaults() -> None:
     assert classify(Undecodable(), RetryPolicy(transient=(Exception,))) is FailureKind.TRANSIENT
 
 
@@ -80,7 +80,7 @@ def test_the_more_specific_class_decides_whichever_list_it_is_in() -> None:
     assert classify(Gone(), only_gone) is FailureKind.TRANSIENT
 
 
-def test_an_error_of_two_kinds_is_of_the_one_it_names_first() -> None:
+def test_an_error_of_two_kinds_is_of_the_first() -> None:
     assert classify(Torn(), DEFAULT) is FailureKind.TRANSIENT
     assert classify(Torn(), RetryPolicy(permanent=(PermanentError,))) is FailureKind.PERMANENT
 
@@ -112,7 +112,7 @@ def test_a_permanent_error_is_never_tried_again(attempt: int) -> None:
     )
 
 
-def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
+def test_an_unknown_error_is_permanent_if_the_policy_says_so() -> None:
     strict = RetryPolicy(unknown_is_permanent=True)
     assert decide(FailureKind.UNKNOWN, 1, policy=strict, now=NOW) == GiveUp("unknown")
     assert decide(FailureKind.TRANSIENT, 1, policy=strict, now=NOW) == TryAgain()
@@ -129,7 +129,7 @@ def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
         (6, NOW - 1, GiveUp("exhausted")),
     ],
 )
-def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
+def test_a_retry_after_the_deadline_expires_at_once(
     attempt: int, deadline: float, decision: Decision
 ) -> None:
     assert decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, deadline=deadline) == decision
@@ -150,7 +150,7 @@ def test_while_the_outside_is_away_no_late_try_is_spent(attempt: int, decision: 
     assert decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, away=60.0) == decision
 
 
-def test_what_is_put_off_waits_no_longer_than_the_longest_late_try() -> None:
+def test_what_is_put_off_waits_as_the_longest_late_try() -> None:
     quick = RetryPolicy(delays=(1.0, 5.0, 2.0))
     assert decide(FailureKind.TRANSIENT, 4, policy=quick, now=NOW, away=60.0) == PutOff(5.0, NOW + 5)
 
@@ -162,7 +162,7 @@ def test_only_transient_errors_are_put_off(kind: FailureKind, attempt: int) -> N
     assert away == decide(kind, attempt, policy=DEFAULT, now=NOW)
 
 
-def test_a_message_that_would_be_of_no_use_by_then_is_not_put_off() -> None:
+def test_a_message_is_not_put_off_past_its_deadline() -> None:
     def after(deadline: float) -> Decision:
         return decide(FailureKind.TRANSIENT, 4, policy=DEFAULT, now=NOW, deadline=deadline, away=60.0)
 
@@ -221,7 +221,7 @@ RETRIED = st.sampled_from((FailureKind.TRANSIENT, FailureKind.UNKNOWN))
 
 
 @given(POLICIES, st.data())
-def test_every_way_through_the_retries_has_the_same_bounded_number_of_attempts(
+def test_every_way_through_the_retries_has_equally_many_attempts(
     policy: RetryPolicy, data: st.DataObject
 ) -> None:
     """Whatever fails each time, whenever: a message is tried to the end, in tiers that follow each other."""
@@ -269,7 +269,7 @@ def test_a_deadline_only_ever_ends_retries(
 
 
 @given(POLICIES)
-def test_the_longest_path_is_what_a_message_waits_that_fails_every_time(policy: RetryPolicy) -> None:
+def test_the_longest_path_is_that_of_failing_every_time(policy: RetryPolicy) -> None:
     now = 0.0
     for attempt in range(1, policy.max_attempts + 1):
         decision = decide(FailureKind.TRANSIENT, attempt, policy=policy, now=now)

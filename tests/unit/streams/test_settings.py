@@ -108,9 +108,7 @@ def test_who_looks_for_workers_pushes_none_to_another_slot(
     mine.release()
 
 
-def test_no_slot_left_is_an_error_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_slot_left_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "MOST", 1)
     slot = take_slot(tmp_path)
     with pytest.raises(SteadfaustError, match=r"all 1 slots under .* are taken: stop workers"):
@@ -163,7 +161,7 @@ def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float]
         settings.layout(), settings.lane_options()
 
 
-def test_without_a_broker_setting_the_local_stack_says_where_kafka_is(tmp_path: Path) -> None:
+def test_without_a_setting_the_local_stack_says_the_broker(tmp_path: Path) -> None:
     settings = Settings(var=tmp_path)
     with pytest.raises(SettingsError, match="start one with `steadfaust up`"):
         settings.brokers()
@@ -244,7 +242,7 @@ def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
     assert int(declared["orders.placed.v1.dlq"].config["retention.ms"]) == 14 * 86_400_000
 
 
-def test_messages_are_kept_for_as_long_as_it_is_said_and_no_bound_in_bytes_cuts_what_is_kept_short() -> None:
+def test_no_bound_in_bytes_cuts_short_what_is_kept() -> None:
     declared = specs()
     assert declared["orders.placed.v1"].config["retention.ms"] == str(7 * 86_400_000)
     pinned = {name for name, spec in declared.items() if spec.config.get("retention.bytes") == "-1"}
@@ -255,7 +253,7 @@ def test_messages_are_kept_for_as_long_as_it_is_said_and_no_bound_in_bytes_cuts_
 
 
 @pytest.mark.parametrize("longer", [str(8 * 86_400_000), "-1"])
-def test_messages_that_are_kept_for_longer_than_payloads_by_reference_are_refused(longer: str) -> None:
+def test_messages_kept_for_longer_than_their_payloads_are_refused(longer: str) -> None:
     claims = ClaimChecks(MemoryBlobs(), bucket="payloads")
     for checks, refused in ((None, False), (claims, True)):
         spec = specs(claims=checks)["orders.placed.v1"]
@@ -270,7 +268,7 @@ def test_a_commit_survives_the_loss_of_a_replica(replication: int, in_sync: str)
         assert (spec.replication, spec.config["min.insync.replicas"]) == (replication, in_sync)
 
 
-def test_a_dead_letter_topic_takes_what_its_source_takes_and_the_headers_added_to_it() -> None:
+def test_a_dead_letter_topic_has_room_for_added_headers() -> None:
     declared = specs()
     source = int(declared["orders.placed.v1"].config["max.message.bytes"])
     assert source == 1_000_000
@@ -323,7 +321,7 @@ def test_the_addresses_of_workers_are_those_whose_slots_are_held(tmp_path: Path)
     third.release()
 
 
-def test_how_long_messages_wait_for_an_outside_and_for_schemas_are_settings() -> None:
+def test_patience_with_outages_and_schemas_is_set() -> None:
     assert Settings().lane_options().outage_patience == 3 * 86400
     assert Settings().lane_options().schema_patience == 86400
     assert Settings(outage_patience=0).lane_options().outage_patience == 0

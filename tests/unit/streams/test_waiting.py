@@ -125,7 +125,7 @@ def test_queues_of_different_handlers_keys_and_orders_never_meet(
 
 
 @given(st.integers(0, 2**63), st.integers(0, 2**63))
-def test_the_messages_of_a_queue_lie_in_the_order_of_their_numbers(one: int, other: int) -> None:
+def test_messages_of_a_queue_lie_in_order_of_number(one: int, other: int) -> None:
     keys = [set_message(b"name", number, None).key for number in (one, other)]
     assert (keys[0] < keys[1]) is (one < other)
 
@@ -157,7 +157,7 @@ def test_a_message_that_goes_takes_its_row_away() -> None:
 # -- the due index ----------------------------------------------------------------------------------------
 
 
-def test_queues_come_up_in_order_of_time_each_from_its_own_millisecond() -> None:
+def test_queues_come_up_in_order_of_time() -> None:
     rows = MemoryStores().open(0)
     names = {due_ms: queue_name(b"h", b"%d" % due_ms) for due_ms in (3000, 1000, 2000)}
     for due_ms, name in names.items():
@@ -183,7 +183,7 @@ def test_what_waits_for_something_else_than_time_never_comes_up() -> None:
     assert rows.get(QUEUES, store_key(0, name)) is not None
 
 
-def test_a_queue_that_is_put_off_or_ends_leaves_an_entry_that_its_row_contradicts() -> None:
+def test_a_queue_put_off_leaves_a_stale_entry() -> None:
     rows = MemoryStores().open(0)
     name = queue_name(b"h", b"k")
     put(rows, name, queue(1000))

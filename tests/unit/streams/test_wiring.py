@@ -99,7 +99,7 @@ def test_a_line_of_the_wiring_must_fit() -> None:
         choreography(on(Placed, pay), on(Placed, either))
 
 
-def test_two_tables_of_one_name_are_refused_and_the_lanes_own_names_are_taken() -> None:
+def test_a_tables_name_is_its_own() -> None:
     @service.handler(stock=Table("stock", Stock))
     def other(order: Placed, stock: Stock | None) -> Outcome:
         return nothing(f"{order}{stock}")
@@ -116,7 +116,7 @@ def test_two_tables_of_one_name_are_refused_and_the_lanes_own_names_are_taken() 
             app(on(Placed, own))
 
 
-def test_what_comes_from_outside_is_covered_by_the_inbox_and_what_lanes_write_is_not() -> None:
+def test_the_inbox_covers_what_comes_from_outside() -> None:
     wiring = choreography(on(Placed, pay), on(Paid, either))
     assert wiring.uses_inbox(Placed.TOPIC)
     assert not wiring.uses_inbox(Paid.TOPIC)
@@ -132,7 +132,7 @@ def test_a_resource_that_nobody_supplies_is_missed_at_start() -> None:
     assert bound.routes[Placed.TOPIC].handlers[0].name == "svc.either"
 
 
-def test_a_row_that_was_not_declared_is_named_in_the_error() -> None:
+def test_an_undeclared_row_is_named_in_the_error() -> None:
     handler = app(on(Placed, pay)).routes[Placed.TOPIC].handlers[0]
     with pytest.raises(
         WiringError, match=r"svc.pay returned a row named 'ledger', but is declared with \['stock'\]"

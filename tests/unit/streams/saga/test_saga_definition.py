@@ -147,12 +147,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize(("make", "says"), WRONG.values(), ids=WRONG.keys())
-def test_what_does_not_fit_is_an_error_that_names_the_step(make: Callable[[], Any], says: str) -> None:
+def test_what_does_not_fit_names_the_step(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(WiringError, match=says):
         make()
 
 
-def test_a_definition_is_a_value_and_each_method_returns_a_longer_one() -> None:
+def test_a_definition_is_a_value() -> None:
     start = begun()
     longer = start.step("train", BookTrain, compensate=CancelTrain)
     assert start.stages == ()
@@ -171,7 +171,7 @@ def test_what_comes_after_the_pivot_only_goes_forward() -> None:
     }
 
 
-def test_a_field_is_given_by_name_by_an_earlier_reply_or_by_a_function() -> None:
+def test_a_field_comes_by_name_from_a_reply_or_function() -> None:
     given = begun().step(
         "hotel",
         BookHotel,
@@ -207,7 +207,7 @@ def test_a_group_and_a_step_that_changes_nothing_are_steps() -> None:
     ]
 
 
-def test_where_there_is_no_way_back_tries_are_many_and_elsewhere_one_unless_said() -> None:
+def test_tries_are_many_where_there_is_no_way_back() -> None:
     tries = {each.name: each.tries.times for each in Journey.steps()}
     assert tries == {"train": 0, "hotel": 0, "pay": 10, "tickets": 10}
     can_go_back = begun().pivot("train", BookTrain, compensate=CancelTrain)

@@ -80,7 +80,7 @@ def test_a_refusal_is_a_reply_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("free", [2, 0])
-def test_a_command_that_comes_again_gets_the_same_reply_and_does_nothing(free: int) -> None:
+def test_a_repeated_command_gets_the_same_reply_and_does_nothing(free: int) -> None:
     hotel = Hotel(free)
     first = hotel.take(BOOK)
     left = hotel.rooms
@@ -91,7 +91,7 @@ def test_a_command_that_comes_again_gets_the_same_reply_and_does_nothing(free: i
     assert left.free == max(free - 1, 0)
 
 
-def test_a_later_attempt_hears_what_was_done_and_does_it_only_after_a_refusal() -> None:
+def test_a_later_attempt_does_something_only_after_a_refusal() -> None:
     hotel = Hotel(free=1)
     assert hotel.told(BOOK) == "success"
     (reply,) = hotel.take(of(BookHotel, 2, seat=7)).send
@@ -104,7 +104,7 @@ def test_a_later_attempt_hears_what_was_done_and_does_it_only_after_a_refusal() 
     assert full.rooms.free == 0
 
 
-def test_an_attempt_that_was_overtaken_by_a_later_one_is_not_begun() -> None:
+def test_an_overtaken_attempt_is_not_begun() -> None:
     hotel = Hotel(free=0)
     assert hotel.told(of(BookHotel, 2, seat=7)) == "refused"
     hotel.rooms = Rooms(free=1)
@@ -122,7 +122,7 @@ def test_a_compensation_undoes_once() -> None:
     assert hotel.rooms.free == 1
 
 
-def test_a_compensation_that_comes_first_leaves_a_mark_and_the_command_is_cancelled() -> None:
+def test_a_compensation_that_comes_first_cancels_the_command() -> None:
     hotel = Hotel()
     assert hotel.told(CANCEL) == "success"
     for attempt in (1, 2):
@@ -130,7 +130,7 @@ def test_a_compensation_that_comes_first_leaves_a_mark_and_the_command_is_cancel
     assert hotel.rooms.free == 2
 
 
-def test_a_command_after_its_compensation_is_cancelled_and_what_was_refused_is_not_undone() -> None:
+def test_what_was_undone_or_refused_stays_so() -> None:
     hotel = Hotel()
     for command in (BOOK, CANCEL):
         hotel.take(command)
@@ -142,12 +142,12 @@ def test_a_command_after_its_compensation_is_cancelled_and_what_was_refused_is_n
     assert full.rooms.free == 0
 
 
-def test_a_command_that_comes_too_late_is_told_so_and_not_begun() -> None:
+def test_a_command_that_comes_too_late_is_not_begun() -> None:
     for expires, outcome in ((NOW - 0.001, "expired"), (NOW, "success"), (0.0, "success")):
         assert Hotel().told(of(BookHotel, seat=7, expires=expires)) == outcome
 
 
-def test_what_is_done_is_told_also_when_it_is_asked_again_too_late() -> None:
+def test_what_is_done_is_told_even_too_late() -> None:
     hotel = Hotel()
     hotel.take(BOOK)
     assert hotel.told(of(BookHotel, 2, seat=7, expires=NOW - 1)) == "success"
@@ -158,7 +158,7 @@ def test_what_is_done_is_told_also_when_it_is_asked_again_too_late() -> None:
 ASKED = of(BookHotel, seat=7, expires=LONG_AGO)
 
 
-def test_what_was_not_begun_when_it_is_asked_after_is_cancelled_and_never_begun() -> None:
+def test_what_is_asked_after_unbegun_is_never_begun() -> None:
     hotel = Hotel()
     assert hotel.told(ASKED) == "cancelled"
     assert hotel.told(BOOK) == "cancelled"  # its turn comes now
@@ -166,7 +166,7 @@ def test_what_was_not_begun_when_it_is_asked_after_is_cancelled_and_never_begun(
     assert hotel.rooms.free == 2
 
 
-def test_what_was_cancelled_so_is_done_when_it_is_asked_for_anew() -> None:
+def test_what_was_cancelled_so_is_done_when_asked_anew() -> None:
     hotel = Hotel()
     assert hotel.told(ASKED) == "cancelled"
     assert hotel.told(of(BookHotel, 2, seat=7)) == "success"
@@ -175,7 +175,7 @@ def test_what_was_cancelled_so_is_done_when_it_is_asked_for_anew() -> None:
 
 
 @pytest.mark.parametrize("free", [2, 0])
-def test_what_is_answered_is_not_answered_once_more_when_it_is_asked_after(free: int) -> None:
+def test_what_is_answered_is_not_answered_once_more(free: int) -> None:
     hotel = Hotel(free)
     hotel.take(BOOK)
     before = hotel.step, hotel.rooms
@@ -183,14 +183,14 @@ def test_what_is_answered_is_not_answered_once_more_when_it_is_asked_after(free:
     assert (hotel.step, hotel.rooms) == before
 
 
-def test_what_is_under_way_goes_on_when_it_is_asked_after() -> None:
+def test_what_is_under_way_goes_on_when_asked_after() -> None:
     row = row_of(print_them(of(SendTickets), None, clock=CLOCK))
     assert print_them(of(SendTickets, expires=LONG_AGO), row, clock=CLOCK) == Outcome(
         {}, note="it is under way"
     )
 
 
-async def test_what_was_not_begun_outside_for_all_that_is_known_is_asked_of_the_outside() -> None:
+async def test_what_nobody_knows_begun_outside_is_asked_of_the_outside() -> None:
     till = Till()
     till.breaks = TransientError("no answer")
     with pytest.raises(TransientError):
@@ -204,7 +204,7 @@ async def test_what_was_not_begun_outside_for_all_that_is_known_is_asked_of_the_
     assert till.taken == {}
 
 
-def test_a_compensation_that_is_asked_after_is_still_to_be_made() -> None:
+def test_a_compensation_asked_after_is_still_to_be_made() -> None:
     hotel = Hotel()
     hotel.take(BOOK)
     assert hotel.told(of(CancelHotel, 9, expires=LONG_AGO)) == "expired"
@@ -242,7 +242,7 @@ async def test_an_error_is_raised_so_that_the_lane_decides() -> None:
         (MessageExpired("its deadline was 3 s ago"), ("expired", "its deadline was 3 s ago")),
     ],
 )
-def test_a_command_that_is_given_up_is_told_to_the_saga(error: Exception, told: tuple[str, str]) -> None:
+def test_a_command_given_up_is_told_to_the_saga(error: Exception, told: tuple[str, str]) -> None:
     assert pay.on_give_up is not None
     answer = pay.on_give_up(PAY, error)
     assert answer.rows == {}
@@ -251,7 +251,7 @@ def test_a_command_that_is_given_up_is_told_to_the_saga(error: Exception, told: 
     assert (reply.command_id, (reply.outcome, reply.reason)) == ("c-1", told)
 
 
-def test_of_an_error_that_says_a_lot_the_saga_is_told_the_beginning() -> None:
+def test_of_a_long_error_the_saga_is_told_the_beginning() -> None:
     assert pay.on_give_up is not None
     (told,) = pay.on_give_up(PAY, PermanentError("no" * 50_000)).send
     assert isinstance(told, JourneyReply)
@@ -259,7 +259,7 @@ def test_of_an_error_that_says_a_lot_the_saga_is_told_the_beginning() -> None:
     assert len(told.reason) == TEXT_BOUND
 
 
-async def test_what_a_failed_try_did_outside_is_undone_although_nobody_knows_of_it() -> None:
+async def test_what_a_failed_try_did_outside_is_undone() -> None:
     till = Till()
     till.breaks = TransientError("no answer")
     with pytest.raises(TransientError):
@@ -273,7 +273,7 @@ async def test_what_a_failed_try_did_outside_is_undone_although_nobody_knows_of_
     assert till.taken == {}
 
 
-async def test_what_a_try_after_a_refusal_did_outside_is_undone_although_only_the_refusal_is_known() -> None:
+async def test_what_a_try_after_a_refusal_did_outside_is_undone() -> None:
     till = Till()
     refusal = Participation.of(PAY, "refused", "card_declined")
     till.breaks = TransientError("no answer")
@@ -322,7 +322,7 @@ def row_of(made: Outcome) -> Participation:
     return row
 
 
-def test_an_answer_that_comes_later_goes_to_the_attempt_that_asked_last() -> None:
+def test_a_late_answer_goes_to_the_attempt_that_asked_last() -> None:
     first: Outcome = print_them(of(SendTickets), None, clock=CLOCK)
     assert first.send == []
     again: Outcome = print_them(of(SendTickets), row_of(first), clock=CLOCK)
@@ -334,7 +334,7 @@ def test_an_answer_that_comes_later_goes_to_the_attempt_that_asked_last() -> Non
     assert (reply.outcome, reply.reason, reply.command_id) == ("refused", "no paper", "c-2")
 
 
-def test_what_is_under_way_can_be_undone_and_that_may_take_its_time_too() -> None:
+def test_what_is_under_way_can_be_undone_later_too() -> None:
     row = row_of(print_them(of(SendTickets), None, clock=CLOCK))
     undoing: Outcome = shred(CANCEL, row, clock=CLOCK)
     assert (row_of(undoing).status, undoing.send) == ("undoing", [])

@@ -501,7 +501,7 @@ def _key(row: Any, message: Any) -> tuple[str, str]:
     return row.table.name, row.subkey(message) if row.subkey else ""
 
 
-def test_every_saga_ends_once_and_what_it_did_stays_or_is_undone() -> None:
+def test_every_saga_ends_once_with_all_done_or_undone() -> None:
     run_state_machine_as_test(
         World, settings=settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
     )

@@ -64,7 +64,7 @@ def sending_tickets() -> SagaUnderTest:
 # -- cancelling -------------------------------------------------------------------------------------------
 
 
-def test_a_saga_that_is_called_off_undoes_first_what_may_have_been_done_then_what_was() -> None:
+def test_calling_off_undoes_first_what_may_have_been_done() -> None:
     saga = booking_hotel().cancel("she rang")
     saga.expect_compensation(CancelHotel).expect_status("compensating", hotel="compensating")
     saga.reply(success).expect_compensation(CancelTrain, seat=7).reply(success)
@@ -88,7 +88,7 @@ def test_no_deadline_of_what_was_in_progress_rings_any_more() -> None:
     assert len(saga.entries) == before
 
 
-def test_a_step_between_two_tries_is_undone_and_not_tried_again() -> None:
+def test_a_step_between_two_tries_is_undone() -> None:
     one = begun().step("train", BookTrain, compensate=CancelTrain, retry=Backoff(times=2, delay=5))
     saga = given_saga(one).start(WANTED).expect_command(BookTrain).reply(error).cancel("she rang")
     saga.expect_compensation(CancelTrain).time_passes(20).expect_nothing()
@@ -109,7 +109,7 @@ def test_a_group_is_undone_together_also_what_is_in_progress() -> None:
     saga.expect_status("compensated", tickets="failed")
 
 
-def test_a_pivot_that_can_be_undone_is_called_off_while_it_is_in_progress() -> None:
+def test_a_pivot_that_can_be_undone_is_called_off() -> None:
     one = begun().pivot("train", BookTrain, compensate=CancelTrain)
     saga = given_saga(one).start(WANTED).expect_command(BookTrain).cancel("she rang")
     saga.expect_compensation(CancelTrain).reply(success).expect_status("compensated")
