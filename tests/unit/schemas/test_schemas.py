@@ -11,7 +11,7 @@ import fastavro
 import msgspec
 import pytest
 from avro.io import BinaryDecoder, DatumReader
-from hypothesis import given, settings
+from hypothesis import given
 from values_of import values_of
 
 import schemas
@@ -95,7 +95,6 @@ def test_every_value_comes_back_from_both_avro_libraries(subject: str) -> None:
     reader = AvroCodec(kind, frozen, Schemas())
     other = DatumReader(avro.schema.parse(frozen))
 
-    @settings(deadline=None)
     @given(value=values_of(kind))
     def comes_back(value: Any) -> None:
         data = derived.encode(value)

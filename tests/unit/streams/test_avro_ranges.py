@@ -115,20 +115,8 @@ LONGS = st.integers(-4 * LONG, 4 * LONG) | st.sampled_from(NUMBERS) | st.integer
 TEXTS = st.text(max_size=9) | st.sampled_from(["王小明先生您好", "é" * 20])
 
 
-class All(msgspec.Struct, frozen=True):
-    """One field of each type."""
-
-    a: Any = None
-    b: Any = None
-    c: Any = None
-    d: Any = None
-    e: Any = None
-    f: Any = None
-    g: Any = None
-    h: Any = None
-    i: Any = None
-
-
+#: One field of each type.
+All: Any = msgspec.defstruct("All", [(name, Any, None) for name in "abcdefghi"], frozen=True)
 INNER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "long"}]}
 
 

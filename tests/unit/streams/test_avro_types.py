@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from avro.io import BinaryDecoder, DatumReader
 from avro.schema import parse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.model.avro_types import NoAvro, derived_schema
@@ -218,7 +218,6 @@ def made_classes(draw: st.DrawFn) -> tuple[type[Any], Any]:
     return made, made(**values)
 
 
-@settings(deadline=None)
 @given(made_classes())
 def test_values_of_any_class_come_back_from_both_avro_libraries(made: tuple[type[Any], Any]) -> None:
     kind, value = made

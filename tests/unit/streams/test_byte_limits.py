@@ -105,7 +105,7 @@ class InFlight(RuleBasedStateMachine):
 
 
 TestInFlight = InFlight.TestCase
-TestInFlight.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+TestInFlight.settings = settings(max_examples=examples(60), stateful_step_count=25)
 
 
 async def test_a_turn_is_passed_on_when_its_task_is_cancelled() -> None:
@@ -156,7 +156,7 @@ class Cache(RuleBasedStateMachine):
 
 
 TestCache = Cache.TestCase
-TestCache.settings = settings(max_examples=examples(60), deadline=None)
+TestCache.settings = settings(max_examples=examples(60))
 
 
 async def test_an_error_gives_the_bytes_back() -> None:

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.claims.claim import (
@@ -44,7 +44,6 @@ def test_a_rerun_with_other_bytes_is_another_object() -> None:
     assert claim_of("b", "t", "1", b"one").name == claim_of("b", "t", "1", b"one").name
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 @example(".", "..")
 @example("", "")
@@ -86,7 +85,6 @@ def test_the_threshold_is_a_setting() -> None:
     assert not is_due(100, 0, limit=1000, threshold=100)
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.binary(), st.sampled_from(["image/png", "application/pdf"]))
 def test_a_reference_is_read_back_as_it_was_made(
     message_type: str, message_id: str, data: bytes, content_type: str

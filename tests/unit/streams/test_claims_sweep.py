@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.claims.claim import object_name
@@ -66,7 +66,6 @@ async def test_a_sweep_without_being_told_to_delete_only_counts() -> None:
     assert not blobs.requests["delete"]
 
 
-@settings(deadline=None)
 @given(
     objects=st.dictionaries(st.integers(0, 400), st.sampled_from([OLD, YOUNG]), max_size=300),
     referenced=st.lists(st.integers(0, 400)),

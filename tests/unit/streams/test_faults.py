@@ -108,7 +108,6 @@ def test_a_worker_does_it_to_itself_and_logs_it_first(tmp_path: Path, action: st
         assert log.read_text() == f"committed:3:{action} {worker.pid}\n"
         if action == "stop":
             worker.send_signal(signal.SIGCONT)
-        assert worker.stdout is not None
         lines = worker.stdout.read().splitlines()
         worker.returncode = 0
     assert len(lines) == (5 if action == "stop" else 2)

@@ -67,40 +67,31 @@ def decided(letter: Letter | None, operation: Operation, limits: Limits = LIMITS
     return decide_letter(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=limits)
 
 
+DEAD, REPLAYING = LetterState.DEAD, LetterState.REPLAYING
 PARKED, GONE, HOLDS = LetterState.PARKED, LetterState.DISCARDED, {"queue": b"q"}
 
 
 @pytest.mark.parametrize(
     ("before", "operation", "state", "do"),
     [
-        ({}, command(LetterCommand.REPLAY), LetterState.REPLAYING, Do.REPLAY),
+        ({}, command(LetterCommand.REPLAY), REPLAYING, Do.REPLAY),
         ({"state": PARKED}, command(LetterCommand.REPLAY), PARKED, Do.NOTHING),
-        ({"state": PARKED}, command(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.REPLAY),
+        ({"state": PARKED}, command(LetterCommand.REPLAY, force=True), REPLAYING, Do.REPLAY),
         ({"state": GONE}, command(LetterCommand.REPLAY, force=True), GONE, Do.NOTHING),
-        (
-            {"state": LetterState.REPLAYING},
-            command(LetterCommand.REPLAY, force=True),
-            LetterState.REPLAYING,
-            Do.NOTHING,
-        ),
-        ({"omitted": 9}, command(LetterCommand.REPLAY), LetterState.DEAD, Do.NOTHING),
+        ({"state": REPLAYING}, command(LetterCommand.REPLAY, force=True), REPLAYING, Do.NOTHING),
+        ({"omitted": 9}, command(LetterCommand.REPLAY), DEAD, Do.NOTHING),
         ({}, command(LetterCommand.DISCARD), GONE, Do.NOTHING),
         (HOLDS, command(LetterCommand.DISCARD), GONE, Do.RELEASE),
         ({"state": PARKED}, command(LetterCommand.DISCARD), GONE, Do.NOTHING),
-        ({}, command(LetterCommand.DISCARD, why=""), LetterState.DEAD, Do.NOTHING),
-        ({"state": LetterState.REPLAYING}, command(LetterCommand.DISCARD), LetterState.REPLAYING, Do.NOTHING),
-        ({"state": GONE}, command(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
+        ({}, command(LetterCommand.DISCARD, why=""), DEAD, Do.NOTHING),
+        ({"state": REPLAYING}, command(LetterCommand.DISCARD), REPLAYING, Do.NOTHING),
+        ({"state": GONE}, command(LetterCommand.RESTORE), DEAD, Do.NOTHING),
         ({"state": GONE, "replays": 3}, command(LetterCommand.RESTORE), PARKED, Do.NOTHING),
-        ({}, command(LetterCommand.RESTORE), LetterState.DEAD, Do.NOTHING),
-        ({}, command(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.REPLAY),
-        ({}, command(LetterCommand.EDIT), LetterState.DEAD, Do.NOTHING),
-        ({"omitted": 9}, command(LetterCommand.EDIT, value=b"new"), LetterState.DEAD, Do.NOTHING),
-        (
-            {"omitted": 9},
-            command(LetterCommand.EDIT, value=b"new", headers=[]),
-            LetterState.REPLAYING,
-            Do.REPLAY,
-        ),
+        ({}, command(LetterCommand.RESTORE), DEAD, Do.NOTHING),
+        ({}, command(LetterCommand.EDIT, value=b"new"), REPLAYING, Do.REPLAY),
+        ({}, command(LetterCommand.EDIT), DEAD, Do.NOTHING),
+        ({"omitted": 9}, command(LetterCommand.EDIT, value=b"new"), DEAD, Do.NOTHING),
+        ({"omitted": 9}, command(LetterCommand.EDIT, value=b"new", headers=[]), REPLAYING, Do.REPLAY),
         ({"state": PARKED}, command(LetterCommand.EDIT, value=b"new"), PARKED, Do.NOTHING),
     ],
 )
@@ -115,18 +106,17 @@ def test_what_follows(before: dict[str, Any], operation: Operation, state: Lette
     ("operation", "state", "do"),
     [
         (command(LetterCommand.DISCARD), GONE, Do.RELEASE),
-        (command(LetterCommand.DISCARD, why=""), LetterState.REPLAYING, Do.NOTHING),
-        (command(LetterCommand.REPLAY, force=True), LetterState.REPLAYING, Do.NOTHING),
-        (command(LetterCommand.RESTORE), LetterState.REPLAYING, Do.NOTHING),
-        (command(LetterCommand.EDIT, value=b"new"), LetterState.REPLAYING, Do.NOTHING),
+        (command(LetterCommand.DISCARD, why=""), REPLAYING, Do.NOTHING),
+        (command(LetterCommand.REPLAY, force=True), REPLAYING, Do.NOTHING),
+        (command(LetterCommand.RESTORE), REPLAYING, Do.NOTHING),
+        (command(LetterCommand.EDIT, value=b"new"), REPLAYING, Do.NOTHING),
     ],
 )
 def test_a_replay_without_a_handler_can_only_be_discarded(
     operation: Operation, state: LetterState, do: Do
 ) -> None:
-    letter = a_letter(state=LetterState.REPLAYING)
+    letter = a_letter(state=REPLAYING)
     verdict = decide_letter(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=LIMITS, gone=True)
-    assert verdict.letter is not None
     assert (verdict.letter.state, verdict.do) == (state, do)
 
 
@@ -156,7 +146,6 @@ def test_an_edited_message_has_a_new_id_always_the_same() -> None:
     other = decide_letter(
         a_letter(), command(LetterCommand.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
     ).letter
-    assert other is not None
     assert dict(other.headers)["ce_id"] != headers["ce_id"]
 
 
@@ -206,22 +195,19 @@ class OneLetter(RuleBasedStateMachine):
         self.letter = verdict.letter
         self.running += verdict.do is Do.REPLAY
         if verdict.do is Do.RELEASE:
-            assert before is not None
             self.released += bool(before.queue)
-            if before.state is LetterState.REPLAYING:
+            if before.state is REPLAYING:
                 assert gone
                 self.running -= 1
         if before is not None and verdict.result.startswith("refused"):
             assert verdict.letter == replace(before, history=verdict.letter.history if verdict.letter else [])
             assert verdict.do is Do.NOTHING
         if verdict.do is Do.REPLAY:
-            assert before is not None
-            assert before.state is LetterState.DEAD or (force and before.state is LetterState.PARKED)
+            assert before.state is DEAD or (force and before.state is LetterState.PARKED)
 
     @precondition(lambda self: self.running)
     @rule(ok=st.booleans())
     def ends(self, *, ok: bool) -> None:
-        assert self.letter is not None
         self.running -= 1
         if ok:
             self.letter = None
@@ -241,19 +227,19 @@ class OneLetter(RuleBasedStateMachine):
         if letter is None:
             assert not self.running
             return
-        assert (letter.state is LetterState.REPLAYING) == bool(self.running)
+        assert (letter.state is REPLAYING) == bool(self.running)
         assert letter.replays == self.in_vain
         assert letter.failed_at_ms == 1000
         assert len(letter.history) <= MAX_HISTORY
         assert bool(letter.queue) == (not self.released)
         if letter.replays >= LIMITS.max_replays:
-            assert letter.state is not LetterState.DEAD
+            assert letter.state is not DEAD
         if letter.state is LetterState.DISCARDED:
             assert not letter.queue
         assert decode_letter(encode_letter(letter, 50_000)) == letter
 
 
-OneLetter.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)
+OneLetter.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30)
 TestOneLetter = OneLetter.TestCase
 
 

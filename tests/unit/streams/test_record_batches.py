@@ -197,5 +197,4 @@ def test_where_a_batch_ends_whose_head_may_lie(
     delta: int, count: int, after: int | None, end: int | None
 ) -> None:
     head = head_of(batch([], base=40, last_delta=delta, records=count))
-    assert head is not None
     assert end_of(head, after) == end

@@ -32,6 +32,7 @@ from streams.runtime.declared import TopicSpec, declare, differences
 from streams.runtime.slots import addresses, take_slot
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
+from tests.waiting import BOUND
 
 TAKE_AND_WAIT = """
 import sys
@@ -53,7 +54,6 @@ class Other:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
         number, _, directory = self.process.stdout.readline().partition(" ")
         self.number, self.directory = int(number), Path(directory.strip())
 
@@ -100,7 +100,7 @@ def test_who_looks_for_workers_pushes_none_to_another_slot(
     monkeypatch.setattr(slots.fcntl, "flock", slow)
     with ThreadPoolExecutor() as pool:
         found = pool.submit(addresses, tmp_path)
-        assert looking.wait(10)
+        assert looking.wait(BOUND)
         mine = take_slot(tmp_path)
         taken.set()
         assert found.result() == []

@@ -93,7 +93,6 @@ def test_a_due_timer_has_all_to_send_it() -> None:
     name = timer_name(b"svc.h", b"k", "alarm")
     put(rows, set_timer(name, 1.5, "topic", message(b"body")), partition=7)
     ((due, _),) = all_due(rows, 2.0)
-    assert due is not None
     assert (due.partition, due.name, due.due_ms, due.topic) == (7, name, 1500, "topic")
     assert (due.outgoing.key, due.outgoing.value) == (b"k", b"body")
     assert [tuple(header) for header in due.outgoing.headers] == [("ce_id", b"1")]

@@ -164,7 +164,6 @@ def settled(saga: SagaUnderTest, repair: JourneyRepair) -> tuple[SagaRow, list[J
     """The row, what the topic of transitions is told, and all of the outcome."""
     outcome = journey(repair, saga.row, clock=CLOCK)
     row = outcome.rows["saga"]
-    assert isinstance(row, SagaRow)
     return row, [each for each in outcome.send if isinstance(each, JourneyTransition)], outcome
 
 

@@ -117,7 +117,6 @@ def test_a_repeated_or_unknown_reply_is_noted_and_changes_nothing() -> None:
     saga = with_train()
     before = saga.row
     repeated = saga._said
-    assert repeated is not None
     for odd in (repeated, msgspec.structs.replace(repeated, step="boat", command_id="")):
         saga._hear(odd).expect_nothing()
         assert saga.row.steps == before.steps
@@ -344,7 +343,6 @@ def test_a_local_step_gives_facts_or_refuses() -> None:
 def test_commands_carry_saga_step_expiry_and_operation() -> None:
     saga = started()
     command = saga._expected
-    assert command is not None
     assert (command.saga_id, command.step, command.command_id) == (
         "journey:j-1",
         "train",
