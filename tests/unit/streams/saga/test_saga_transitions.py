@@ -22,6 +22,10 @@ from travel import (
     Seat,
     SendTickets,
     begun,
+    paid,
+    started,
+    with_hotel,
+    with_train,
 )
 
 from streams.errors import RepairRefused, TooLarge
@@ -32,18 +36,6 @@ from streams.saga.transition import receive
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 
 ONCE_MORE = Backoff(times=1, delay=5)
-
-
-def started() -> SagaUnderTest:
-    return given_saga(Journey).start(WANTED).expect_command(BookTrain, journey="j-1")
-
-
-def with_train() -> SagaUnderTest:
-    return started().reply(success, Seat(7)).expect_command(BookHotel, seat=7)
-
-
-def with_hotel() -> SagaUnderTest:
-    return with_train().reply(success).expect_command(Pay, cents=900)
 
 
 def one_step(**options: Any) -> Saga:
@@ -103,7 +95,7 @@ def test_a_late_success_makes_no_step_and_one_compensation(when: int) -> None:
 
 
 def test_a_timeout_after_the_reply_changes_nothing() -> None:
-    saga = given_saga(Journey).start(WANTED).expect_command(BookTrain)
+    saga = started()
     timer = saga._timers["train"]  # rung in the moment in which the reply is handled
     saga.reply(success, Seat(7)).expect_command(BookHotel)
     before = saga.row
@@ -183,10 +175,6 @@ def test_a_pivot_with_a_compensation_is_undone_when_unanswered() -> None:
     saga = given_saga(begun().pivot("train", BookTrain, compensate=CancelTrain)).start(WANTED)
     saga.expect_command(BookTrain).time_passes(30).expect_compensation(CancelTrain).reply(success)
     saga.expect_status("compensated", train="compensated")
-
-
-def paid() -> SagaUnderTest:
-    return with_hotel().reply(success).expect_command(SendTickets)
 
 
 def test_after_the_pivot_a_refusal_waits_for_an_operator() -> None:
@@ -352,7 +340,7 @@ def test_commands_carry_saga_step_expiry_and_operation() -> None:
 
 
 def test_changes_are_told_in_order_and_the_log_is_bounded() -> None:
-    saga = with_hotel().reply(success).expect_command(SendTickets).reply(success).expect_event(JourneyBooked)
+    saga = paid().reply(success).expect_event(JourneyBooked)
     changes = [(entry.step, entry.before, entry.after) for entry in saga.entries]
     assert changes[:3] == [
         ("", "", "started"),

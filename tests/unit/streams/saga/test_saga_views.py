@@ -4,26 +4,25 @@ from typing import Any
 
 import pytest
 from travel import (
-    WANTED,
     BookHotel,
     BookTrain,
     CancelHotel,
     CancelTrain,
-    Journey,
     JourneyBooked,
     JourneyOff,
     JourneyWanted,
     Pay,
     Seat,
     SendTickets,
+    started,
 )
 
 from streams.saga.views import Course, SagaView, Seen, choreographed, orchestrated
-from streams.testing.sagas import SagaUnderTest, given_saga, refused, success
+from streams.testing.sagas import SagaUnderTest, refused, success
 
 
 def paying() -> SagaUnderTest:
-    saga = given_saga(Journey, now=1000.0).start(WANTED).expect_command(BookTrain)
+    saga = started(now=1000.0)
     saga.time_passes(3).reply(success, Seat(7)).expect_command(BookHotel).reply(success)
     return saga.expect_command(Pay).time_passes(2)
 
@@ -58,8 +57,7 @@ def test_one_that_goes_back_shows_what_remains_and_why() -> None:
 
 
 def test_what_may_have_been_done_is_to_be_undone() -> None:
-    saga = given_saga(Journey).start(WANTED).expect_command(BookTrain).time_passes(31)
-    saga.expect_compensation(CancelTrain)
+    saga = started().time_passes(31).expect_compensation(CancelTrain)
     assert orchestrated(saga.row).pending == ("train",)
 
 
