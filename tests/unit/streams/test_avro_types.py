@@ -74,6 +74,10 @@ class Thing(Message, frozen=True, kw_only=True):
     cents: Annotated[int, msgspec.Meta(ge=0, description="What it costs, in cents.")] = 0
 
 
+def made_class(*fields: tuple[str, Any]) -> type[Any]:
+    return msgspec.defstruct("Made", fields, bases=(Row,), frozen=True)
+
+
 def fields_of(kind: type[Any]) -> Mapping[str, Any]:
     return {field.pop("name"): field for field in json.loads(derived_schema(kind))["fields"]}
 
@@ -94,6 +98,9 @@ def test_a_schema_says_what_the_class_says() -> None:
             {"name": "parts", "type": {"type": "array", "items": "Part"}, "default": []},
         ],
     }
+    size = {"type": "enum", "name": "Size", "doc": "How large it is.", "symbols": ["small", "large"]}
+    colour = {"type": "enum", "name": "Colour", "doc": "Of its paint.", "symbols": ["red", "green"]}
+    mood = {"type": "enum", "name": "ThingMood", "symbols": ["good", "bad"]}
     assert fields == {
         "name": {"type": "string", "doc": "What it is called, in any language."},
         "a": {"type": "long", "doc": "One of two."},
@@ -105,24 +112,9 @@ def test_a_schema_says_what_the_class_says() -> None:
         "parts": {"type": {"type": "array", "items": "Part"}, "default": []},
         "names": {"type": {"type": "array", "items": "string"}, "default": []},
         "sizes": {"type": {"type": "map", "values": "double"}, "default": {}},
-        "size": {
-            "type": {
-                "type": "enum",
-                "name": "Size",
-                "doc": "How large it is.",
-                "symbols": ["small", "large"],
-            },
-            "default": "small",
-        },
-        "colour": {
-            "type": {"type": "enum", "name": "Colour", "doc": "Of its paint.", "symbols": ["red", "green"]},
-            "default": "red",
-            "doc": "red unless it is not.",
-        },
-        "mood": {
-            "type": ["null", {"type": "enum", "name": "ThingMood", "symbols": ["good", "bad"]}],
-            "default": None,
-        },
+        "size": {"type": size, "default": "small"},
+        "colour": {"type": colour, "default": "red", "doc": "red unless it is not."},
+        "mood": {"type": ["null", mood], "default": None},
         "nick": {"type": ["string", "null"], "default": "it"},
         "raw": {"type": "bytes", "default": "\xff"},
         "cents": {"type": "long", "default": 0, "doc": "What it costs, in cents."},
@@ -208,12 +200,7 @@ def made_classes(draw: st.DrawFn) -> tuple[type[Any], Any]:
     """A class with fields of any type, and a value of it."""
     kinds = draw(st.lists(KINDS, min_size=1, max_size=6))
     names = [f"f{number}" for number in range(len(kinds))]
-    made = msgspec.defstruct(
-        "Made",
-        [(name, kind) for name, (kind, _) in zip(names, kinds, strict=True)],
-        bases=(Row,),
-        frozen=True,
-    )
+    made = made_class(*((name, kind) for name, (kind, _) in zip(names, kinds, strict=True)))
     values = {name: draw(each) for name, (_, each) in zip(names, kinds, strict=True)}
     return made, made(**values)
 
@@ -269,14 +256,14 @@ class Holder(Row, frozen=True):
     ],
 )
 def test_a_type_without_avro_says_where_and_what_to_do(kind: Any, told: str) -> None:
-    made = msgspec.defstruct("Made", [("f", kind)], bases=(Row,), frozen=True)
+    made = made_class(("f", kind))
     with pytest.raises(NoAvro, match=told):
         derived_schema(made)
 
 
 def test_two_types_of_one_name_are_an_error() -> None:
     other = msgspec.defstruct("Part", [("other", str)])
-    made = msgspec.defstruct("Made", [("one", Part), ("two", other)], bases=(Row,), frozen=True)
+    made = made_class(("one", Part), ("two", other))
     with pytest.raises(NoAvro, match=r"Made\.two makes a second type Part of another form: rename it"):
         derived_schema(made)
 
@@ -319,7 +306,7 @@ def test_a_nested_type_must_have_its_fields_too() -> None:
 
 
 def test_a_class_without_avro_can_have_its_own_schema() -> None:
-    made = msgspec.defstruct("Made", [("f", int | str)], bases=(Row,), frozen=True)
+    made = made_class(("f", int | str))
     text = '{"type": "record", "name": "Made", "fields": [{"name": "f", "type": ["long", "string"]}]}'
     codec = avro(lambda _: text, Schemas())(made, "made")
     assert [codec.decode(codec.encode(made(each)), None).f for each in (1, "one")] == [1, "one"]

@@ -66,12 +66,8 @@ def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
 
 def test_it_closes_after_its_probes_and_forgets_earlier_failures() -> None:
     breaker = opened()
-    assert [call(breaker, NOW + 10, ok=True) for _ in range(3)] == [
-        BreakerState.HALF_OPEN,
-        BreakerState.HALF_OPEN,
-        BreakerState.CLOSED,
-    ]
-    assert [call(breaker, NOW + 10, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
+    states = [call(breaker, NOW + 10, ok=ok) for ok in (True, True, True, False, False, False)]
+    assert states == [BreakerState.HALF_OPEN] * 2 + [BreakerState.CLOSED] * 4
 
 
 def test_each_failed_probe_doubles_the_bounded_time_open() -> None:

@@ -33,10 +33,8 @@ CLAIM = claim_of("event-payloads", "orders.order.placed.v1", "o-1", b"a gift")
 
 
 def test_a_name_says_type_id_and_digest() -> None:
-    assert (
-        Claim("event-payloads", f"events/orders.order.placed.v1/o-1-{DIGEST}", "application/avro", DIGEST, 6)
-        == CLAIM
-    )
+    name = f"events/orders.order.placed.v1/o-1-{DIGEST}"
+    assert Claim("event-payloads", name, "application/avro", DIGEST, 6) == CLAIM
 
 
 def test_a_rerun_with_other_bytes_is_another_object() -> None:
@@ -142,20 +140,11 @@ def test_a_malformed_reference_is_permanent_and_names_its_header(name: str, valu
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "events/",
-        "events//x",
-        "events/.",
-        "events/../x",
-        "events/../../x",
-        "events/../../../etc/passwd",
-        "events/a/../b",
-        "events/" + "x" * 256,
-    ],
+    ["", "/x", ".", "../x", "../../x", "../../../etc/passwd", "a/../b", "x" * 256],
 )
 def test_a_name_that_can_be_no_object_is_permanent(name: str) -> None:
     with pytest.raises(BadReference, match="can be no object") as raised:
-        claim_in({**dict(with_claim([], CLAIM)), DATAREF: f"s3://event-payloads/{name}".encode()})
+        claim_in({**dict(with_claim([], CLAIM)), DATAREF: f"s3://event-payloads/events/{name}".encode()})
     assert len(str(raised.value)) < 300
 
 
@@ -176,10 +165,6 @@ def test_with_its_payload_a_message_loses_only_its_reference() -> None:
     plain = [(ID, b"o-1"), ("content-type", b"application/json")]
     assert without_claim(plain) == plain
     assert without_claim(with_claim(plain, CLAIM)) == [(ID, b"o-1")]
-
-
-def test_the_bytes_that_were_checked_in_are_right() -> None:
-    verify(CLAIM, b"a gift")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -56,12 +55,7 @@ async def test_a_sweep_without_being_told_to_delete_only_counts() -> None:
     blobs = await bucket([(name(1), OLD), (name(2), OLD), (name(3), YOUNG), ("events/t/notes.txt", OLD)])
     report = await sweep(blobs, of([name(1), name(1)]), now=lambda: NOW, grace=GRACE)
     assert report.names == 2
-    assert report.found == {
-        Sweepable.REFERENCED: Tally(1, 10),
-        Sweepable.ORPHAN: Tally(1, 10),
-        Sweepable.YOUNG: Tally(1, 10),
-        Sweepable.FOREIGN: Tally(1, 10),
-    }
+    assert report.found == dict.fromkeys(Sweepable, Tally(1, 10))
     assert (report.deleted, len(blobs.names)) == (Tally(0, 0), 4)
     assert not blobs.requests["delete"]
 
@@ -150,7 +144,6 @@ async def test_progress_is_told_on_the_way() -> None:
         progress=lambda report: told.append((report.names, report.deleted.objects)),
     )
     assert told == [(10_000, 0), (20_000, 0), (25_000, 100), (25_000, 200), (25_000, 250)]
-    assert all(earlier <= later for earlier, later in pairwise(told))
 
 
 def test_a_filter_knows_every_name_and_few_others() -> None:

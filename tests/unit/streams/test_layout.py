@@ -48,9 +48,7 @@ def test_every_partition_has_one_lane_and_every_lane_a_partition(cut: tuple[int,
     owned = [partition for lane in range(lanes) for partition in layout.partitions_of(lane)]
     assert sorted(owned) == list(range(partitions))
     assert all(layout.partitions_of(lane) for lane in range(lanes))
-    assert all(
-        partition in layout.partitions_of(layout.lane_of(partition)) for partition in range(partitions)
-    )
+    assert all(each in layout.partitions_of(layout.lane_of(each)) for each in range(partitions))
 
 
 def test_names_follow_from_the_application() -> None:

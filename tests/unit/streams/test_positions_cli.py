@@ -55,13 +55,8 @@ def test_what_stops_a_lane_is_listed(cluster: Cluster) -> None:
     found = run("list", "--problems", "--json")
     assert found.exit_code == 4
     (line,) = found.output.splitlines()
-    shown = json.loads(line)
-    assert (shown["topic"], shown["problem"], shown["recorded"], shown["end"]) == (
-        "orders",
-        "created again",
-        5,
-        3,
-    )
+    wanted = {"topic": "orders", "problem": "created again", "recorded": 5, "end": 3}
+    assert wanted.items() <= json.loads(line).items()
     assert "orders[0]  holds 0 to 3  at 5  CREATED AGAIN" in run("list").output
     assert run("list", "--topic", "unknown").exit_code == 3
 
@@ -78,13 +73,8 @@ def test_a_dry_run_changes_nothing(cluster: Cluster) -> None:
 def test_accepting_is_one_transaction_of_topic_position_and_group(cluster: Cluster) -> None:
     done = run("accept", "--topic", "orders", "--at", "2", "--json")
     assert done.exit_code == 0
-    assert json.loads(done.output) == {
-        "topic": "orders",
-        "partition": 0,
-        "before": 5,
-        "position": 2,
-        "topic_id": cluster.ids["orders"],
-    }
+    moved = {"topic": "orders", "partition": 0, "before": 5, "position": 2}
+    assert json.loads(done.output) == {**moved, "topic_id": cluster.ids["orders"]}
     assert cluster.written[POSITION + b"orders"] == b"2"
     assert decode(cluster.written[IDENTITY]).topics["orders"] == cluster.ids["orders"]
     assert cluster.groups["shop"] == {ORDERS: 2}

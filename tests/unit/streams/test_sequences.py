@@ -168,14 +168,6 @@ def test_what_holds_up_a_position_holds_up_no_other_key():
     assert lane.kept == {ORDERS: b"4"}
 
 
-def test_what_was_committed_ahead_is_not_handled_again():
-    lane = slow_first(3)
-    lane.commit()
-    lane.open()
-    lane.read(ORDERS)
-    assert [entry.offset for entry in lane.entries] == [0]
-
-
 def test_nothing_is_committed_further_ahead_than_allowed():
     assert slow_first(9, max_ahead=4).commit() == 3
     assert slow_first(9, max_ahead=0).commit() == 0

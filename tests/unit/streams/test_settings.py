@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from placing import Placed, pay
 from pydantic import ValidationError
 
 from streams.brokers import Brokers
@@ -22,11 +22,7 @@ from streams.errors import SettingsError, SteadfaustError
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
-from streams.model.handlers import Service
 from streams.model.layout import Layout
-from streams.model.message import Message, Row
-from streams.model.outcome import Outcome, nothing
-from streams.model.table import Table
 from streams.runtime import slots
 from streams.runtime.declared import TopicSpec, declare, differences
 from streams.runtime.slots import addresses, take_slot
@@ -173,28 +169,6 @@ def test_without_a_setting_the_local_stack_says_the_broker(tmp_path: Path) -> No
 
 
 # -- topics -------------------------------------------------------------------------------------------------
-
-
-class Placed(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.placed.v1"
-    k: str
-
-
-class Paid(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.paid.v1"
-    k: str
-
-
-class Stock(Row, frozen=True):
-    n: int
-
-
-service = Service("svc")
-
-
-@service.handler(sends=(Paid,), stock=Table("stock", Stock))
-def pay(order: Placed, stock: Stock | None) -> Outcome:
-    return nothing(f"{order}{stock}")
 
 
 def specs(replication: int = 3, claims: ClaimChecks | None = None) -> dict[str, TopicSpec]:

@@ -56,25 +56,18 @@ def test_a_store_key_gives_back_partition_and_key(partition: int, key: bytes) ->
 
 # -- live and replayed --------------------------------------------------------------------------------------
 
+
+def _in_lane(kind: bytes, values: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[Change]:
+    return st.builds(Change, st.just(LANE), NAMES.map(kind.__add__), values, st.none())
+
+
 TIMES = st.integers(0, 2_000).map(lambda ms: ms.to_bytes(8, "big"))
 CHANGES = st.one_of(
     st.builds(Change, st.just("rows"), NAMES, st.none() | NAMES, st.none()),
     st.builds(Change, st.just(INBOX), NAMES, st.builds(lambda t, v: t + v, TIMES, NAMES), st.none()),
-    st.builds(
-        Change,
-        st.just(LANE),
-        NAMES.map(lambda k: TIMER + k),
-        st.none() | TIMES.map(lambda t: t + b"m"),
-        st.none(),
-    ),
-    st.builds(
-        Change,
-        st.just(LANE),
-        NAMES.map(lambda k: POSITION + k),
-        st.integers(0, 9).map(b"%d".__mod__),
-        st.none(),
-    ),
-    st.builds(Change, st.just(LANE), NAMES.map(lambda k: HANDLER + k), st.none() | NAMES, st.none()),
+    _in_lane(TIMER, st.none() | TIMES.map(lambda t: t + b"m")),
+    _in_lane(POSITION, st.integers(0, 9).map(b"%d".__mod__)),
+    _in_lane(HANDLER, st.none() | NAMES),
 )
 
 
@@ -215,9 +208,8 @@ def test_an_id_is_known_by_handler_source_and_partition() -> None:
     inbox = Inbox(rows, WRITES, 200.0)
     key = inbox.key(b"svc.handler", b"source", b"id-1")
     assert key.endswith(b"id-1")
-    assert (
-        len({key, inbox.key(b"svc.other", b"source", b"id-1"), inbox.key(b"svc.handler", b"", b"id-1")}) == 3
-    )
+    others = {inbox.key(b"svc.other", b"source", b"id-1"), inbox.key(b"svc.handler", b"", b"id-1")}
+    assert len({key, *others}) == 3
     remember(rows, key, 50.0)
     assert inbox.seen([store_key(1, key), store_key(2, key)], 60.0) == [True, False]
 

@@ -1,47 +1,17 @@
 """Handlers and choreographies are checked when they are made, and say what does not fit."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from placing import STOCK, Paid, Placed, Stock, pay, service
 
 from streams.errors import WiringError
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
-from streams.model.handlers import Service
 from streams.model.layout import Layout
-from streams.model.message import Message, Row
-from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.outcome import Outcome, nothing
 from streams.model.table import RowOf, Table
-
-service = Service("svc")
-
-
-class Placed(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.placed.v1"
-    k: str
-
-    @property
-    def key(self) -> str:
-        return self.k
-
-
-class Paid(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.paid.v1"
-    k: str
-
-
-class Stock(Row, frozen=True):
-    n: int
-
-
-STOCK = Table("stock", Stock)
-
-
-@service.handler(sends=(Paid,), stock=STOCK)
-def pay(order: Placed, stock: Stock | None) -> Outcome:
-    """Take the money."""
-    return outcome(stock=Stock(n=1), send=[Paid(k=order.k)])
 
 
 @service.handler()

@@ -397,11 +397,8 @@ class World(RuleBasedStateMachine):
         if self.called_off:
             assert self.row.status in ("compensating", "compensated", "failed")
         if self.row.status == "completed":
-            assert standing == {
-                each.name
-                for each in self.definition.steps()
-                if each.when is None and each.command is not None
-            }
+            asked = [each for each in self.definition.steps() if each.when is None and each.command]
+            assert standing == {each.name for each in asked}
             assert not [name for what, name in self.effects.log if what == "undo"]
 
     def teardown(self) -> None:
