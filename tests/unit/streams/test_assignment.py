@@ -118,10 +118,7 @@ def test_each_is_given_the_lanes_that_its_disk_has() -> None:
 
 def test_of_two_claims_to_a_lane_the_newer_generation_wins() -> None:
     for old, new in (("a", "b"), ("b", "a")):
-        claims = {
-            old: member(2, active=(0, 1), generation=3),
-            new: member(2, active=(0,), generation=4),
-        }
+        claims = {old: member(2, active=(0, 1), generation=3), new: member(2, active=(0,), generation=4)}
         assert owners(assign(claims, 0)) == {0: new, 1: old}
 
 
@@ -135,10 +132,7 @@ def test_a_topic_that_not_every_member_knows_waits() -> None:
 
 def test_another_layout_gets_an_error_and_no_lane() -> None:
     settled = {name: member(4, active=(n,), generation=2) for n, name in enumerate("abc")}
-    for odd in (
-        Member(partitions=64, lanes=8, topics=("t",)),
-        Member(partitions=32, lanes=4, topics=("t",)),
-    ):
+    for odd in (Member(partitions=64, lanes=8, topics=("t",)), Member(partitions=32, lanes=4, topics=("t",))):
         given = assign({**settled, "odd1": odd, "odd2": odd, "odd3": odd, "odd4": odd}, 1)
         for name in ("odd1", "odd2", "odd3", "odd4"):
             assert "stop all workers" in given[name].error

@@ -86,8 +86,7 @@ class InFlight(RuleBasedStateMachine):
     @rule(data=st.data())
     def end_while_one_that_waits_is_cancelled(self, data: st.DataObject) -> None:
         self.run(
-            ended=data.draw(st.sampled_from(self.holders)),
-            cancelled=data.draw(st.sampled_from(self.waiting)),
+            ended=data.draw(st.sampled_from(self.holders)), cancelled=data.draw(st.sampled_from(self.waiting))
         )
 
     @invariant()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from letters_kept import Kept
+
 from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import Letter, new_letter
-from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
 from streams.lane.attempt import AttemptRunner
 from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
@@ -17,12 +18,10 @@ from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change, Writes
 from streams.staging.keys import prefix_of, store_key
-from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Prepared, Upload, reference
-from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
+from streams.staging.sequences import Entry, Sequences
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
-from streams.testing.store import MemoryStores
 
 DAY = 86400.0
 LIMIT = 400_000
@@ -34,21 +33,12 @@ def a_letter(i: int = 0, *, size: int = 0) -> Letter:
     return new_letter(record, PermanentError("no"), handler="post.note", attempts=1, now_ms=0, limit=LIMIT)
 
 
-class House:
+class House(Kept):
     """A lane's store and its housekeeping; rows of objects are kept for a day."""
 
     def __init__(self) -> None:
-        self.store = MemoryStores().open(0)
-        lane_options = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
-        app: Any = SimpleNamespace(
-            lane_options=lane_options,
-            layout=SimpleNamespace(operations_log="log", app_id="post"),
-            claims=None,
-        )
-        self.sequences, self.overlay = Sequences(Layout("post", 2, 1)), Overlay()
-        writer = OutcomeWriter(app, self.overlay, self.sequences, Counters())
-        self.letters = DeadLetters(app, self.store, self.overlay, writer)
-        self.references = References(self.store, self.overlay, writer, self.letters, "ours", DAY)
+        super().__init__(max_message_bytes=LIMIT)
+        self.references = References(self.store, self.overlay, self.writer, self.letters, "ours", DAY)
         self.steps: list[int] = []
 
     def commit(self, change: Change) -> None:
@@ -60,11 +50,9 @@ class House:
         for n in range(3):
             for _ in range(20):
                 if self.references.step(now + n * PAUSE, room=0):
-                    staged = self.sequences.take(1 << 30)
+                    staged = self.commit_staged()
                     assert {local[:2] for local in staged.changes[CLAIMS]} == {prefix_of(1)}
                     self.steps.append(len(staged.changes[CLAIMS]))
-                    self.store.apply(list(writes_of(staged, Writes(60.0))), {})
-                    self.overlay.forget(staged)
 
     @property
     def named(self) -> int:
@@ -123,9 +111,7 @@ def test_what_lies_in_another_bucket_is_not_named() -> None:
 
 def test_a_reference_needed_again_is_written_after_its_removal() -> None:
     """The removal is in an entry that may be committed after that of the outcome."""
-    overlay = Overlay()
-    app: Any = SimpleNamespace(lane_options=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
-    writer = OutcomeWriter(app, overlay, Sequences(Layout("post", 2, 1)), Counters())
+    writer = Kept(max_message_bytes=LIMIT).writer
     claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
     going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
     writer.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])

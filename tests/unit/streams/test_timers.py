@@ -13,15 +13,7 @@ from streams.model.layout import LANE
 from streams.ports import Outgoing, Write
 from streams.staging.changes import TIMERS_BY_DUE, Change, Writes
 from streams.staging.keys import store_key
-from streams.staging.timers import (
-    Due,
-    DueIndex,
-    next_due,
-    remove_timer,
-    set_timer,
-    timer_key,
-    timer_name,
-)
+from streams.staging.timers import Due, DueIndex, next_due, remove_timer, set_timer, timer_key, timer_name
 from streams.testing.store import MemoryStore, MemoryStores
 
 WRITES = Writes(100.0)

@@ -182,10 +182,7 @@ def test_what_is_under_way_goes_on_when_asked_after() -> None:
 
 
 async def test_what_nobody_knows_begun_outside_is_asked_of_the_outside() -> None:
-    till = Till()
-    till.breaks = TransientError("no answer")
-    with pytest.raises(TransientError):
-        await paying(till, PAY)  # by an owner that has ended before it could write that down
+    till = await broken(PAY)  # and its owner has ended before it could write that down
     made = await paying(till, of(Pay, cents=900, expires=LONG_AGO))
     (told,) = made.send
     assert told.outcome == "expired"
@@ -212,15 +209,22 @@ async def paying(till: Till, command: Any, row: Participation | None = None) -> 
     return made
 
 
+async def broken(command: Any, row: Participation | None = None) -> Till:
+    """A till that has taken the money, and whose answer was lost."""
+    till = Till()
+    till.breaks = TransientError("no answer")
+    with pytest.raises(TransientError, match="no answer"):
+        await paying(till, command, row)
+    assert till.taken == {command.operation: 900}
+    return till
+
+
 PAY = of(Pay, cents=900)
 GIVE_BACK = of(CancelInsurance, 2, expires=0.0)
 
 
 async def test_an_error_is_raised_so_that_the_lane_decides() -> None:
-    till = Till()
-    till.breaks = TransientError("no answer")
-    with pytest.raises(TransientError, match="no answer"):
-        await paying(till, PAY)
+    till = await broken(PAY)
     with pytest.raises(PermanentError):
         await paying(till, of(Pay, cents=-1))
 
@@ -246,11 +250,7 @@ def test_of_a_long_error_the_saga_is_told_the_beginning() -> None:
 
 
 async def test_what_a_failed_try_did_outside_is_undone() -> None:
-    till = Till()
-    till.breaks = TransientError("no answer")
-    with pytest.raises(TransientError):
-        await paying(till, PAY)
-    assert till.taken == {PAY.operation: 900}
+    till = await broken(PAY)
     undone = await paying(till, GIVE_BACK)
     assert till.taken == {}
     (reply,) = (await paying(till, PAY, undone.rows["participation"])).send  # type: ignore[arg-type]
@@ -259,12 +259,8 @@ async def test_what_a_failed_try_did_outside_is_undone() -> None:
 
 
 async def test_what_a_try_after_a_refusal_did_outside_is_undone() -> None:
-    till = Till()
     refusal = Participation.of(PAY, "refused", "card_declined")
-    till.breaks = TransientError("no answer")
-    with pytest.raises(TransientError):
-        await paying(till, of(Pay, 2, cents=900), refusal)
-    assert till.taken == {PAY.operation: 900}
+    till = await broken(of(Pay, 2, cents=900), refusal)
     await paying(till, of(CancelInsurance, 3, expires=0.0), refusal)
     assert till.taken == {}
 

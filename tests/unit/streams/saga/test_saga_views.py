@@ -78,10 +78,7 @@ def test_one_that_exceeds_its_limit_is_stalled() -> None:
 
 # -- choreographed ----------------------------------------------------------------------------------------
 
-WAY = Course(
-    steps=(JourneyWanted, BookTrain, Pay),
-    failures={JourneyOff: (CancelTrain,), CancelHotel: ()},
-)
+WAY = Course(steps=(JourneyWanted, BookTrain, Pay), failures={JourneyOff: (CancelTrain,), CancelHotel: ()})
 
 
 def seen(*kinds: type[Any], detail: str = "") -> list[Seen]:
