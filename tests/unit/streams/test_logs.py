@@ -81,27 +81,21 @@ FAILED = line(3, "handler_failed", correlation_id="o-17", message_id="m-9", erro
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     one, two = tmp_path / "one.log", tmp_path / "two.log"
-    one.write_text(
-        "\n".join(
-            [
-                "+-- Faust's banner",
-                FAILED,
-                line(1, "worker_started", slot=0),
-                line(5, "dead_letter", key="o-17"),
-                line(5, "dead_letter", key="o-170"),
-                '{"event": "cut off by a ki',
-            ]
-        )
-    )
-    two.write_text(
-        "\n".join(
-            [
-                line(4, "saga_compensation", saga_id="order:o-17", exception="Traceback\nBoom"),
-                line(2, "charged", order_id="o-17"),
-                line(9, "told", keys=["o-17"]),
-            ]
-        )
-    )
+    of_one = [
+        "+-- Faust's banner",
+        FAILED,
+        line(1, "worker_started", slot=0),
+        line(5, "dead_letter", key="o-17"),
+        line(5, "dead_letter", key="o-170"),
+        '{"event": "cut off by a ki',
+    ]
+    of_two = [
+        line(4, "saga_compensation", saga_id="order:o-17", exception="Traceback\nBoom"),
+        line(2, "charged", order_id="o-17"),
+        line(9, "told", keys=["o-17"]),
+    ]
+    one.write_text("\n".join(of_one))
+    two.write_text("\n".join(of_two))
     return [str(one), str(two)]
 
 

@@ -63,10 +63,11 @@ def command(kind: LetterCommand, **more: Any) -> Operation:
     return Operation(kind=kind, letter="x", **{"who": "ann", "why": "because", "at_ms": 1, **more})
 
 
-def decided(letter: Letter | None, operation: Operation, limits: Limits = LIMITS) -> Any:
-    return decide_letter(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=limits)
+def decided(letter: Letter | None, operation: Operation, **more: Any) -> Any:
+    return decide_letter(letter, operation, **{"id_bytes": b"op-1", "now_ms": 2000, "limits": LIMITS, **more})
 
 
+EDITED = command(LetterCommand.EDIT, value=b"new")
 DEAD, REPLAYING = LetterState.DEAD, LetterState.REPLAYING
 PARKED, GONE, HOLDS = LetterState.PARKED, LetterState.DISCARDED, {"queue": b"q"}
 
@@ -88,11 +89,11 @@ PARKED, GONE, HOLDS = LetterState.PARKED, LetterState.DISCARDED, {"queue": b"q"}
         ({"state": GONE}, command(LetterCommand.RESTORE), DEAD, Do.NOTHING),
         ({"state": GONE, "replays": 3}, command(LetterCommand.RESTORE), PARKED, Do.NOTHING),
         ({}, command(LetterCommand.RESTORE), DEAD, Do.NOTHING),
-        ({}, command(LetterCommand.EDIT, value=b"new"), REPLAYING, Do.REPLAY),
+        ({}, EDITED, REPLAYING, Do.REPLAY),
         ({}, command(LetterCommand.EDIT), DEAD, Do.NOTHING),
-        ({"omitted": 9}, command(LetterCommand.EDIT, value=b"new"), DEAD, Do.NOTHING),
+        ({"omitted": 9}, EDITED, DEAD, Do.NOTHING),
         ({"omitted": 9}, command(LetterCommand.EDIT, value=b"new", headers=[]), REPLAYING, Do.REPLAY),
-        ({"state": PARKED}, command(LetterCommand.EDIT, value=b"new"), PARKED, Do.NOTHING),
+        ({"state": PARKED}, EDITED, PARKED, Do.NOTHING),
     ],
 )
 def test_what_follows(before: dict[str, Any], operation: Operation, state: LetterState, do: Do) -> None:
@@ -109,14 +110,13 @@ def test_what_follows(before: dict[str, Any], operation: Operation, state: Lette
         (command(LetterCommand.DISCARD, why=""), REPLAYING, Do.NOTHING),
         (command(LetterCommand.REPLAY, force=True), REPLAYING, Do.NOTHING),
         (command(LetterCommand.RESTORE), REPLAYING, Do.NOTHING),
-        (command(LetterCommand.EDIT, value=b"new"), REPLAYING, Do.NOTHING),
+        (EDITED, REPLAYING, Do.NOTHING),
     ],
 )
 def test_a_replay_without_a_handler_can_only_be_discarded(
     operation: Operation, state: LetterState, do: Do
 ) -> None:
-    letter = a_letter(state=REPLAYING)
-    verdict = decide_letter(letter, operation, id_bytes=b"op-1", now_ms=2000, limits=LIMITS, gone=True)
+    verdict = decided(a_letter(state=REPLAYING), operation, gone=True)
     assert (verdict.letter.state, verdict.do) == (state, do)
 
 
@@ -131,34 +131,32 @@ def test_an_edited_value_goes_with_its_schema() -> None:
 
 
 def test_editing_has_to_be_enabled() -> None:
-    verdict = decided(a_letter(), command(LetterCommand.EDIT, value=b"new"), Limits())
+    verdict = decided(a_letter(), EDITED, limits=Limits())
     assert (verdict.do, verdict.letter.value) == (Do.NOTHING, b"{}")
 
 
 def test_an_edited_message_has_a_new_id_always_the_same() -> None:
-    first = decided(a_letter(), command(LetterCommand.EDIT, value=b"new")).letter
+    first = decided(a_letter(), EDITED).letter
     headers = dict(first.headers)
     assert first.value == b"new"
     assert headers["colour"] == b"red"
     assert headers["ce_causationid"] == headers["ce_correlationid"] == b"id-1"
     assert headers["ce_id"] not in (b"id-1", b"")
-    assert decided(a_letter(), command(LetterCommand.EDIT, value=b"new")).letter.headers == first.headers
-    other = decide_letter(
-        a_letter(), command(LetterCommand.EDIT, value=b"new"), id_bytes=b"op-2", now_ms=1, limits=LIMITS
-    ).letter
+    assert decided(a_letter(), EDITED).letter.headers == first.headers
+    other = decided(a_letter(), EDITED, id_bytes=b"op-2").letter
     assert dict(other.headers)["ce_id"] != headers["ce_id"]
 
 
 def test_an_edited_message_is_caused_by_the_one_it_was() -> None:
     was = [("ce_id", b"id-1"), ("ce_causationid", b"id-0"), ("ce_correlationid", b"order-9")]
-    headers = dict(decided(a_letter(headers=was), command(LetterCommand.EDIT, value=b"new")).letter.headers)
+    headers = dict(decided(a_letter(headers=was), EDITED).letter.headers)
     assert (headers["ce_causationid"], headers["ce_correlationid"]) == (b"id-1", b"order-9")
 
 
 def test_an_edited_message_with_its_payload_refers_to_none() -> None:
     own = [("ce_id", b"1"), ("colour", b"red")]
     letter = a_letter(value=b"", headers=with_claim(own, claim_of("ours", "parcel", "1", b"large")))
-    headers = dict(decided(letter, command(LetterCommand.EDIT, value=b"new")).letter.headers)
+    headers = dict(decided(letter, EDITED).letter.headers)
     assert claim_in(headers) is None
     assert headers["colour"] == b"red"
     other = claim_of("ours", "parcel", "1", b"another")
@@ -189,9 +187,7 @@ class OneLetter(RuleBasedStateMachine):
         self.n += 1
         before = self.letter
         operation = command(kind, force=force, why=why, value=b"new" if edits else None)
-        verdict = decide_letter(
-            before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, limits=LIMITS, gone=gone
-        )
+        verdict = decided(before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, gone=gone)
         self.letter = verdict.letter
         self.running += verdict.do is Do.REPLAY
         if verdict.do is Do.RELEASE:

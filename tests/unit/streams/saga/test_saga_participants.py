@@ -32,7 +32,7 @@ def of(kind: type[Command], attempt: int = 1, *, expires: float = NOW + 30, **fi
     return kind(**own, expires=expires, **fields)
 
 
-BOOK = of(BookHotel, seat=7)
+BOOK, AGAIN = of(BookHotel, seat=7), of(BookHotel, 2, seat=7)
 CANCEL = of(CancelHotel, 9, expires=0.0)
 
 
@@ -87,18 +87,18 @@ def test_a_repeated_command_gets_the_same_reply_and_does_nothing(free: int) -> N
 def test_a_later_attempt_does_something_only_after_a_refusal() -> None:
     hotel = Hotel(free=1)
     assert hotel.told(BOOK) == "success"
-    (reply,) = hotel.take(of(BookHotel, 2, seat=7)).send
+    (reply,) = hotel.take(AGAIN).send
     assert (reply.outcome, reply.command_id, reply.data) == ("success", "c-2", msgspec.json.encode(Seat(7)))
     full = Hotel(free=0)
     assert full.told(BOOK) == "refused"
     full.rooms = Rooms(free=1)
-    assert full.told(of(BookHotel, 2, seat=7)) == "success"
+    assert full.told(AGAIN) == "success"
     assert full.rooms.free == 0
 
 
 def test_an_overtaken_attempt_is_not_begun() -> None:
     hotel = Hotel(free=0)
-    assert hotel.told(of(BookHotel, 2, seat=7)) == "refused"
+    assert hotel.told(AGAIN) == "refused"
     hotel.rooms = Rooms(free=1)
     assert hotel.told(BOOK) == "cancelled"
     assert hotel.rooms.free == 1
@@ -161,7 +161,7 @@ def test_what_is_asked_after_unbegun_is_never_begun() -> None:
 def test_what_was_cancelled_so_is_done_when_asked_anew() -> None:
     hotel = Hotel()
     assert hotel.told(ASKED) == "cancelled"
-    assert hotel.told(of(BookHotel, 2, seat=7)) == "success"
+    assert hotel.told(AGAIN) == "success"
     assert hotel.told(BOOK) == "success"
     assert hotel.rooms.free == 1
 
