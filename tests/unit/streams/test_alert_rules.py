@@ -64,9 +64,8 @@ def test_the_bounds_are_those_that_operators_were_told() -> None:
     assert found["OutboxLatency"]["expr"].endswith("> 30")
     assert found["OutboxPublishErrors"]["expr"].endswith("> 0.01")
     assert f"< {SHARDS}" in found["OutboxNotRelayed"]["expr"]
-    assert found["OutboxSlotKeepsLog"]["expr"] == (
-        "max(outbox_slot_retained_bytes >= outbox_slot_warn_bytes) > 0"
-    )
+    kept = "max(outbox_slot_retained_bytes >= outbox_slot_warn_bytes) > 0"
+    assert found["OutboxSlotKeepsLog"]["expr"] == kept
 
 
 @pytest.mark.parametrize("file", ["outbox-alerts.yml", "queue-alerts.yml"])
@@ -90,12 +89,15 @@ def test_the_dashboard_asks_for_metrics_that_are_told() -> None:
 
 
 def test_a_scrape_has_how_the_table_stands() -> None:
-    assert "\noutbox_unpublished_rows 7.0\n" in told()
-    assert "\noutbox_oldest_unpublished_seconds 2.5\n" in told()
-    assert "\noutbox_failed_rows 1.0\n" in told()
-    assert "\noutbox_table_bytes 8192.0\n" in told()
-    assert '\nqueue_jobs{queue="emails",state="failed"} 2.0\n' in told()
-    assert '\nqueue_oldest_ready_seconds{queue="emails"} 1.5\n' in told()
+    lines = told().splitlines()
+    assert {
+        "outbox_unpublished_rows 7.0",
+        "outbox_oldest_unpublished_seconds 2.5",
+        "outbox_failed_rows 1.0",
+        "outbox_table_bytes 8192.0",
+        'queue_jobs{queue="emails",state="failed"} 2.0',
+        'queue_oldest_ready_seconds{queue="emails"} 1.5',
+    } <= set(lines)
 
 
 def test_a_queue_that_is_gone_is_told_no_more() -> None:
@@ -109,19 +111,13 @@ def test_a_queue_that_is_gone_is_told_no_more() -> None:
 def test_a_scrape_has_how_the_replication_slot_stands() -> None:
     scrape = told()
     assert "\noutbox_slot_beginnings 3.0\n" in scrape
-    figures = {
-        "active": 1,
-        "lost": 0,
-        "behind_bytes": MIB,
-        "retained_bytes": 300 * MIB,
-        "warn_bytes": 256 * MIB,
-    }
-    for name, figure in figures.items():
+    sizes = {"behind_bytes": MIB, "retained_bytes": 300 * MIB, "warn_bytes": 256 * MIB}
+    for name, figure in {"active": 1, "lost": 0, **sizes}.items():
         assert float(re.search(rf"\noutbox_slot_{name} (\S+)\n", scrape)[1]) == figure  # type: ignore[index]
 
 
 @pytest.mark.parametrize("slot", [None, SLOT._replace(status="lost", retained=0, active=False)])
-def test_without_a_slot_and_with_one_that_is_lost_no_log_is_kept(slot: SlotLag | None) -> None:
+def test_without_a_slot_that_works_no_log_is_kept(slot: SlotLag | None) -> None:
     registry = CollectorRegistry()
     gauges = SlotGauges(registry)
     gauges.sampled(SLOT, 1)

@@ -52,7 +52,7 @@ def test_every_lane_has_one_owner_and_the_load_is_even(history: tuple[int, int, 
 
 
 @given(histories())
-def test_followers_are_others_than_the_owner_as_many_as_asked_for_and_even(
+def test_followers_are_others_than_the_owner_and_even(
     history: tuple[int, int, dict[str, Member]],
 ) -> None:
     lanes, standbys, members = history
@@ -82,7 +82,7 @@ def test_nothing_moves_when_nobody_joins_or_leaves(names: list[str], lanes: int,
 
 
 @given(NAMES, st.integers(1, 24))
-def test_who_joins_takes_its_share_and_nothing_moves_between_the_others(names: list[str], lanes: int) -> None:
+def test_who_joins_takes_its_share_and_nothing_else_moves(names: list[str], lanes: int) -> None:
     before = assign({name: member(lanes) for name in names}, 0)
     after = assign({**rejoined(before, lanes), "new": member(lanes)}, 0)
     moved = {lane for lane, name in owners(after).items() if name != owners(before)[lane]}
@@ -110,18 +110,15 @@ def test_a_lane_goes_to_who_has_followed_it() -> None:
     assert {lane: after[lane] for lane in left.active} == {lane: warm[lane] for lane in left.active}
 
 
-def test_when_all_come_back_each_is_given_the_lanes_that_its_disk_has() -> None:
+def test_each_is_given_the_lanes_that_its_disk_has() -> None:
     kept = {"a": (4, 5), "b": (0, 1), "c": (2, 3)}
     given = assign({name: member(6, standby=lanes) for name, lanes in kept.items()}, 1)
     assert {name: own.active for name, own in given.items()} == kept
 
 
-def test_of_two_that_claim_a_lane_the_one_with_the_newer_generation_has_it() -> None:
+def test_of_two_claims_to_a_lane_the_newer_generation_wins() -> None:
     for old, new in (("a", "b"), ("b", "a")):
-        claims = {
-            old: member(2, active=(0, 1), generation=3),
-            new: member(2, active=(0,), generation=4),
-        }
+        claims = {old: member(2, active=(0, 1), generation=3), new: member(2, active=(0,), generation=4)}
         assert owners(assign(claims, 0)) == {0: new, 1: old}
 
 
@@ -133,12 +130,9 @@ def test_a_topic_that_not_every_member_knows_waits() -> None:
     assert {own.topics for own in assign({"a": knowing}, 0).values()} == {("new", "old")}
 
 
-def test_who_comes_with_another_layout_gets_an_error_and_no_lane() -> None:
+def test_another_layout_gets_an_error_and_no_lane() -> None:
     settled = {name: member(4, active=(n,), generation=2) for n, name in enumerate("abc")}
-    for odd in (
-        Member(partitions=64, lanes=8, topics=("t",)),
-        Member(partitions=32, lanes=4, topics=("t",)),
-    ):
+    for odd in (Member(partitions=64, lanes=8, topics=("t",)), Member(partitions=32, lanes=4, topics=("t",))):
         given = assign({**settled, "odd1": odd, "odd2": odd, "odd3": odd, "odd4": odd}, 1)
         for name in ("odd1", "odd2", "odd3", "odd4"):
             assert "stop all workers" in given[name].error
@@ -148,9 +142,7 @@ def test_who_comes_with_another_layout_gets_an_error_and_no_lane() -> None:
 
 
 @pytest.mark.parametrize(("slept", "now"), [(2, 4), (4, 2)])
-def test_owners_that_slept_do_not_turn_away_those_who_replaced_them_under_another_layout(
-    slept: int, now: int
-) -> None:
+def test_owners_that_slept_do_not_turn_away_who_replaced_them(slept: int, now: int) -> None:
     woken = {f"old-{n}": member(slept, active=(n,), generation=3) for n in range(2)}
     given = assign({**woken, "new": member(now, active=tuple(range(now)), generation=7)}, 1)
     assert given["new"].active == tuple(range(now))

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from avro.io import BinaryDecoder, DatumReader
 from avro.schema import parse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.model.avro_types import NoAvro, derived_schema
@@ -74,6 +74,10 @@ class Thing(Message, frozen=True, kw_only=True):
     cents: Annotated[int, msgspec.Meta(ge=0, description="What it costs, in cents.")] = 0
 
 
+def made_class(*fields: tuple[str, Any]) -> type[Any]:
+    return msgspec.defstruct("Made", fields, bases=(Row,), frozen=True)
+
+
 def fields_of(kind: type[Any]) -> Mapping[str, Any]:
     return {field.pop("name"): field for field in json.loads(derived_schema(kind))["fields"]}
 
@@ -94,6 +98,9 @@ def test_a_schema_says_what_the_class_says() -> None:
             {"name": "parts", "type": {"type": "array", "items": "Part"}, "default": []},
         ],
     }
+    size = {"type": "enum", "name": "Size", "doc": "How large it is.", "symbols": ["small", "large"]}
+    colour = {"type": "enum", "name": "Colour", "doc": "Of its paint.", "symbols": ["red", "green"]}
+    mood = {"type": "enum", "name": "ThingMood", "symbols": ["good", "bad"]}
     assert fields == {
         "name": {"type": "string", "doc": "What it is called, in any language."},
         "a": {"type": "long", "doc": "One of two."},
@@ -105,31 +112,16 @@ def test_a_schema_says_what_the_class_says() -> None:
         "parts": {"type": {"type": "array", "items": "Part"}, "default": []},
         "names": {"type": {"type": "array", "items": "string"}, "default": []},
         "sizes": {"type": {"type": "map", "values": "double"}, "default": {}},
-        "size": {
-            "type": {
-                "type": "enum",
-                "name": "Size",
-                "doc": "How large it is.",
-                "symbols": ["small", "large"],
-            },
-            "default": "small",
-        },
-        "colour": {
-            "type": {"type": "enum", "name": "Colour", "doc": "Of its paint.", "symbols": ["red", "green"]},
-            "default": "red",
-            "doc": "red unless it is not.",
-        },
-        "mood": {
-            "type": ["null", {"type": "enum", "name": "ThingMood", "symbols": ["good", "bad"]}],
-            "default": None,
-        },
+        "size": {"type": size, "default": "small"},
+        "colour": {"type": colour, "default": "red", "doc": "red unless it is not."},
+        "mood": {"type": ["null", mood], "default": None},
         "nick": {"type": ["string", "null"], "default": "it"},
         "raw": {"type": "bytes", "default": "\xff"},
         "cents": {"type": "long", "default": 0, "doc": "What it costs, in cents."},
     }
 
 
-def test_a_class_tells_of_the_fields_that_it_inherits_unless_it_says_otherwise() -> None:
+def test_a_class_tells_of_the_fields_that_it_inherits() -> None:
     class Base(Row, frozen=True, kw_only=True):
         """Anything.
 
@@ -208,17 +200,11 @@ def made_classes(draw: st.DrawFn) -> tuple[type[Any], Any]:
     """A class with fields of any type, and a value of it."""
     kinds = draw(st.lists(KINDS, min_size=1, max_size=6))
     names = [f"f{number}" for number in range(len(kinds))]
-    made = msgspec.defstruct(
-        "Made",
-        [(name, kind) for name, (kind, _) in zip(names, kinds, strict=True)],
-        bases=(Row,),
-        frozen=True,
-    )
+    made = made_class(*((name, kind) for name, (kind, _) in zip(names, kinds, strict=True)))
     values = {name: draw(each) for name, (_, each) in zip(names, kinds, strict=True)}
     return made, made(**values)
 
 
-@settings(deadline=None)
 @given(made_classes())
 def test_values_of_any_class_come_back_from_both_avro_libraries(made: tuple[type[Any], Any]) -> None:
     kind, value = made
@@ -269,15 +255,15 @@ class Holder(Row, frozen=True):
         (Holder, r"Made\.f\.tagged is the Struct Tagged"),
     ],
 )
-def test_a_type_without_avro_is_an_error_that_says_where_what_and_what_to_do(kind: Any, told: str) -> None:
-    made = msgspec.defstruct("Made", [("f", kind)], bases=(Row,), frozen=True)
+def test_a_type_without_avro_says_where_and_what_to_do(kind: Any, told: str) -> None:
+    made = made_class(("f", kind))
     with pytest.raises(NoAvro, match=told):
         derived_schema(made)
 
 
 def test_two_types_of_one_name_are_an_error() -> None:
     other = msgspec.defstruct("Part", [("other", str)])
-    made = msgspec.defstruct("Made", [("one", Part), ("two", other)], bases=(Row,), frozen=True)
+    made = made_class(("one", Part), ("two", other))
     with pytest.raises(NoAvro, match=r"Made\.two makes a second type Part of another form: rename it"):
         derived_schema(made)
 
@@ -287,7 +273,7 @@ def test_what_is_no_struct_is_an_error() -> None:
         derived_schema(dict)
 
 
-def test_a_default_that_is_made_anew_for_each_value_is_none_of_the_schema() -> None:
+def test_a_default_factory_is_no_default_of_the_schema() -> None:
     class Timed(Row, frozen=True, kw_only=True):
         at: float = msgspec.field(default_factory=lambda: 1.0)
 
@@ -302,7 +288,7 @@ def test_without_a_frozen_schema_the_derived_one_is_used() -> None:
     assert codec.schema == derived_schema(Thing)
 
 
-def test_the_frozen_schema_is_used_and_must_have_the_fields_of_the_class() -> None:
+def test_the_frozen_schema_must_have_the_fields_of_the_class() -> None:
     schema = json.loads(derived_schema(Part))
     schema["doc"] = "as it was frozen"
     text = json.dumps(schema)
@@ -312,15 +298,15 @@ def test_the_frozen_schema_is_used_and_must_have_the_fields_of_the_class() -> No
         avro(lambda _: json.dumps(schema), Schemas())(Part, "parts")
 
 
-def test_a_nested_type_must_have_the_fields_of_its_class_too() -> None:
+def test_a_nested_type_must_have_its_fields_too() -> None:
     schema = json.loads(derived_schema(Thing))
     next(field for field in schema["fields"] if field["name"] == "part")["type"]["fields"].pop()
     with pytest.raises(ClassAndSchemaDiffer, match=r"Part .* has parts"):
         avro(lambda _: json.dumps(schema), Schemas())(Thing, Thing.TOPIC)
 
 
-def test_a_class_without_avro_can_have_a_schema_written_by_hand() -> None:
-    made = msgspec.defstruct("Made", [("f", int | str)], bases=(Row,), frozen=True)
+def test_a_class_without_avro_can_have_its_own_schema() -> None:
+    made = made_class(("f", int | str))
     text = '{"type": "record", "name": "Made", "fields": [{"name": "f", "type": ["long", "string"]}]}'
     codec = avro(lambda _: text, Schemas())(made, "made")
     assert [codec.decode(codec.encode(made(each)), None).f for each in (1, "one")] == [1, "one"]

@@ -54,12 +54,12 @@ def test_a_lane_alone_may_hold_its_own_bound(
     assert room(holding(messages, size=size), read_ahead=read_ahead) == expected
 
 
-def test_a_lane_may_hold_more_than_its_share_while_the_others_hold_little() -> None:
+def test_a_lane_may_exceed_its_share_beside_idle_ones() -> None:
     idle = [holding(0) for _ in range(63)]
     assert room(holding(90), *idle) == 10
 
 
-def test_when_all_together_hold_as_much_as_a_worker_may_only_those_under_their_share_read_on() -> None:
+def test_when_a_worker_is_full_small_lanes_read_on() -> None:
     busy = [holding(60) for _ in range(5)]
     assert room(holding(60), *busy) == 0
     assert room(holding(49), *busy) == 1
@@ -71,7 +71,7 @@ def test_bytes_of_all_together_are_bounded_too() -> None:
     assert room(holding(4, size=MIB), *busy) > 0
 
 
-def test_what_a_message_decides_counts_with_the_objects_that_it_takes() -> None:
+def test_what_a_message_decides_counts_with_its_objects() -> None:
     lane = holding(1)
     (entry,) = lane._queues[0]
     entry.changes.append((b"\0\0key", Change("rows", b"key", b"value")))
@@ -102,7 +102,7 @@ def test_a_lane_that_has_ended_no_longer_counts() -> None:
 
 
 @given(st.lists(st.integers(0, 120), min_size=1, max_size=80))
-def test_whatever_lanes_want_they_hold_the_bound_and_their_shares_at_most(wanted: list[int]) -> None:
+def test_lanes_hold_the_bound_and_their_shares_at_most(wanted: list[int]) -> None:
     """The bound by those that came first, a share by each of the others."""
     limit, lanes = BacklogLimit(DELIVERY), [holding(0) for _ in wanted]
     with ExitStack() as working:
@@ -115,7 +115,7 @@ def test_whatever_lanes_want_they_hold_the_bound_and_their_shares_at_most(wanted
     assert sum(lane.held for lane in lanes) <= 2 * DELIVERY.max_worker_backlog
 
 
-def test_a_lane_that_holds_nothing_may_take_something_though_shares_are_smaller_than_one() -> None:
+def test_a_lane_that_holds_nothing_may_always_take_something() -> None:
     limit, lanes = BacklogLimit(LaneOptions(max_worker_backlog=63)), [holding(1) for _ in range(63)]
     with ExitStack() as working:
         for sequences in (empty := holding(0), *lanes):
@@ -123,7 +123,7 @@ def test_a_lane_that_holds_nothing_may_take_something_though_shares_are_smaller_
         assert limit.room(empty, 0) == 1
 
 
-def test_what_a_lane_has_read_ahead_counts_among_what_the_worker_holds() -> None:
+def test_what_is_read_ahead_counts_for_the_worker() -> None:
     others = [holding(90) for _ in range(3)]
     assert room(holding(10), *others) == 65, "its share of 75 is not full, and nothing is left beyond"
     others = [holding(30) for _ in range(3)]

@@ -47,33 +47,11 @@ def test_it_opens_at_the_failure_rate_and_not_below() -> None:
     assert call(breaker, NOW, ok=False) is BreakerState.OPEN
 
 
-def test_fewer_calls_than_the_minimum_say_nothing() -> None:
-    breaker = Breaker(POLICY)
-    assert [call(breaker, NOW, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
-    assert call(breaker, NOW, ok=True) is BreakerState.OPEN  # the fourth call, and three of them have failed
-
-
-def test_failures_that_have_left_the_window_no_longer_count() -> None:
-    breaker = Breaker(POLICY)
-    for _ in range(3):
-        call(breaker, NOW, ok=False)
-    assert call(breaker, NOW + 30, ok=False) is BreakerState.CLOSED
-    assert call(breaker, NOW + 1000, ok=False) is BreakerState.CLOSED
-
-
 def test_failures_count_until_they_have_left_the_window() -> None:
     breaker = Breaker(POLICY)
     for _ in range(3):
         call(breaker, NOW, ok=False)
     assert call(breaker, NOW + 26.9, ok=False) is BreakerState.OPEN
-
-
-def test_open_it_allows_nothing_until_its_time_is_over() -> None:
-    breaker = opened()
-    assert breaker.allowed_from == NOW + 10
-    assert breaker.acquire(NOW + 9.999) is None
-    assert breaker.acquire(NOW + 10) is not None
-    assert breaker.state is BreakerState.HALF_OPEN
 
 
 def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
@@ -86,17 +64,13 @@ def test_half_open_it_allows_so_many_probes_at_a_time() -> None:
     assert breaker.acquire(NOW + 11) is None
 
 
-def test_it_closes_after_so_many_probes_have_succeeded_and_forgets_what_failed_before() -> None:
+def test_it_closes_after_its_probes_and_forgets_earlier_failures() -> None:
     breaker = opened()
-    assert [call(breaker, NOW + 10, ok=True) for _ in range(3)] == [
-        BreakerState.HALF_OPEN,
-        BreakerState.HALF_OPEN,
-        BreakerState.CLOSED,
-    ]
-    assert [call(breaker, NOW + 10, ok=False) for _ in range(3)] == [BreakerState.CLOSED] * 3
+    states = [call(breaker, NOW + 10, ok=ok) for ok in (True, True, True, False, False, False)]
+    assert states == [BreakerState.HALF_OPEN] * 2 + [BreakerState.CLOSED] * 4
 
 
-def test_each_failed_probe_doubles_its_time_open_up_to_the_bound() -> None:
+def test_each_failed_probe_doubles_the_bounded_time_open() -> None:
     breaker = opened()
     waits = []
     for _ in range(5):
@@ -104,15 +78,6 @@ def test_each_failed_probe_doubles_its_time_open_up_to_the_bound() -> None:
         assert call(breaker, now, ok=False) is BreakerState.OPEN
         waits.append(breaker.allowed_from - now)
     assert waits == [20, 40, 60, 60, 60]
-
-
-def test_a_probe_that_succeeds_makes_its_time_open_short_again() -> None:
-    breaker = opened()
-    call(breaker, breaker.allowed_from, ok=False)
-    now = breaker.allowed_from
-    call(breaker, now, ok=True)
-    assert call(breaker, now, ok=False) is BreakerState.OPEN
-    assert breaker.allowed_from == now + 10
 
 
 def test_probes_that_never_report_make_room_for_others() -> None:
@@ -125,53 +90,7 @@ def test_probes_that_never_report_make_room_for_others() -> None:
     assert breaker.acquire(NOW + 70) is None
 
 
-def test_a_probe_that_is_given_back_says_nothing_and_makes_room_for_another() -> None:
-    breaker = opened()
-    probes = [allowed(breaker, NOW + 10) for _ in range(3)]
-    breaker.give_back(probes[0])
-    assert breaker.allowed_from == 0
-    probes[0] = allowed(breaker, NOW + 10)
-    assert breaker.acquire(NOW + 10) is None
-    for probe in probes:
-        assert breaker.state is BreakerState.HALF_OPEN
-        breaker.record(probe, ok=True, now=NOW + 11)
-    assert breaker.state is BreakerState.CLOSED
-
-
-def test_a_probe_that_was_taken_for_lost_may_still_report() -> None:
-    breaker = opened()
-    late = allowed(breaker, NOW + 10)
-    allowed(breaker, NOW + 100)
-    breaker.record(late, ok=False, now=NOW + 101)
-    assert breaker.state is BreakerState.OPEN
-
-
-def test_calls_of_an_earlier_state_say_nothing_of_the_present_one() -> None:
-    breaker = Breaker(POLICY)
-    before = [allowed(breaker, NOW) for _ in range(8)]
-    for permit in before[:4]:
-        breaker.record(permit, ok=False, now=NOW)
-    breaker.record(before[4], ok=False, now=NOW + 1)
-    assert breaker.allowed_from == NOW + 10
-    call(breaker, NOW + 10, ok=True)
-    breaker.record(before[5], ok=False, now=NOW + 11)
-    assert breaker.state is BreakerState.HALF_OPEN
-    for permit in before[6:]:
-        breaker.record(permit, ok=True, now=NOW + 11)
-    assert breaker.state is BreakerState.HALF_OPEN
-
-
-def test_a_lane_that_opens_with_messages_waiting_begins_with_probes() -> None:
-    breaker = Breaker(POLICY)
-    breaker.start_half_open(NOW)
-    for _ in range(3):
-        last = allowed(breaker, NOW)
-    assert breaker.acquire(NOW) is None
-    breaker.record(last, ok=False, now=NOW)
-    assert (breaker.state, breaker.allowed_from) == (BreakerState.OPEN, NOW + 10)
-
-
-def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() -> None:
+def test_a_lane_that_opens_again_forgets_its_probes() -> None:
     breaker = opened()
     dropped = [allowed(breaker, NOW + 10) for _ in range(3)]
     breaker.start_half_open(NOW + 11)
@@ -180,7 +99,7 @@ def test_a_lane_that_opens_again_forgets_the_probes_that_were_dropped_with_it() 
     assert breaker.state is BreakerState.HALF_OPEN
 
 
-def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
+def test_every_change_of_state_is_told_with_its_counts() -> None:
     told: list[BreakerTransition] = []
     breaker = Breaker(POLICY, told.append)
     for ok in (True, False, True, False):
@@ -201,7 +120,7 @@ def test_every_change_of_state_is_told_with_what_it_was_decided_on() -> None:
     ]
 
 
-def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_its_time() -> None:
+def test_a_clock_set_back_keeps_it_open_no_longer() -> None:
     breaker = opened()
     earlier = NOW - 86400
     assert breaker.acquire(earlier) is None
@@ -213,7 +132,7 @@ def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_its_time() -> Non
     assert breaker.allowed_from == earlier + 60
 
 
-def test_a_clock_that_is_set_back_leaves_it_measuring() -> None:
+def test_a_clock_set_back_leaves_it_measuring() -> None:
     breaker = Breaker(POLICY)
     for _ in range(3):
         call(breaker, NOW, ok=False)
@@ -222,7 +141,7 @@ def test_a_clock_that_is_set_back_leaves_it_measuring() -> None:
     assert call(breaker, earlier + 40, ok=False) is BreakerState.CLOSED
 
 
-def test_callers_that_read_the_clock_a_little_earlier_count_as_well() -> None:
+def test_callers_with_an_earlier_clock_count_as_well() -> None:
     breaker = Breaker(POLICY)
     assert [call(breaker, NOW - second, ok=False) for second in range(4)][-1] is BreakerState.OPEN
     assert breaker.allowed_from == NOW + 10
@@ -379,7 +298,5 @@ class BreakerAgainstEveryCall(RuleBasedStateMachine):
             assert self.breaker.allowed_from <= self.now
 
 
-BreakerAgainstEveryCall.TestCase.settings = settings(
-    stateful_step_count=60, max_examples=examples(100), deadline=None
-)
+BreakerAgainstEveryCall.TestCase.settings = settings(stateful_step_count=60, max_examples=examples(100))
 TestBreakerAgainstEveryCall = BreakerAgainstEveryCall.TestCase

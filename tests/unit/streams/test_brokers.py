@@ -18,17 +18,18 @@ from streams.settings import Settings
 from tests.certificates import Authority
 
 PASSWORD = "pass-phrase-of-the-shop"
-USER = {"STEADFAUST_SASL_USERNAME": "shop", "STEADFAUST_SASL_PASSWORD": PASSWORD}
+USER = {"SASL_USERNAME": "shop", "SASL_PASSWORD": PASSWORD}
+SASL_SSL = {"SECURITY_PROTOCOL": "SASL_SSL"}
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(f"STEADFAUST_{name}", value)
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "kafka.example:9093")
     return Settings.read_or_exit()
 
 
-def test_brokers_are_anybody_s_in_the_clear_unless_a_setting_says_otherwise(
+def test_brokers_are_in_the_clear_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers = settings(monkeypatch).brokers()
@@ -44,10 +45,10 @@ def test_every_client_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPa
     authority = Authority.at(tmp_path / "ca")
     found = settings(
         monkeypatch,
-        STEADFAUST_SECURITY_PROTOCOL="SASL_SSL",
-        STEADFAUST_SASL_MECHANISM="SCRAM-SHA-256",
-        STEADFAUST_SSL_CA_FILE=authority.file,
-        STEADFAUST_SSL_CERTIFICATE_FILE=authority.signed("client", "client.example"),
+        **SASL_SSL,
+        SASL_MECHANISM="SCRAM-SHA-256",
+        SSL_CA_FILE=authority.file,
+        SSL_CERTIFICATE_FILE=authority.signed("client", "client.example"),
         **USER,
     )
     told = KafkaOptions().connection(found.brokers())
@@ -70,32 +71,15 @@ def test_every_client_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPa
 def test_a_password_comes_from_a_file_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
-    found = settings(
-        monkeypatch,
-        STEADFAUST_SECURITY_PROTOCOL="SASL_SSL",
-        STEADFAUST_SASL_USERNAME="shop",
-        STEADFAUST_SASL_PASSWORD_FILE=str(file),
-    )
+    found = settings(monkeypatch, **SASL_SSL, SASL_USERNAME="shop", SASL_PASSWORD_FILE=str(file))
     assert found.security().password == PASSWORD
 
 
 def test_no_text_of_the_settings_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = settings(
-        monkeypatch,
-        STEADFAUST_SECURITY_PROTOCOL="SASL_SSL",
-        STEADFAUST_SSL_KEY_PASSWORD="of-the-key",
-        **USER,
-    )
+    found = settings(monkeypatch, **SASL_SSL, SSL_KEY_PASSWORD="of-the-key", **USER)
     brokers = found.brokers()
-    shown = [
-        repr(found),
-        str(found),
-        found.model_dump_json(),
-        repr(brokers),
-        str(brokers),
-        worker_properties(brokers.security),
-    ]
-    for text in shown:
+    shown = [text(each) for text in (repr, str) for each in (found, brokers)]
+    for text in (*shown, found.model_dump_json(), worker_properties(brokers.security)):
         assert PASSWORD not in text
         assert "of-the-key" not in text
 
@@ -103,18 +87,18 @@ def test_no_text_of_the_settings_has_a_password(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"STEADFAUST_SECURITY_PROTOCOL": "SASL_SSL"}, "set STEADFAUST_SASL_USERNAME"),
+        (SASL_SSL, "set STEADFAUST_SASL_USERNAME"),
         (USER, "has no use for STEADFAUST_SASL_USERNAME"),
-        ({"STEADFAUST_SSL_CA_FILE": "ca.pem"}, "has no use for STEADFAUST_SSL_"),
-        ({**USER, "STEADFAUST_SECURITY_PROTOCOL": "SSL"}, "has no use for STEADFAUST_SASL_USERNAME"),
-        ({**USER, "STEADFAUST_SASL_PASSWORD_FILE": "secret"}, "are both set"),
-        ({"STEADFAUST_SASL_PASSWORD_FILE": "/nowhere/secret"}, "cannot be read: No such file"),
-        ({"STEADFAUST_SASL_PASSWORD_FILE": "/dev/null"}, "which is empty"),
+        ({"SSL_CA_FILE": "ca.pem"}, "has no use for STEADFAUST_SSL_"),
+        ({**USER, "SECURITY_PROTOCOL": "SSL"}, "has no use for STEADFAUST_SASL_USERNAME"),
+        ({**USER, "SASL_PASSWORD_FILE": "secret"}, "are both set"),
+        ({"SASL_PASSWORD_FILE": "/nowhere/secret"}, "cannot be read: No such file"),
+        ({"SASL_PASSWORD_FILE": "/dev/null"}, "which is empty"),
         (
-            {"STEADFAUST_SECURITY_PROTOCOL": "SSL", "STEADFAUST_SSL_KEY_FILE": "key.pem"},
+            {"SECURITY_PROTOCOL": "SSL", "SSL_KEY_FILE": "key.pem"},
             "set STEADFAUST_SSL_CERTIFICATE_FILE",
         ),
-        ({"STEADFAUST_SECURITY_PROTOCOL": "TLS", **USER}, "'SASL_SSL'"),
+        ({"SECURITY_PROTOCOL": "TLS", **USER}, "'SASL_SSL'"),
     ],
 )
 def test_what_contradicts_itself_or_would_have_no_effect_is_refused(

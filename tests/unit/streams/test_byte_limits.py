@@ -86,8 +86,7 @@ class InFlight(RuleBasedStateMachine):
     @rule(data=st.data())
     def end_while_one_that_waits_is_cancelled(self, data: st.DataObject) -> None:
         self.run(
-            ended=data.draw(st.sampled_from(self.holders)),
-            cancelled=data.draw(st.sampled_from(self.waiting)),
+            ended=data.draw(st.sampled_from(self.holders)), cancelled=data.draw(st.sampled_from(self.waiting))
         )
 
     @invariant()
@@ -105,10 +104,10 @@ class InFlight(RuleBasedStateMachine):
 
 
 TestInFlight = InFlight.TestCase
-TestInFlight.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+TestInFlight.settings = settings(max_examples=examples(60), stateful_step_count=25)
 
 
-async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+async def test_a_turn_is_passed_on_when_its_task_is_cancelled() -> None:
     bound = BytesInFlight(LIMIT)
     first, second, third = (Holder(bound, LIMIT) for _ in range(3))
     await settle()
@@ -156,7 +155,7 @@ class Cache(RuleBasedStateMachine):
 
 
 TestCache = Cache.TestCase
-TestCache.settings = settings(max_examples=examples(60), deadline=None)
+TestCache.settings = settings(max_examples=examples(60))
 
 
 async def test_an_error_gives_the_bytes_back() -> None:

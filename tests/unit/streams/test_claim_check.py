@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.claims.claim import (
@@ -33,10 +33,8 @@ CLAIM = claim_of("event-payloads", "orders.order.placed.v1", "o-1", b"a gift")
 
 
 def test_a_name_says_type_id_and_digest() -> None:
-    assert (
-        Claim("event-payloads", f"events/orders.order.placed.v1/o-1-{DIGEST}", "application/avro", DIGEST, 6)
-        == CLAIM
-    )
+    name = f"events/orders.order.placed.v1/o-1-{DIGEST}"
+    assert Claim("event-payloads", name, "application/avro", DIGEST, 6) == CLAIM
 
 
 def test_a_rerun_with_other_bytes_is_another_object() -> None:
@@ -44,14 +42,13 @@ def test_a_rerun_with_other_bytes_is_another_object() -> None:
     assert claim_of("b", "t", "1", b"one").name == claim_of("b", "t", "1", b"one").name
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 @example(".", "..")
 @example("", "")
 @example("../../other", "a/b?c#d%2F e\n")
 @example("ü" * 500, "🎁" * 500)
 @example("\ud800", "\udfff")
-def test_any_type_and_id_make_a_name_that_every_store_takes(message_type: str, message_id: str) -> None:
+def test_any_type_and_id_make_a_valid_name(message_type: str, message_id: str) -> None:
     name = object_name(message_type, message_id, DIGEST)
     assert re.fullmatch(r"events/[A-Za-z0-9._~%-]+/[A-Za-z0-9._~%-]+-[0-9a-f]{64}", name)
     parts = name.split("/")
@@ -75,7 +72,7 @@ def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
         (10, 100, True, True),
     ],
 )
-def test_what_is_too_large_for_its_record_or_binary_is_checked_in(
+def test_what_is_too_large_or_binary_is_checked_in(
     payload: int, rest: int, *, binary: bool, due: bool
 ) -> None:
     assert is_due(payload, rest, limit=999_488, binary=binary) is due
@@ -86,7 +83,6 @@ def test_the_threshold_is_a_setting() -> None:
     assert not is_due(100, 0, limit=1000, threshold=100)
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.binary(), st.sampled_from(["image/png", "application/pdf"]))
 def test_a_reference_is_read_back_as_it_was_made(
     message_type: str, message_id: str, data: bytes, content_type: str
@@ -144,20 +140,11 @@ def test_a_malformed_reference_is_permanent_and_names_its_header(name: str, valu
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "events/",
-        "events//x",
-        "events/.",
-        "events/../x",
-        "events/../../x",
-        "events/../../../etc/passwd",
-        "events/a/../b",
-        "events/" + "x" * 256,
-    ],
+    ["", "/x", ".", "../x", "../../x", "../../../etc/passwd", "a/../b", "x" * 256],
 )
-def test_a_name_that_can_be_no_object_is_permanent_not_an_outage_of_the_store(name: str) -> None:
+def test_a_name_that_can_be_no_object_is_permanent(name: str) -> None:
     with pytest.raises(BadReference, match="can be no object") as raised:
-        claim_in({**dict(with_claim([], CLAIM)), DATAREF: f"s3://event-payloads/{name}".encode()})
+        claim_in({**dict(with_claim([], CLAIM)), DATAREF: f"s3://event-payloads/events/{name}".encode()})
     assert len(str(raised.value)) < 300
 
 
@@ -174,14 +161,10 @@ def test_a_content_type_that_came_without_a_value_is_none() -> None:
     assert claim_in(headers) == CLAIM._replace(content_type="")
 
 
-def test_of_a_message_that_has_its_payload_after_all_only_what_referred_goes() -> None:
+def test_with_its_payload_a_message_loses_only_its_reference() -> None:
     plain = [(ID, b"o-1"), ("content-type", b"application/json")]
     assert without_claim(plain) == plain
     assert without_claim(with_claim(plain, CLAIM)) == [(ID, b"o-1")]
-
-
-def test_the_bytes_that_were_checked_in_are_right() -> None:
-    verify(CLAIM, b"a gift")
 
 
 @pytest.mark.parametrize(

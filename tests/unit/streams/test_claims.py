@@ -135,7 +135,7 @@ async def test_an_object_that_many_want_is_fetched_once(blobs: MemoryBlobs, chec
     assert checks.counters.shared == 4
 
 
-async def test_one_who_leaves_does_not_take_the_download_from_the_others(
+async def test_one_who_leaves_does_not_end_the_others_download(
     blobs: MemoryBlobs, checks: ClaimChecks
 ) -> None:
     message = await stored(checks, b"popular")
@@ -166,8 +166,7 @@ async def test_uploads_and_downloads_share_one_bound(blobs: MemoryBlobs, checks:
     blobs.most_at_once = 0
     out = (checks.check_out(message) for message in messages)
     into = (stored(checks, bytes([n]) * 40, f"o-{n}") for n in range(3, 6))
-    async with asyncio.timeout(10):
-        await asyncio.gather(*out, *into)
+    await asyncio.gather(*out, *into)
     assert blobs.most_at_once == 2
 
 
@@ -315,4 +314,4 @@ class Requests(RuleBasedStateMachine):
 
 
 TestRequests = Requests.TestCase
-TestRequests.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
+TestRequests.settings = settings(max_examples=examples(40), stateful_step_count=20)

@@ -47,9 +47,7 @@ def test_a_sweep_deletes_only_when_told_to(bucket: MemoryBlobs) -> None:
     assert bucket.names == [KEPT]
 
 
-def test_an_outage_is_exit_status_two_and_says_what_did_not_answer(
-    bucket: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_says_what_did_not_answer(bucket: MemoryBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unanswered(settings: Settings) -> AsyncIterator[str]:
         raise ClusterUnavailable("Kafka did not answer")
         yield ""
@@ -68,7 +66,7 @@ def test_a_grace_period_under_the_retention_of_messages_is_refused() -> None:
         claims.grace_of(settings, 6.9)
 
 
-def test_the_bucket_is_what_settings_say_or_the_local_stacks_or_none(tmp_path: Path) -> None:
+def test_the_bucket_is_of_settings_local_stack_or_none(tmp_path: Path) -> None:
     assert Settings(var=tmp_path).bucket() is None
     (tmp_path / "stack.json").write_text(json.dumps({"processes": {}}))
     assert Settings(var=tmp_path).bucket() is None

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.claims.claim import object_name
@@ -48,7 +47,7 @@ async def bucket(objects: Iterable[tuple[str, float]], data: bytes = b"x" * 10) 
         (Blob(f"{name(2)}.bak", 1, OLD), Sweepable.FOREIGN),
     ],
 )
-def test_only_old_objects_of_ours_that_no_row_names_are_orphans(blob: Blob, verdict: Sweepable) -> None:
+def test_only_our_old_objects_without_a_row_are_orphans(blob: Blob, verdict: Sweepable) -> None:
     assert judge(blob, {name(1)}, NOW - GRACE) is verdict
 
 
@@ -56,17 +55,11 @@ async def test_a_sweep_without_being_told_to_delete_only_counts() -> None:
     blobs = await bucket([(name(1), OLD), (name(2), OLD), (name(3), YOUNG), ("events/t/notes.txt", OLD)])
     report = await sweep(blobs, of([name(1), name(1)]), now=lambda: NOW, grace=GRACE)
     assert report.names == 2
-    assert report.found == {
-        Sweepable.REFERENCED: Tally(1, 10),
-        Sweepable.ORPHAN: Tally(1, 10),
-        Sweepable.YOUNG: Tally(1, 10),
-        Sweepable.FOREIGN: Tally(1, 10),
-    }
+    assert report.found == dict.fromkeys(Sweepable, Tally(1, 10))
     assert (report.deleted, len(blobs.names)) == (Tally(0, 0), 4)
     assert not blobs.requests["delete"]
 
 
-@settings(deadline=None)
 @given(
     objects=st.dictionaries(st.integers(0, 400), st.sampled_from([OLD, YOUNG]), max_size=300),
     referenced=st.lists(st.integers(0, 400)),
@@ -84,7 +77,7 @@ async def test_a_sweep_deletes_the_orphans_and_nothing_else(
     assert report.deleted == report.found[Sweepable.ORPHAN] == Tally(orphans, orphans * 10)
 
 
-async def test_an_orphan_that_is_checked_in_again_while_names_are_read_is_spared() -> None:
+async def test_an_orphan_checked_in_again_meanwhile_is_spared() -> None:
     blobs = await bucket([(name(1), OLD), (name(2), OLD), (name(3), OLD)])
     listed = blobs.scan
 
@@ -125,7 +118,7 @@ async def test_names_that_cannot_be_read_to_their_end_delete_nothing() -> None:
     assert blobs.names == [name(1)]
 
 
-async def test_a_store_that_goes_down_ends_the_sweep_and_the_next_one_goes_on() -> None:
+async def test_a_sweep_goes_on_where_an_outage_ended_one() -> None:
     blobs = await bucket((name(number), OLD) for number in range(250))
 
     def go_down(report: SweepReport) -> None:
@@ -151,7 +144,6 @@ async def test_progress_is_told_on_the_way() -> None:
         progress=lambda report: told.append((report.names, report.deleted.objects)),
     )
     assert told == [(10_000, 0), (20_000, 0), (25_000, 100), (25_000, 200), (25_000, 250)]
-    assert all(earlier <= later for earlier, later in pairwise(told))
 
 
 def test_a_filter_knows_every_name_and_few_others() -> None:

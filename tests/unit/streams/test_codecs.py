@@ -80,7 +80,7 @@ def test_bytes_behind_the_value_are_undecodable() -> None:
         codec.decode(codec.encode(Line("a")) + b"\0", None)
 
 
-def test_an_older_writer_leaves_fields_out_and_a_newer_one_sends_more() -> None:
+def test_older_and_newer_writers_are_read() -> None:
     schemas = Schemas()
     codec = AvroCodec(Line, OURS, schemas)
     older = AvroCodec(Line, schema("sku"), schemas)
@@ -122,7 +122,7 @@ def test_what_is_no_fingerprint_is_undecodable(fingerprint: bytes) -> None:
         AvroCodec(Line, OURS, Schemas()).decode(b"\x02a", fingerprint)
 
 
-def test_a_schema_that_can_be_announced_but_is_nested_too_deep_to_be_used_is_undecodable() -> None:
+def test_a_schema_nested_too_deep_is_undecodable() -> None:
     """How deep is too deep depends on how deep the stack is already: where it was learnt, it was not."""
     schemas = Schemas()
     codec = AvroCodec(Line, OURS, schemas)
@@ -147,7 +147,7 @@ def test_a_fingerprint_does_not_depend_on_docs_and_layout() -> None:
     assert fingerprint_of(OURS) != fingerprint_of(schema("sku"))
 
 
-def test_a_value_that_does_not_fit_its_own_schema_is_a_mistake_of_the_handler() -> None:
+def test_a_value_that_does_not_fit_its_schema_is_unencodable() -> None:
     codec = AvroCodec(Line, OURS, Schemas())
     with pytest.raises(Unencodable, match="Line does not fit its schema"):
         codec.encode(Line(None))

@@ -57,7 +57,7 @@ async def enters(cluster: Troubled, cuts: Cuts) -> None:
     await cuts.enter(0, FakeCluster.transactions(cluster, "own"), await cluster.reader())
 
 
-async def test_a_long_log_is_read_to_its_end_however_many_fetches_it_takes(
+async def test_a_long_log_is_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_WAITS", 3)
@@ -66,7 +66,7 @@ async def test_a_long_log_is_read_to_its_end_however_many_fetches_it_takes(
     assert sorted(cluster.started) == ["app-lane-0-of-4", "app-lane-2-of-4"]
 
 
-async def test_an_owner_that_could_not_be_fenced_keeps_the_lane_closed_and_is_fenced_the_next_time() -> None:
+async def test_an_owner_that_is_not_fenced_keeps_the_lane_closed() -> None:
     cluster = Troubled(4, 2, fenced=100)
     cuts = Cuts(TWO, cluster)
     with pytest.raises(Fenced):

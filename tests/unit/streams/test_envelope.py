@@ -27,7 +27,7 @@ class Record(NamedTuple):
     value: bytes | None = b"v"
 
 
-def test_a_message_says_who_it_is_and_where_it_comes_from() -> None:
+def test_a_message_says_what_and_whence_it_is() -> None:
     headers = new_headers("orders.placed.v1", "o-1", source="shop", time=1.5, message_id="m-1")
     envelope = Envelope(Record(headers))
     assert (envelope.id, envelope.type, envelope.source) == ("m-1", "orders.placed.v1", "shop")
@@ -75,7 +75,7 @@ def test_an_answer_carries_the_correlation_on_and_names_its_cause() -> None:
     }
 
 
-def test_a_traceparent_that_is_too_long_to_be_one_is_not_passed_on() -> None:
+def test_a_traceparent_that_is_too_long_is_not_passed_on() -> None:
     for size, passed_on in ((256, True), (257, False)):
         envelope = Envelope(Record([("ce_id", b"m-1"), ("traceparent", b"0" * size)]))
         assert ("traceparent" in dict(envelope.caused())) is passed_on
@@ -86,9 +86,7 @@ NAMES = st.from_regex(rb"[a-z]+\.[a-z_]+", fullmatch=True)
 
 
 @given(IDS, NAMES, st.integers(0, 1000))
-def test_a_derived_id_is_the_same_at_each_run_and_has_the_form_of_a_uuid(
-    incoming: bytes, handler: bytes, index: int
-) -> None:
+def test_a_derived_id_is_stable_and_a_uuid(incoming: bytes, handler: bytes, index: int) -> None:
     own = derived_id(incoming, handler, index)
     assert own == derived_id(incoming, handler, index)
     assert uuid.UUID(own.decode()).version == 8
@@ -102,14 +100,14 @@ def test_derived_ids_of_different_causes_handlers_and_places_differ() -> None:
     assert len({derived_id(*cause) for cause in causes}) == len(causes) == 45
 
 
-def test_where_the_source_ends_and_the_id_begins_makes_a_difference() -> None:
+def test_source_and_id_do_not_run_together() -> None:
     pairs = [(b"a", b"bc"), (b"ab", b"c"), (None, b"abc"), (b"1:a", b"bc"), (b"", b"1:abc")]
     envelopes = [Envelope(Record([("ce_source", source), ("ce_id", own)])) for source, own in pairs]
     assert len({envelope.identity for envelope in envelopes}) == len(pairs)
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=4), IDS), unique_by=lambda p: (p[0] or b"", p[1])))
-def test_messages_of_the_same_id_but_another_source_are_told_apart(pairs: list[tuple[bytes, bytes]]) -> None:
+def test_the_same_id_of_another_source_is_another_message(pairs: list[tuple[bytes, bytes]]) -> None:
     envelopes = [Envelope(Record([("ce_source", source), ("ce_id", own)])) for source, own in pairs]
     assert len({envelope.identity for envelope in envelopes}) == len(pairs)
 
@@ -143,7 +141,7 @@ def letter_of(error: BaseException, headers: Any = (("ce_id", b"m-1"),), limit: 
     )
 
 
-def test_a_dead_letter_is_the_record_with_headers_added_behind_its_own() -> None:
+def test_a_dead_letter_is_the_record_with_headers_added() -> None:
     headers = [("ce_id", b"m-1"), ("twice", b"1"), ("twice", None)]
     letter = letter_of(PermanentError("no"), headers)
     assert (letter.key, letter.value) == (b"k", b"v")
@@ -164,7 +162,7 @@ def test_a_dead_letter_is_the_record_with_headers_added_behind_its_own() -> None
     }
 
 
-def test_a_record_that_no_topic_would_take_leaves_its_place_and_size() -> None:
+def test_a_record_too_large_leaves_its_place_and_size() -> None:
     headers = [("ce_id", b"m" * 2_000)]
     size = record_size(b"k", b"v", headers)
     whole = letter_of(PermanentError("no"), headers, limit=size - ROOM_FOR_HEADERS)
@@ -178,7 +176,7 @@ def test_a_record_that_no_topic_would_take_leaves_its_place_and_size() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "é" * 100_000, "\udcff" * 100_000])
-def test_an_error_of_any_length_and_text_fits_the_room_that_dead_letters_have(text: str) -> None:
+def test_any_error_fits_the_room_of_dead_letters(text: str) -> None:
     try:
         deep(200, text)
     except PermanentError as error:

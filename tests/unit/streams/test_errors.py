@@ -21,5 +21,5 @@ def test_an_error_is_told_in_its_own_words() -> None:
 
 
 @pytest.mark.parametrize("cause", [KeyError("text"), AttributeError("text"), RecursionError()])
-def test_an_error_that_cannot_say_it_is_told_by_its_class_and_why(cause: Exception) -> None:
+def test_an_error_that_cannot_be_shown_is_told_by_class(cause: Exception) -> None:
     assert text_of(Unshowable(cause)) == f"(Unshowable cannot be shown: {type(cause).__name__})"

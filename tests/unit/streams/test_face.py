@@ -26,11 +26,9 @@ def test_every_name_of_a_face_is_there(face: str) -> None:
 
 
 @pytest.mark.parametrize("face", ["streams", "streams.saga", "streams.testing"])
-def test_handlers_and_their_tests_load_no_kafka_client_and_no_store(face: str) -> None:
+def test_handlers_load_no_kafka_client_and_no_store(face: str) -> None:
     program = f"import sys, {face}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    ).stdout.split()
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
     assert {"streams", "msgspec"} <= set(loaded)
     assert HEAVY & set(loaded) == set()
 

@@ -7,7 +7,7 @@ import pytest
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, PositionLost
 from streams.ports import TP, Outgoing
 from streams.testing.broker import Fault
-from streams.testing.clients import FakeTransactions
+from streams.testing.clients import FakeReader, FakeTransactions
 from streams.testing.cluster import FakeCluster
 
 ROWS, OUT, SOURCE = TP("rows", 0), TP("out", 1), TP("source", 0)
@@ -25,30 +25,36 @@ async def begun(cluster: FakeCluster, transactional_id: str = "lane-0") -> FakeT
     return producer
 
 
+async def reading(cluster: FakeCluster, position: dict[TP, int]) -> FakeReader:
+    reader = await cluster.reader()
+    await reader.assign(position)
+    return reader
+
+
 def one(value: bytes = b"v", key: bytes = b"k") -> list[Outgoing]:
     return [Outgoing(key, value, [])]
 
 
-async def test_a_commit_that_was_done_is_found_by_the_next_owner(cluster: FakeCluster) -> None:
+async def commits(cluster: FakeCluster, fault: Fault) -> None:
+    """A transaction whose owner is not told what became of its commit."""
     producer = await begun(cluster)
     await producer.send({ROWS: one()})
     await producer.send_offsets({SOURCE: 3}, "app")
-    cluster.inject(Fault.COMMIT_DONE)
+    cluster.inject(fault)
     with pytest.raises(OutcomeUnknown):
         await producer.commit()
+
+
+async def test_the_next_owner_finds_a_commit_that_was_done(cluster: FakeCluster) -> None:
+    await commits(cluster, Fault.COMMIT_DONE)
     assert cluster.happened == {Fault.COMMIT_DONE: 1}
     await cluster.transactions("lane-0").start()
     assert await cluster.committed("app", [SOURCE]) == {SOURCE: 3}
     assert [r.value for r in cluster.visible("rows")] == [b"v"]
 
 
-async def test_a_commit_that_was_lost_is_aborted_by_the_next_owner(cluster: FakeCluster) -> None:
-    producer = await begun(cluster)
-    await producer.send({ROWS: one()})
-    await producer.send_offsets({SOURCE: 3}, "app")
-    cluster.inject(Fault.COMMIT_LOST)
-    with pytest.raises(OutcomeUnknown):
-        await producer.commit()
+async def test_the_next_owner_aborts_a_commit_that_was_lost(cluster: FakeCluster) -> None:
+    await commits(cluster, Fault.COMMIT_LOST)
     cluster.produce(ROWS, b"k", b"behind")
     assert cluster.visible("rows") == []
     await cluster.transactions("lane-0").start()
@@ -112,8 +118,7 @@ async def test_a_fault_waits_for_its_occasion(cluster: FakeCluster) -> None:
 
 async def test_a_delayed_fetch_loses_nothing(cluster: FakeCluster) -> None:
     cluster.produce(SOURCE, b"k", b"1")
-    reader = await cluster.reader()
-    await reader.assign({SOURCE: 0})
+    reader = await reading(cluster, {SOURCE: 0})
     cluster.inject(Fault.FETCH_DELAYED)
     assert await reader.fetch(max_records=5, timeout=1) == []
     (batch,) = await reader.fetch(max_records=5, timeout=1)
@@ -140,7 +145,7 @@ async def test_an_expired_transaction_is_aborted_and_its_owner_fenced(cluster: F
     assert cluster.visible("rows") == []
 
 
-async def test_compaction_keeps_the_last_value_of_a_key_and_leaves_holes(cluster: FakeCluster) -> None:
+async def test_compaction_keeps_last_values_and_leaves_holes(cluster: FakeCluster) -> None:
     for key, value in [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None)]:
         cluster.produce(ROWS, key, value)
     producer = await begun(cluster)
@@ -148,19 +153,17 @@ async def test_compaction_keeps_the_last_value_of_a_key_and_leaves_holes(cluster
     cluster.compact("rows")
     assert [(r.offset, r.key, r.value) for r in cluster.visible("rows")] == [(2, b"a", b"2"), (3, b"b", None)]
     cluster.compact("rows", delete_retention=0)
-    reader = await cluster.reader()
-    await reader.assign({ROWS: 0})
+    reader = await reading(cluster, {ROWS: 0})
     (batch,) = await reader.fetch(max_records=5, timeout=1)
     assert ([r.offset for r in batch.records], batch.next_offset) == ([2], 4)
 
 
-async def test_a_position_before_the_log_is_lost_and_one_in_a_hole_is_not(cluster: FakeCluster) -> None:
+async def test_a_position_before_the_log_is_lost(cluster: FakeCluster) -> None:
     for i in range(6):
         cluster.produce(ROWS, b"k", b"%d" % i)
     cluster.compact("rows")
     cluster.truncate(ROWS, 2)
-    reader = await cluster.reader()
-    await reader.assign({ROWS: 3})
+    reader = await reading(cluster, {ROWS: 3})
     (batch,) = await reader.fetch(max_records=5, timeout=1)
     assert [r.offset for r in batch.records] == [5]
     await reader.assign({ROWS: 1})
@@ -170,8 +173,7 @@ async def test_a_position_before_the_log_is_lost_and_one_in_a_hole_is_not(cluste
 
 async def test_a_topic_made_anew_has_lost_every_position(cluster: FakeCluster) -> None:
     cluster.produce(ROWS, b"k", b"1")
-    reader = await cluster.reader()
-    await reader.assign({ROWS: 1})
+    reader = await reading(cluster, {ROWS: 1})
     cluster.recreate_topic("rows")
     with pytest.raises(PositionLost):
         await reader.fetch(max_records=5, timeout=1)

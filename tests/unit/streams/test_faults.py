@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 
 from streams.errors import Fenced, OutcomeUnknown, SettingsError
+from streams.ports import TP, Write
 from streams.system import NoFaults
 from streams.testing.clock import ManualClock
-from streams.testing.faults import (
-    LaneKilled,
-    Reached,
-    ScriptedFaults,
-    faults_from_environment,
-)
+from streams.testing.faults import LaneKilled, Reached, ScriptedFaults, faults_from_environment
 from streams.testing.store import MemoryStores
 
 WORKER = """
@@ -97,24 +93,20 @@ async def test_a_scripted_error_is_raised_and_logged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("action", "number"), [("kill", signal.SIGKILL), ("stop", signal.SIGSTOP)])
 def test_a_worker_does_it_to_itself_and_logs_it_first(tmp_path: Path, action: str, number: int) -> None:
     log = tmp_path / "faults"
-    environment = {
-        **os.environ,
-        "STEADFAUST_FAULTS": f"committed:3:{action}",
-        "STEADFAUST_FAULTS_LOG": str(log),
-    }
+    script = {"STEADFAUST_FAULTS": f"committed:3:{action}", "STEADFAUST_FAULTS_LOG": str(log)}
+    environment = {**os.environ, **script}
     with subprocess.Popen([sys.executable, "-c", WORKER], env=environment, stdout=subprocess.PIPE) as worker:
         _, status = os.waitpid(worker.pid, os.WUNTRACED)
         assert (os.WSTOPSIG(status) if action == "stop" else os.WTERMSIG(status)) == number
         assert log.read_text() == f"committed:3:{action} {worker.pid}\n"
         if action == "stop":
             worker.send_signal(signal.SIGCONT)
-        assert worker.stdout is not None
         lines = worker.stdout.read().splitlines()
         worker.returncode = 0
     assert len(lines) == (5 if action == "stop" else 2)
 
 
-async def test_a_manual_clock_wakes_sleepers_in_order_and_at_their_own_time() -> None:
+async def test_a_manual_clock_wakes_sleepers_at_their_own_time() -> None:
     clock = ManualClock(100.0)
     woken: list[tuple[str, float]] = []
 
@@ -144,8 +136,6 @@ async def test_a_manual_clock_does_not_mind_a_cancelled_sleeper() -> None:
 
 
 def test_a_power_failure_takes_whole_batches_from_the_end() -> None:
-    from streams.ports import TP, Write
-
     stores, clog = MemoryStores(), TP("clog", 0)
     store = stores.open(0)
     store.apply([Write("t", b"a", b"1"), Write("t", b"b", b"1")], {clog: 1}, current_at=5.0)

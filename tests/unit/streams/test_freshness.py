@@ -17,7 +17,7 @@ FIRST, SECOND = TP("app-counts-changelog", 0), TP("app-lane-changelog", 0)
 
 
 @pytest.mark.parametrize(("age", "too_old"), [(0.0, False), (50.0, False), (50.1, True), (99.0, True)])
-def test_a_copy_is_too_old_after_half_the_time_that_deletions_are_kept(age: float, too_old: bool) -> None:
+def test_a_copy_is_too_old_after_half_the_deletion_retention(age: float, too_old: bool) -> None:
     assert is_too_old(1000.0, 1000.0 + age, delete_retention=100.0) is too_old
     assert is_too_old(1000.0, 1000.0 - age, delete_retention=100.0) is too_old, "of a clock set back"
 
@@ -29,7 +29,7 @@ def test_a_copy_that_is_read_too_slowly_is_given_up() -> None:
         freshness.check(1050.1)
 
 
-def test_a_copy_is_current_as_of_when_the_ends_were_asked_for_that_it_has_reached() -> None:
+def test_a_copy_is_current_as_of_the_question_it_reached() -> None:
     freshness = Freshness(1000.0, 100.0)
     freshness.expect(1020.0, {FIRST: 7, SECOND: 3})
     assert not freshness.has_reached({FIRST: 7, SECOND: 2}.__getitem__)
@@ -58,9 +58,7 @@ class Ends:
         pytest.param(7, 5, False, id="a record more in the other"),
     ],
 )
-async def test_an_idle_owner_says_that_its_store_is_current_only_if_it_has_all(
-    first: int, second: int, current: bool
-) -> None:
+async def test_an_idle_owner_is_current_only_if_it_has_all(first: int, second: int, current: bool) -> None:
     store = MemoryStores().open(0)
     store.apply([], {FIRST: 7, SECOND: 3}, current_at=500.0)
     cluster: Any = Ends(first=first, second=second)

@@ -19,7 +19,7 @@ PROBES = BreakerPolicy(minimum=1, open_for=5.0, max_open_for=5.0, probes=2)
 QUEUE = b"\0\0bench.count\0a"
 
 
-def test_a_head_that_waits_on_lets_another_probe_go_in_its_place() -> None:
+def test_a_head_that_waits_on_gives_its_probe_back() -> None:
     gate = HandlerGate("bench.count", PROBES)
     gate.record(UNASKED, ok=False, now=0.0)
     permits = [gate.breaker.acquire(5.0) for _ in range(3)]
@@ -38,7 +38,7 @@ def test_a_head_that_waits_on_lets_another_probe_go_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
-def test_what_waits_is_as_large_as_a_record_may_be_and_not_larger(size: int, fits: bool) -> None:
+def test_what_waits_is_no_larger_than_a_record(size: int, fits: bool) -> None:
     nothing: Any = None
     options: Any = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
     line = WaitingLine(options, nothing, nothing, nothing, nothing)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+from letters_kept import Kept
 
 from streams.dead_letters.row import new_letter
-from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
 from streams.lane.housekeeping import Housekeeping, Seldom
-from streams.model.layout import DEAD_LETTERS, Layout
+from streams.model.layout import DEAD_LETTERS
 from streams.operator.expiry import Expiry
-from streams.staging.arrival import Counters
-from streams.staging.changes import Writes
-from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Overlay, Sequences, writes_of
 from streams.testing.log import FakeRecord
-from streams.testing.store import MemoryStores
 
 RETENTION = 10.0
 
@@ -47,7 +39,7 @@ def test_each_chore_has_the_room_that_is_left(takes: tuple[int, int], staged: bo
     assert (first.rooms, second.rooms) == ([10], [10 - takes[0]])
 
 
-def test_what_needs_no_haste_is_done_at_once_and_then_seldom() -> None:
+def test_what_needs_no_haste_is_done_seldom() -> None:
     done: list[float] = []
     chore = Seldom(done.append, every=600.0)
     for now in (1000.0, 1000.1, 1599.9, 1600.0, 1601.0, 2200.0):
@@ -55,20 +47,13 @@ def test_what_needs_no_haste_is_done_at_once_and_then_seldom() -> None:
     assert done == [1000.0, 1600.0, 2200.0]
 
 
-def test_letters_expire_from_the_oldest_on_as_far_as_there_is_room() -> None:
-    options = SimpleNamespace(max_message_bytes=20_000, max_replays=3, dead_letter_retention=RETENTION)
-    app: Any = SimpleNamespace(
-        lane_options=options, layout=SimpleNamespace(operations_log="log", app_id="post"), claims=None
-    )
-    store, overlay, sequences = MemoryStores().open(0), Overlay(), Sequences(Layout("post", 1, 1))
-    writer = OutcomeWriter(app, overlay, sequences, Counters())
-    letters = DeadLetters(app, store, overlay, writer)
-    expiry = Expiry(app, store, letters=letters, writer=writer)
+def test_the_oldest_letters_expire_as_far_as_room_allows() -> None:
+    kept = Kept(max_message_bytes=20_000, dead_letter_retention=RETENTION)
+    store, letters, writer = kept.store, kept.letters, kept.writer
+    expiry = Expiry(kept.app, store, letters=letters, writer=writer)
 
     def left() -> list[int]:
-        staged = sequences.take(1000)
-        store.apply(list(writes_of(staged, Writes(60.0))), {})
-        overlay.forget(staged)
+        kept.commit_staged()
         return sorted(letter.offset for key, _ in store.scan(DEAD_LETTERS) if (letter := letters.get(key)))
 
     for offset in range(5):

@@ -36,7 +36,7 @@ def test_the_hash_is_that_of_the_java_client(key: bytes, expected: int) -> None:
 
 
 @given(st.binary(min_size=1, max_size=40), st.integers(1, 300))
-def test_a_key_lies_in_the_partition_that_a_client_would_choose(key: bytes, partitions: int) -> None:
+def test_a_key_lies_in_the_partition_of_other_clients(key: bytes, partitions: int) -> None:
     everything = list(range(partitions))
     assert partition_of(key, partitions) == DefaultPartitioner()(key, everything, everything)
 
@@ -48,9 +48,7 @@ def test_every_partition_has_one_lane_and_every_lane_a_partition(cut: tuple[int,
     owned = [partition for lane in range(lanes) for partition in layout.partitions_of(lane)]
     assert sorted(owned) == list(range(partitions))
     assert all(layout.partitions_of(lane) for lane in range(lanes))
-    assert all(
-        partition in layout.partitions_of(layout.lane_of(partition)) for partition in range(partitions)
-    )
+    assert all(each in layout.partitions_of(layout.lane_of(each)) for each in range(partitions))
 
 
 def test_names_follow_from_the_application() -> None:
@@ -68,7 +66,7 @@ def test_a_cut_that_cannot_be_is_refused(partitions: int, lanes: int) -> None:
         Layout("app", partitions, lanes)
 
 
-def test_of_keys_that_come_only_short_ones_are_kept_at_hand() -> None:
+def test_only_short_keys_are_kept_at_hand() -> None:
     for size, kept in [(40, 1), (60_000, 0)]:
         key = b"k%d" % size + b"." * size
         before = sys.getrefcount(key)

@@ -19,7 +19,7 @@ class Handled:
         return {"message_id": "m-1", "correlation_id": "o-17"}
 
 
-def test_a_line_has_the_ids_of_what_is_handled_unless_it_says_its_own() -> None:
+def test_a_line_has_the_ids_of_what_is_handled() -> None:
     token = HANDLED.set(Handled())
     try:
         assert add_ids(None, "info", {"event": "charged", "message_id": "own"}) == {
@@ -75,30 +75,27 @@ def line(second: int, event: str, **fields: Any) -> str:
     )
 
 
+FAILED = line(3, "handler_failed", correlation_id="o-17", message_id="m-9", error="busy")
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     one, two = tmp_path / "one.log", tmp_path / "two.log"
-    one.write_text(
-        "\n".join(
-            [
-                "+-- Faust's banner",
-                line(3, "handler_failed", correlation_id="o-17", message_id="m-9", error="busy"),
-                line(1, "worker_started", slot=0),
-                line(5, "dead_letter", key="o-17"),
-                line(5, "dead_letter", key="o-170"),
-                '{"event": "cut off by a ki',
-            ]
-        )
-    )
-    two.write_text(
-        "\n".join(
-            [
-                line(4, "saga_compensation", saga_id="order:o-17", exception="Traceback\nBoom"),
-                line(2, "charged", order_id="o-17"),
-                line(9, "told", keys=["o-17"]),
-            ]
-        )
-    )
+    of_one = [
+        "+-- Faust's banner",
+        FAILED,
+        line(1, "worker_started", slot=0),
+        line(5, "dead_letter", key="o-17"),
+        line(5, "dead_letter", key="o-170"),
+        '{"event": "cut off by a ki',
+    ]
+    of_two = [
+        line(4, "saga_compensation", saga_id="order:o-17", exception="Traceback\nBoom"),
+        line(2, "charged", order_id="o-17"),
+        line(9, "told", keys=["o-17"]),
+    ]
+    one.write_text("\n".join(of_one))
+    two.write_text("\n".join(of_two))
     return [str(one), str(two)]
 
 
@@ -106,21 +103,22 @@ def run(*words: str, **options: Any) -> Any:
     return CliRunner().invoke(app, ["logs", *words], **options)
 
 
-def test_what_was_said_of_an_order_is_printed_in_order_of_time_over_all_files(files: list[str]) -> None:
+def events(result: Any) -> list[str]:
+    return [text.split()[2] for text in result.stdout.splitlines() if text.startswith("2026")]
+
+
+def test_what_was_said_of_an_order_is_printed_by_time(files: list[str]) -> None:
     result = run("--order", "o-17", *files)
     said = result.stdout.splitlines()
     assert result.exit_code == 0
-    events = [text.split()[2] for text in said if text.startswith("2026")]
-    assert events == ["charged", "handler_failed", "saga_compensation", "dead_letter"]
+    assert events(result) == ["charged", "handler_failed", "saga_compensation", "dead_letter"]
     assert said[1].endswith("correlation_id=o-17  message_id=m-9  error=busy")
     assert said[3:5] == ["Traceback", "Boom"]
 
 
 def test_as_json_each_line_is_as_it_was(files: list[str]) -> None:
     found = [json.loads(text) for text in run("--order", "o-17", "--json", *files).stdout.splitlines()]
-    assert found[1] == json.loads(
-        line(3, "handler_failed", correlation_id="o-17", message_id="m-9", error="busy")
-    )
+    assert found[1] == json.loads(FAILED)
 
 
 def test_a_message_is_found_by_its_own_id(files: list[str]) -> None:
@@ -134,10 +132,7 @@ def test_of_whom_nobody_has_said_anything_the_status_is_3(files: list[str]) -> N
 
 def test_standard_input_is_read_too(files: list[str]) -> None:
     result = run("--order", "o-17", "-", input=Path(files[1]).read_bytes())
-    assert [text.split()[2] for text in result.stdout.splitlines() if text.startswith("2026")] == [
-        "charged",
-        "saga_compensation",
-    ]
+    assert events(result) == ["charged", "saga_compensation"]
 
 
 def test_without_files_all_logs_under_var_are_read(
@@ -148,7 +143,7 @@ def test_without_files_all_logs_under_var_are_read(
 
 
 @pytest.mark.parametrize("words", [["no-such.log"], []])
-def test_without_a_log_that_can_be_read_it_is_an_error(
+def test_without_a_readable_log_it_is_an_error(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEADFAUST_VAR", str(tmp_path))

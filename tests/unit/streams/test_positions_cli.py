@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +22,10 @@ CHANGELOG = TP("shop-lane-changelog", 0)
 class Cluster(FakeCluster):
     async def close(self) -> None:
         pass
+
+    @property
+    def written(self) -> dict[bytes, bytes]:
+        return {record.key: record.value for record in self.visible(CHANGELOG.topic)}
 
 
 @pytest.fixture
@@ -44,29 +47,21 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
-@pytest.fixture
-def run() -> Callable[..., Any]:
-    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
 
 
-def test_what_stops_a_lane_is_listed_and_told_by_the_exit_status(
-    cluster: Cluster, run: Callable[..., Any]
-) -> None:
+def test_what_stops_a_lane_is_listed(cluster: Cluster) -> None:
     found = run("list", "--problems", "--json")
     assert found.exit_code == 4
     (line,) = found.output.splitlines()
-    shown = json.loads(line)
-    assert (shown["topic"], shown["problem"], shown["recorded"], shown["end"]) == (
-        "orders",
-        "created again",
-        5,
-        3,
-    )
+    wanted = {"topic": "orders", "problem": "created again", "recorded": 5, "end": 3}
+    assert wanted.items() <= json.loads(line).items()
     assert "orders[0]  holds 0 to 3  at 5  CREATED AGAIN" in run("list").output
     assert run("list", "--topic", "unknown").exit_code == 3
 
 
-def test_a_dry_run_changes_nothing(cluster: Cluster, run: Callable[..., Any]) -> None:
+def test_a_dry_run_changes_nothing(cluster: Cluster) -> None:
     end = len(cluster.entries(CHANGELOG))
     told = run("accept", "--topic", "orders", "--dry-run")
     assert (told.exit_code, "goes on at 0 (was 5)" in told.output) == (0, True)
@@ -75,57 +70,45 @@ def test_a_dry_run_changes_nothing(cluster: Cluster, run: Callable[..., Any]) ->
     assert run("list").exit_code == 4
 
 
-def test_accepting_records_the_topic_and_the_position_with_the_group_in_one_transaction(
-    cluster: Cluster, run: Callable[..., Any]
-) -> None:
+def test_accepting_is_one_transaction_of_topic_position_and_group(cluster: Cluster) -> None:
     done = run("accept", "--topic", "orders", "--at", "2", "--json")
     assert done.exit_code == 0
-    assert json.loads(done.output) == {
-        "topic": "orders",
-        "partition": 0,
-        "before": 5,
-        "position": 2,
-        "topic_id": cluster.ids["orders"],
-    }
-    written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
-    assert written[POSITION + b"orders"] == b"2"
-    assert decode(written[IDENTITY]).topics["orders"] == cluster.ids["orders"]
+    moved = {"topic": "orders", "partition": 0, "before": 5, "position": 2}
+    assert json.loads(done.output) == {**moved, "topic_id": cluster.ids["orders"]}
+    assert cluster.written[POSITION + b"orders"] == b"2"
+    assert decode(cluster.written[IDENTITY]).topics["orders"] == cluster.ids["orders"]
     assert cluster.groups["shop"] == {ORDERS: 2}
     assert len({entry.transaction for entry in cluster.entries(CHANGELOG)} - {None}) == 1
     assert run("list").exit_code == 0
 
 
 @pytest.mark.parametrize(("at", "kept"), [("recorded", b"2 3-5"), ("2", b"2 3-5"), ("1", b"1"), ("3", b"3")])
-def test_what_is_handled_above_a_position_is_kept_where_the_position_stays(
-    cluster: Cluster, run: Callable[..., Any], at: str, kept: bytes
-) -> None:
+def test_what_is_handled_above_an_unmoved_position_is_kept(cluster: Cluster, at: str, kept: bytes) -> None:
     now = Recorded(cluster.id, {name: cluster.ids[name] for name in ("orders", "shop-lane-changelog")})
     cluster.produce(CHANGELOG, IDENTITY, encode(now))
     cluster.produce(CHANGELOG, POSITION + b"orders", b"2 3-5")
     for n in range(3):
         cluster.produce(ORDERS, None, b"%d" % n)
     assert run("accept", "--topic", "orders", "--at", at).exit_code == 0
-    written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
-    assert written[POSITION + b"orders"] == kept
+    assert cluster.written[POSITION + b"orders"] == kept
 
 
-def test_what_was_handled_in_a_former_topic_is_forgotten(cluster: Cluster, run: Callable[..., Any]) -> None:
+def test_what_was_handled_in_a_former_topic_is_forgotten(cluster: Cluster) -> None:
     cluster.produce(CHANGELOG, POSITION + b"orders", b"1 2-3")
     assert run("accept", "--topic", "orders", "--at", "1").exit_code == 0
-    written = {record.key: record.value for record in cluster.visible(CHANGELOG.topic)}
-    assert written[POSITION + b"orders"] == b"1"
+    assert cluster.written[POSITION + b"orders"] == b"1"
 
 
 @pytest.mark.parametrize("at", ["4", "group"])
-def test_a_position_that_there_is_not_is_refused(cluster: Cluster, run: Callable[..., Any], at: str) -> None:
+def test_a_position_that_there_is_not_is_refused(cluster: Cluster, at: str) -> None:
     refused = run("accept", "--topic", "orders", "--at", at)
     assert isinstance(refused.exception, PositionLost)
     assert run("accept", "--topic", "orders", "--at", "somewhere").exit_code == 2
     assert run("list").exit_code == 4
 
 
-def test_with_another_number_of_lanes_than_the_workers_nothing_is_accepted(
-    cluster: Cluster, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+def test_with_another_number_of_lanes_nothing_is_accepted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("orders", "shop-lane-changelog"):
         cluster.create_topic(name, 2)

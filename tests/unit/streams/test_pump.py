@@ -61,7 +61,7 @@ async def test_the_same_random_order_gives_the_same_run() -> None:
     assert runs[0] == runs[1]
 
 
-async def test_a_repeat_is_stopped_by_the_inbox_outside_and_handled_again_inside() -> None:
+async def test_the_inbox_stops_repeats_from_outside_only() -> None:
     world = await run_choreography(COUNTER, TEN, order=Random(1), repeat=0.5)
     assert world.row(ASKED, "a") == Seen(numbers=(0, 1, 2, 3, 4))
     assert len(world.sent(Answered)) == 10

@@ -10,6 +10,7 @@ import pytest
 
 from streams.postgres.queue import pulse
 from streams.postgres.queue.pulse import Pulse
+from tests.waiting import BOUND
 
 
 class Connection:
@@ -46,5 +47,5 @@ async def test_it_ends_when_its_connection_ends_at_the_same_moment(
     for _ in range(turns):
         await asyncio.sleep(0)
     task.cancel()
-    await asyncio.wait([task], timeout=30)
+    await asyncio.wait([task], timeout=BOUND)
     assert task.cancelled()

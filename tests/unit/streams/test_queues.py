@@ -35,7 +35,7 @@ def waits(reason: Reason, due_ms: int) -> Queue:
     return begin(reason, due_ms=due_ms, attempts=0, size=1)
 
 
-def test_what_is_due_comes_in_order_of_time_whatever_it_waits_for(store: Store) -> None:
+def test_what_is_due_comes_in_order_of_time(store: Store) -> None:
     due = [put(store, "c", waits(Reason.PAUSED, 2000)), put(store, "a", waits(Reason.RETRY, 3000))]
     due.insert(0, put(store, "b", waits(Reason.RETRY, 1000)))
     put(store, "d", waits(Reason.PAUSED, 9000))
@@ -43,7 +43,7 @@ def test_what_is_due_comes_in_order_of_time_whatever_it_waits_for(store: Store) 
     assert [local for local, _ in found] == due
 
 
-def test_what_a_pause_has_made_is_not_looked_at_by_a_drain(store: Store) -> None:
+def test_a_drain_does_not_look_at_paused_queues(store: Store) -> None:
     put(store, "a", waits(Reason.PAUSED, 1000))
     local = put(store, "b", waits(Reason.BREAKER, 2000))
     queues = Queues(store, Overlay())
@@ -51,7 +51,7 @@ def test_what_a_pause_has_made_is_not_looked_at_by_a_drain(store: Store) -> None
     assert list(queues.due_some_time("pay.take", 10)) == [local]
 
 
-def test_an_entry_of_an_earlier_reason_is_dropped_though_its_time_is_the_same(store: Store) -> None:
+def test_an_entry_of_an_earlier_reason_is_dropped(store: Store) -> None:
     put(store, "a", waits(Reason.PAUSED, 1000))
     local = put(store, "a", waits(Reason.RETRY, 1000))
     assert len(list(store.scan(QUEUES_BY_DUE))) == 2
@@ -59,9 +59,7 @@ def test_an_entry_of_an_earlier_reason_is_dropped_though_its_time_is_the_same(st
     assert len(list(store.scan(QUEUES_BY_DUE))) == 1
 
 
-def test_partitions_that_are_left_out_are_passed_up_to_a_bound_from_where_the_next_look_goes_on(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_left_out_are_passed_up_to_a_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues_module, "MOST_PASSED", 5)
     for number in range(4):
         put(store, f"k{number}", waits(Reason.PAUSED, 1000 + number), partition=1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from letters_kept import Kept
+
 from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import Letter, new_letter
-from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
 from streams.lane.attempt import AttemptRunner
 from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
@@ -17,12 +18,10 @@ from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change, Writes
 from streams.staging.keys import prefix_of, store_key
-from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Prepared, Upload, reference
-from streams.staging.sequences import Entry, Overlay, Sequences, writes_of
+from streams.staging.sequences import Entry, Sequences
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
-from streams.testing.store import MemoryStores
 
 DAY = 86400.0
 LIMIT = 400_000
@@ -34,21 +33,12 @@ def a_letter(i: int = 0, *, size: int = 0) -> Letter:
     return new_letter(record, PermanentError("no"), handler="post.note", attempts=1, now_ms=0, limit=LIMIT)
 
 
-class House:
+class House(Kept):
     """A lane's store and its housekeeping; rows of objects are kept for a day."""
 
     def __init__(self) -> None:
-        self.store = MemoryStores().open(0)
-        lane_options = SimpleNamespace(max_message_bytes=LIMIT, max_replays=3)
-        app: Any = SimpleNamespace(
-            lane_options=lane_options,
-            layout=SimpleNamespace(operations_log="log", app_id="post"),
-            claims=None,
-        )
-        self.sequences, self.overlay = Sequences(Layout("post", 2, 1)), Overlay()
-        writer = OutcomeWriter(app, self.overlay, self.sequences, Counters())
-        self.letters = DeadLetters(app, self.store, self.overlay, writer)
-        self.references = References(self.store, self.overlay, writer, self.letters, "ours", DAY)
+        super().__init__(max_message_bytes=LIMIT)
+        self.references = References(self.store, self.overlay, self.writer, self.letters, "ours", DAY)
         self.steps: list[int] = []
 
     def commit(self, change: Change) -> None:
@@ -60,18 +50,16 @@ class House:
         for n in range(3):
             for _ in range(20):
                 if self.references.step(now + n * PAUSE, room=0):
-                    staged = self.sequences.take(1 << 30)
+                    staged = self.commit_staged()
                     assert {local[:2] for local in staged.changes[CLAIMS]} == {prefix_of(1)}
                     self.steps.append(len(staged.changes[CLAIMS]))
-                    self.store.apply(list(writes_of(staged, Writes(60.0))), {})
-                    self.overlay.forget(staged)
 
     @property
     def named(self) -> int:
         return len(dict(self.store.scan(CLAIMS)))
 
 
-def test_what_a_letter_refers_to_is_named_for_as_long_as_it_is_kept() -> None:
+def test_what_a_letter_refers_to_is_named_while_kept() -> None:
     house, letter = House(), a_letter()
     house.commit(house.letters.set(letter))
     for days in (0.1, 0.6, 1.1, 1.5, 2.2, 9.0):
@@ -93,7 +81,7 @@ def test_letters_that_nobody_named_are_looked_at_in_bounded_steps() -> None:
     assert max(house.steps) == STEP
 
 
-def test_of_letters_that_are_large_fewer_are_looked_at_in_a_step() -> None:
+def test_of_large_letters_fewer_are_looked_at_a_step() -> None:
     house, size = House(), LETTERS_BYTES // 4
     for i in range(10):
         house.commit(house.letters.set(a_letter(i, size=size)))
@@ -102,7 +90,7 @@ def test_of_letters_that_are_large_fewer_are_looked_at_in_a_step() -> None:
     assert max(house.steps) == 4
 
 
-def test_a_letter_that_expires_before_its_row_does_is_left_alone() -> None:
+def test_a_letter_that_expires_first_is_left_alone() -> None:
     house = House()
     house.commit(house.letters.set(a_letter()))
     house.pass_to(0.1 * DAY)
@@ -111,7 +99,7 @@ def test_a_letter_that_expires_before_its_row_does_is_left_alone() -> None:
     assert dict(house.store.scan(CLAIMS)) == before
 
 
-def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
+def test_what_lies_in_another_bucket_is_not_named() -> None:
     house = House()
     headers = with_claim([("ce_id", b"1")], claim_of("theirs", "parcel", "1", b"large"))
     record = FakeRecord("parcels", 1, 0, 1, b"a", b"", headers)
@@ -121,11 +109,9 @@ def test_what_a_letter_refers_to_elsewhere_is_not_ours_to_name() -> None:
     assert house.named == 0
 
 
-def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_after_the_removal() -> None:
+def test_a_reference_needed_again_is_written_after_its_removal() -> None:
     """The removal is in an entry that may be committed after that of the outcome."""
-    overlay = Overlay()
-    app: Any = SimpleNamespace(lane_options=SimpleNamespace(max_message_bytes=LIMIT), claims=None)
-    writer = OutcomeWriter(app, overlay, Sequences(Layout("post", 2, 1)), Counters())
+    writer = Kept(max_message_bytes=LIMIT).writer
     claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
     going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
     writer.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])
@@ -136,7 +122,7 @@ def test_a_reference_that_is_being_removed_when_it_is_needed_again_is_written_af
     assert [change.value for _, change in entry.changes] == [reference("", 9.0).value] * 3
 
 
-async def test_references_that_were_being_removed_are_written_behind_the_outcome_that_needs_them() -> None:
+async def test_references_being_removed_are_written_behind_the_outcome() -> None:
     prepared, removed = Prepared([], [], ()), [reference("events/parcel/1", 9.0)]
     behind: list[tuple[int, Any]] = []
 
@@ -165,7 +151,7 @@ async def test_references_that_were_being_removed_are_written_behind_the_outcome
     assert behind == [(1, removed)]
 
 
-def test_a_row_that_is_being_made_new_is_not_removed_as_old() -> None:
+def test_a_row_being_made_new_is_not_removed() -> None:
     house, old, new = House(), reference("events/parcel/1", 0.0), reference("events/parcel/1", 9 * DAY)
     house.commit(old)
     house.overlay.put(store_key(1, new.key), new)  # staged by a message, and not committed yet

@@ -14,7 +14,7 @@ def reopening() -> Reopening:
     return Reopening(max_batch=2000, fenced_pause=3.0)
 
 
-def test_a_lane_fenced_by_an_owner_that_commits_waits_for_membership_and_keeps_its_size() -> None:
+def test_a_lane_fenced_by_a_working_owner_keeps_its_size() -> None:
     policy = reopening()
     assert [policy.failed(Fenced(), {b"p": b"%d" % n}) for n in range(20)] == [Reopen(3.0)] * 20
     assert policy.limit == 2000
@@ -26,7 +26,7 @@ def test_a_lane_fenced_while_it_opens_keeps_its_size() -> None:
     assert policy.limit == 2000
 
 
-def test_a_lane_fenced_again_where_nobody_has_committed_since_has_smaller_transactions() -> None:
+def test_a_lane_fenced_in_one_place_has_smaller_transactions() -> None:
     policy = reopening()
     limits = []
     for _ in range(100):
@@ -36,7 +36,7 @@ def test_a_lane_fenced_again_where_nobody_has_committed_since_has_smaller_transa
     assert policy.failed(KeyError(), HERE) == Reopen(0.2)  # the first of its kind here
 
 
-def test_the_first_failure_at_a_place_does_not_make_transactions_smaller() -> None:
+def test_the_first_failure_makes_no_transaction_smaller() -> None:
     policy = reopening()
     assert policy.failed(OutcomeUnknown(), HERE) == Reopen(0.2)
     assert policy.failed(OutcomeUnknown(), THERE) == Reopen(0.2)
@@ -44,7 +44,7 @@ def test_the_first_failure_at_a_place_does_not_make_transactions_smaller() -> No
 
 
 @pytest.mark.parametrize("error", [Refused(), KeyError("a mistake of ours")])
-def test_what_is_refused_again_and_again_ends_alone_and_then_in_quarantine(error: Exception) -> None:
+def test_what_is_always_refused_ends_in_quarantine(error: Exception) -> None:
     policy = reopening()
     limits = []
     while isinstance(policy.failed(error, HERE), Reopen):
@@ -56,7 +56,7 @@ def test_what_is_refused_again_and_again_ends_alone_and_then_in_quarantine(error
     assert policy.failed(error, HERE) == Quarantine()
 
 
-def test_a_message_alone_in_its_transaction_is_refused_so_often_before_its_lane_is_quarantined() -> None:
+def test_a_message_alone_is_refused_often_before_quarantine() -> None:
     policy = Reopening(max_batch=1, fenced_pause=3.0)
     verdicts = [policy.failed(Refused(), HERE) for _ in range(QUARANTINE_AFTER + 1)]
     assert [isinstance(verdict, Reopen) for verdict in verdicts] == [True] * QUARANTINE_AFTER + [False]
@@ -86,7 +86,7 @@ def test_progress_lets_transactions_grow_again() -> None:
     assert policy.limit == 2000
 
 
-def test_a_size_that_took_too_long_is_not_tried_again_at_once() -> None:
+def test_a_failed_size_is_not_tried_again_at_once() -> None:
     policy = Reopening(max_batch=64, fenced_pause=3.0)
     for _ in range(2):
         policy.failed(Fenced(), HERE)

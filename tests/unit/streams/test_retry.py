@@ -26,6 +26,13 @@ from streams.policy.retry import (
 
 NOW = 1_700_000_000.0
 DEFAULT = RetryPolicy()
+TRANSIENT, PERMANENT, UNKNOWN = FailureKind.TRANSIENT, FailureKind.PERMANENT, FailureKind.UNKNOWN
+
+
+def decided(
+    attempt: int, kind: FailureKind = TRANSIENT, *, policy: RetryPolicy = DEFAULT, **more: float
+) -> Decision:
+    return decide(kind, attempt, policy=policy, now=NOW, **more)
 
 
 class Busy(TransientError):
@@ -43,46 +50,47 @@ class Torn(TransientError, PermanentError):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (TransientError(), FailureKind.TRANSIENT),
-        (Busy(), FailureKind.TRANSIENT),
-        (ConnectionResetError(), FailureKind.TRANSIENT),
-        (TimeoutError(), FailureKind.TRANSIENT),
-        (OSError("no route to host"), FailureKind.TRANSIENT),
-        (PermanentError(), FailureKind.PERMANENT),
-        (Undecodable(), FailureKind.PERMANENT),
-        (KeyError("a mistake"), FailureKind.UNKNOWN),
-        (ExceptionGroup("two", [TimeoutError(), KeyError()]), FailureKind.UNKNOWN),
+        (TransientError(), TRANSIENT),
+        (Busy(), TRANSIENT),
+        (ConnectionResetError(), TRANSIENT),
+        (TimeoutError(), TRANSIENT),
+        (OSError("no route to host"), TRANSIENT),
+        (PermanentError(), PERMANENT),
+        (Undecodable(), PERMANENT),
+        (KeyError("a mistake"), UNKNOWN),
+        (ExceptionGroup("two", [TimeoutError(), KeyError()]), UNKNOWN),
     ],
 )
 def test_what_an_error_says_of_the_next_attempt(error: Exception, kind: FailureKind) -> None:
     assert classify(error, DEFAULT) is kind
 
 
-def test_the_policys_own_classes_come_before_the_defaults() -> None:
-    own = RetryPolicy(transient=(Undecodable,), permanent=(OSError, KeyError))
-    assert classify(Undecodable(), own) is FailureKind.TRANSIENT
-    assert classify(TooLarge(), own) is FailureKind.PERMANENT
-    assert classify(ConnectionError(), own) is FailureKind.PERMANENT
-    assert classify(KeyError(), own) is FailureKind.PERMANENT
-    assert classify(Busy(), own) is FailureKind.TRANSIENT
+OWN = RetryPolicy(transient=(Undecodable,), permanent=(OSError, KeyError))
+BUT_GONE = RetryPolicy(transient=(Busy,), permanent=(Gone,))
+ONLY_GONE = RetryPolicy(transient=(Gone,), permanent=(Busy,))
 
 
-def test_even_a_general_class_of_the_policy_comes_before_a_specific_default() -> None:
-    assert classify(Undecodable(), RetryPolicy(transient=(Exception,))) is FailureKind.TRANSIENT
-
-
-def test_the_more_specific_class_decides_whichever_list_it_is_in() -> None:
-    but_gone = RetryPolicy(transient=(Busy,), permanent=(Gone,))
-    assert classify(Busy(), but_gone) is FailureKind.TRANSIENT
-    assert classify(Gone(), but_gone) is FailureKind.PERMANENT
-    only_gone = RetryPolicy(transient=(Gone,), permanent=(Busy,))
-    assert classify(Busy(), only_gone) is FailureKind.PERMANENT
-    assert classify(Gone(), only_gone) is FailureKind.TRANSIENT
-
-
-def test_an_error_of_two_kinds_is_of_the_one_it_names_first() -> None:
-    assert classify(Torn(), DEFAULT) is FailureKind.TRANSIENT
-    assert classify(Torn(), RetryPolicy(permanent=(PermanentError,))) is FailureKind.PERMANENT
+@pytest.mark.parametrize(
+    ("policy", "error", "kind"),
+    [
+        pytest.param(OWN, Undecodable(), TRANSIENT, id="its own transient before a default"),
+        pytest.param(OWN, TooLarge(), PERMANENT, id="a default that it leaves"),
+        pytest.param(OWN, ConnectionError(), PERMANENT, id="its own permanent before a default"),
+        pytest.param(OWN, KeyError(), PERMANENT, id="its own permanent"),
+        pytest.param(OWN, Busy(), TRANSIENT, id="another default that it leaves"),
+        pytest.param(RetryPolicy(transient=(Exception,)), Undecodable(), TRANSIENT, id="however general"),
+        pytest.param(BUT_GONE, Busy(), TRANSIENT, id="the general class"),
+        pytest.param(BUT_GONE, Gone(), PERMANENT, id="the more specific class"),
+        pytest.param(ONLY_GONE, Busy(), PERMANENT, id="the general class, permanent"),
+        pytest.param(ONLY_GONE, Gone(), TRANSIENT, id="the more specific class, transient"),
+        pytest.param(DEFAULT, Torn(), TRANSIENT, id="of two kinds the first"),
+        pytest.param(RetryPolicy(permanent=(PermanentError,)), Torn(), PERMANENT, id="of two kinds its own"),
+    ],
+)
+def test_the_policys_own_and_most_specific_class_decides(
+    policy: RetryPolicy, error: Exception, kind: FailureKind
+) -> None:
+    assert classify(error, policy) is kind
 
 
 @pytest.mark.parametrize(
@@ -97,25 +105,23 @@ def test_an_error_of_two_kinds_is_of_the_one_it_names_first() -> None:
         (7, GiveUp("exhausted")),
     ],
 )
-@pytest.mark.parametrize("kind", [FailureKind.TRANSIENT, FailureKind.UNKNOWN])
+@pytest.mark.parametrize("kind", [TRANSIENT, UNKNOWN])
 def test_two_immediate_retries_then_each_tier_then_the_dead_letters(
     kind: FailureKind, attempt: int, decision: Decision
 ) -> None:
-    assert decide(kind, attempt, policy=DEFAULT, now=NOW) == decision
+    assert decided(attempt, kind) == decision
 
 
 @pytest.mark.parametrize("attempt", [1, 3, 6])
 def test_a_permanent_error_is_never_tried_again(attempt: int) -> None:
-    assert decide(FailureKind.PERMANENT, attempt, policy=DEFAULT, now=NOW) == GiveUp("permanent")
-    assert decide(FailureKind.PERMANENT, attempt, policy=DEFAULT, now=NOW, deadline=NOW - 1) == GiveUp(
-        "permanent"
-    )
+    assert decided(attempt, PERMANENT) == GiveUp("permanent")
+    assert decided(attempt, PERMANENT, deadline=NOW - 1) == GiveUp("permanent")
 
 
-def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
+def test_an_unknown_error_is_permanent_if_the_policy_says_so() -> None:
     strict = RetryPolicy(unknown_is_permanent=True)
-    assert decide(FailureKind.UNKNOWN, 1, policy=strict, now=NOW) == GiveUp("unknown")
-    assert decide(FailureKind.TRANSIENT, 1, policy=strict, now=NOW) == TryAgain()
+    assert decided(1, UNKNOWN, policy=strict) == GiveUp("unknown")
+    assert decided(1, policy=strict) == TryAgain()
 
 
 @pytest.mark.parametrize(
@@ -129,10 +135,10 @@ def test_an_unknown_error_is_permanent_for_a_policy_that_says_so() -> None:
         (6, NOW - 1, GiveUp("exhausted")),
     ],
 )
-def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
+def test_a_retry_after_the_deadline_expires_at_once(
     attempt: int, deadline: float, decision: Decision
 ) -> None:
-    assert decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, deadline=deadline) == decision
+    assert decided(attempt, deadline=deadline) == decision
 
 
 @pytest.mark.parametrize(
@@ -147,41 +153,30 @@ def test_a_message_that_would_be_tried_after_its_deadline_expires_at_once(
     ],
 )
 def test_while_the_outside_is_away_no_late_try_is_spent(attempt: int, decision: Decision) -> None:
-    assert decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW, away=60.0) == decision
+    assert decided(attempt, away=60.0) == decision
 
 
-def test_what_is_put_off_waits_no_longer_than_the_longest_late_try() -> None:
+def test_what_is_put_off_waits_as_the_longest_late_try() -> None:
     quick = RetryPolicy(delays=(1.0, 5.0, 2.0))
-    assert decide(FailureKind.TRANSIENT, 4, policy=quick, now=NOW, away=60.0) == PutOff(5.0, NOW + 5)
+    assert decided(4, policy=quick, away=60.0) == PutOff(5.0, NOW + 5)
 
 
-@pytest.mark.parametrize("kind", [FailureKind.PERMANENT, FailureKind.UNKNOWN])
+@pytest.mark.parametrize("kind", [PERMANENT, UNKNOWN])
 @pytest.mark.parametrize("attempt", [1, 3, 4, 6])
 def test_only_transient_errors_are_put_off(kind: FailureKind, attempt: int) -> None:
-    away = decide(kind, attempt, policy=DEFAULT, now=NOW, away=60.0)
-    assert away == decide(kind, attempt, policy=DEFAULT, now=NOW)
+    away = decided(attempt, kind, away=60.0)
+    assert away == decided(attempt, kind)
 
 
-def test_a_message_that_would_be_of_no_use_by_then_is_not_put_off() -> None:
-    def after(deadline: float) -> Decision:
-        return decide(FailureKind.TRANSIENT, 4, policy=DEFAULT, now=NOW, deadline=deadline, away=60.0)
-
-    assert after(NOW + 60) == PutOff(60.0, NOW + 60)
-    assert after(NOW + 59.9) == Expired()
-
-
-def test_without_late_tries_there_is_nothing_to_spare() -> None:
-    at_once = RetryPolicy(immediate=0, delays=())
-    assert decide(FailureKind.TRANSIENT, 1, policy=at_once, now=NOW, away=60.0) == GiveUp("exhausted")
+def test_a_message_is_not_put_off_past_its_deadline() -> None:
+    assert decided(4, deadline=NOW + 60, away=60.0) == PutOff(60.0, NOW + 60)
+    assert decided(4, deadline=NOW + 59.9, away=60.0) == Expired()
 
 
 def test_a_policy_may_have_no_retries_of_either_sort() -> None:
-    assert decide(FailureKind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=()), now=NOW) == GiveUp(
-        "exhausted"
-    )
-    assert decide(FailureKind.TRANSIENT, 1, policy=RetryPolicy(immediate=0, delays=(5.0,)), now=NOW) == Later(
-        1, 5.0, NOW + 5
-    )
+    never, late = (RetryPolicy(immediate=0, delays=delays) for delays in ((), (5.0,)))
+    assert decided(1, policy=never) == decided(1, policy=never, away=60.0) == GiveUp("exhausted")
+    assert decided(1, policy=late) == Later(1, 5.0, NOW + 5)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +202,7 @@ def test_a_policy_that_cannot_work_is_refused_when_made(wrong: dict[str, object]
 @pytest.mark.parametrize("attempt", [0, -1])
 def test_an_attempt_that_was_not_made_cannot_have_failed(attempt: int) -> None:
     with pytest.raises(ValueError, match="give 1 or more"):
-        decide(FailureKind.TRANSIENT, attempt, policy=DEFAULT, now=NOW)
+        decided(attempt)
 
 
 POLICIES = st.builds(
@@ -217,15 +212,15 @@ POLICIES = st.builds(
     unknown_is_permanent=st.booleans(),
 )
 KINDS = st.sampled_from(FailureKind)
-RETRIED = st.sampled_from((FailureKind.TRANSIENT, FailureKind.UNKNOWN))
+RETRIED = st.sampled_from((TRANSIENT, UNKNOWN))
 
 
 @given(POLICIES, st.data())
-def test_every_way_through_the_retries_has_the_same_bounded_number_of_attempts(
+def test_every_way_through_the_retries_has_equally_many_attempts(
     policy: RetryPolicy, data: st.DataObject
 ) -> None:
     """Whatever fails each time, whenever: a message is tried to the end, in tiers that follow each other."""
-    kinds = RETRIED if not policy.unknown_is_permanent else st.just(FailureKind.TRANSIENT)
+    kinds = RETRIED if not policy.unknown_is_permanent else st.just(TRANSIENT)
     now, tried_again = NOW, 0
     tiers: list[int] = []
     for attempt in range(1, policy.max_attempts):
@@ -269,9 +264,9 @@ def test_a_deadline_only_ever_ends_retries(
 
 
 @given(POLICIES)
-def test_the_longest_path_is_what_a_message_waits_that_fails_every_time(policy: RetryPolicy) -> None:
+def test_the_longest_path_is_that_of_failing_every_time(policy: RetryPolicy) -> None:
     now = 0.0
     for attempt in range(1, policy.max_attempts + 1):
-        decision = decide(FailureKind.TRANSIENT, attempt, policy=policy, now=now)
+        decision = decide(TRANSIENT, attempt, policy=policy, now=now)
         now = decision.due if isinstance(decision, Later) else now
     assert longest_path(policy) == pytest.approx(now)

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from placing import Placed, pay
 from pydantic import ValidationError
 
 from streams.brokers import Brokers
@@ -22,16 +22,13 @@ from streams.errors import SettingsError, SteadfaustError
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
-from streams.model.handlers import Service
 from streams.model.layout import Layout
-from streams.model.message import Message, Row
-from streams.model.outcome import Outcome, nothing
-from streams.model.table import Table
 from streams.runtime import slots
 from streams.runtime.declared import TopicSpec, declare, differences
 from streams.runtime.slots import addresses, take_slot
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
+from tests.waiting import BOUND
 
 TAKE_AND_WAIT = """
 import sys
@@ -53,7 +50,6 @@ class Other:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
         number, _, directory = self.process.stdout.readline().partition(" ")
         self.number, self.directory = int(number), Path(directory.strip())
 
@@ -100,7 +96,7 @@ def test_who_looks_for_workers_pushes_none_to_another_slot(
     monkeypatch.setattr(slots.fcntl, "flock", slow)
     with ThreadPoolExecutor() as pool:
         found = pool.submit(addresses, tmp_path)
-        assert looking.wait(10)
+        assert looking.wait(BOUND)
         mine = take_slot(tmp_path)
         taken.set()
         assert found.result() == []
@@ -108,9 +104,7 @@ def test_who_looks_for_workers_pushes_none_to_another_slot(
     mine.release()
 
 
-def test_no_slot_left_is_an_error_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_slot_left_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "MOST", 1)
     slot = take_slot(tmp_path)
     with pytest.raises(SteadfaustError, match=r"all 1 slots under .* are taken: stop workers"):
@@ -163,7 +157,7 @@ def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float]
         settings.layout(), settings.lane_options()
 
 
-def test_without_a_broker_setting_the_local_stack_says_where_kafka_is(tmp_path: Path) -> None:
+def test_without_a_setting_the_local_stack_says_the_broker(tmp_path: Path) -> None:
     settings = Settings(var=tmp_path)
     with pytest.raises(SettingsError, match="start one with `steadfaust up`"):
         settings.brokers()
@@ -175,28 +169,6 @@ def test_without_a_broker_setting_the_local_stack_says_where_kafka_is(tmp_path: 
 
 
 # -- topics -------------------------------------------------------------------------------------------------
-
-
-class Placed(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.placed.v1"
-    k: str
-
-
-class Paid(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.paid.v1"
-    k: str
-
-
-class Stock(Row, frozen=True):
-    n: int
-
-
-service = Service("svc")
-
-
-@service.handler(sends=(Paid,), stock=Table("stock", Stock))
-def pay(order: Placed, stock: Stock | None) -> Outcome:
-    return nothing(f"{order}{stock}")
 
 
 def specs(replication: int = 3, claims: ClaimChecks | None = None) -> dict[str, TopicSpec]:
@@ -244,7 +216,7 @@ def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
     assert int(declared["orders.placed.v1.dlq"].config["retention.ms"]) == 14 * 86_400_000
 
 
-def test_messages_are_kept_for_as_long_as_it_is_said_and_no_bound_in_bytes_cuts_what_is_kept_short() -> None:
+def test_no_bound_in_bytes_cuts_short_what_is_kept() -> None:
     declared = specs()
     assert declared["orders.placed.v1"].config["retention.ms"] == str(7 * 86_400_000)
     pinned = {name for name, spec in declared.items() if spec.config.get("retention.bytes") == "-1"}
@@ -255,7 +227,7 @@ def test_messages_are_kept_for_as_long_as_it_is_said_and_no_bound_in_bytes_cuts_
 
 
 @pytest.mark.parametrize("longer", [str(8 * 86_400_000), "-1"])
-def test_messages_that_are_kept_for_longer_than_payloads_by_reference_are_refused(longer: str) -> None:
+def test_messages_kept_for_longer_than_their_payloads_are_refused(longer: str) -> None:
     claims = ClaimChecks(MemoryBlobs(), bucket="payloads")
     for checks, refused in ((None, False), (claims, True)):
         spec = specs(claims=checks)["orders.placed.v1"]
@@ -270,7 +242,7 @@ def test_a_commit_survives_the_loss_of_a_replica(replication: int, in_sync: str)
         assert (spec.replication, spec.config["min.insync.replicas"]) == (replication, in_sync)
 
 
-def test_a_dead_letter_topic_takes_what_its_source_takes_and_the_headers_added_to_it() -> None:
+def test_a_dead_letter_topic_has_room_for_added_headers() -> None:
     declared = specs()
     source = int(declared["orders.placed.v1"].config["max.message.bytes"])
     assert source == 1_000_000
@@ -323,7 +295,7 @@ def test_the_addresses_of_workers_are_those_whose_slots_are_held(tmp_path: Path)
     third.release()
 
 
-def test_how_long_messages_wait_for_an_outside_and_for_schemas_are_settings() -> None:
+def test_patience_with_outages_and_schemas_is_set() -> None:
     assert Settings().lane_options().outage_patience == 3 * 86400
     assert Settings().lane_options().schema_patience == 86400
     assert Settings(outage_patience=0).lane_options().outage_patience == 0

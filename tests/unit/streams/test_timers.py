@@ -13,15 +13,7 @@ from streams.model.layout import LANE
 from streams.ports import Outgoing, Write
 from streams.staging.changes import TIMERS_BY_DUE, Change, Writes
 from streams.staging.keys import store_key
-from streams.staging.timers import (
-    Due,
-    DueIndex,
-    next_due,
-    remove_timer,
-    set_timer,
-    timer_key,
-    timer_name,
-)
+from streams.staging.timers import Due, DueIndex, next_due, remove_timer, set_timer, timer_key, timer_name
 from streams.testing.store import MemoryStore, MemoryStores
 
 WRITES = Writes(100.0)
@@ -67,14 +59,14 @@ def test_timers_come_up_in_order_when_due_and_not_before() -> None:
 
 @given(due=st.floats(1.0, 4e9), early=st.floats(1e-5, 0.002))
 @example(due=1.0006, early=0.0003)
-def test_no_timer_is_due_early_and_none_more_than_a_millisecond_late(due: float, early: float) -> None:
+def test_no_timer_is_early_or_a_millisecond_late(due: float, early: float) -> None:
     rows = store()
     put(rows, set_timer(timer_name(b"h", b"k", "alarm"), due, "topic", message(b"now")))
     assert drained(rows, due - early) == []
     assert drained(rows, due + 0.0011) == [b"now"]
 
 
-def test_a_moved_a_cancelled_and_a_fired_timer_leave_a_stale_entry_that_is_dropped() -> None:
+def test_moved_cancelled_and_fired_timers_leave_stale_entries() -> None:
     rows = store()
     moved, cancelled = timer_name(b"h", b"k", "moved"), timer_name(b"h", b"k", "cancelled")
     put(rows, set_timer(moved, 1.0, "topic", message(b"old")))
@@ -88,12 +80,11 @@ def test_a_moved_a_cancelled_and_a_fired_timer_leave_a_stale_entry_that_is_dropp
     assert drained(rows, 3.0) == [b"earlier again"]
 
 
-def test_a_due_timer_has_all_that_is_needed_to_send_it() -> None:
+def test_a_due_timer_has_all_to_send_it() -> None:
     rows = store()
     name = timer_name(b"svc.h", b"k", "alarm")
     put(rows, set_timer(name, 1.5, "topic", message(b"body")), partition=7)
     ((due, _),) = all_due(rows, 2.0)
-    assert due is not None
     assert (due.partition, due.name, due.due_ms, due.topic) == (7, name, 1500, "topic")
     assert (due.outgoing.key, due.outgoing.value) == (b"k", b"body")
     assert [tuple(header) for header in due.outgoing.headers] == [("ce_id", b"1")]
@@ -121,7 +112,7 @@ BROKEN_OFF = [
 
 @given(st.lists(SET | REMOVED | LOOK, max_size=30))
 @example(BROKEN_OFF)
-def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_finds(
+def test_a_look_that_goes_on_finds_what_a_whole_finds(
     happens: list[Change | tuple[float, int, set[bytes]]],
 ) -> None:
     rows, index = store(), DueIndex()
@@ -141,7 +132,7 @@ def test_a_look_from_where_the_one_before_has_ended_finds_what_a_look_at_all_fin
         assert len(due) == len(there) or 0 < most == len(found)
 
 
-def test_a_look_does_not_begin_before_what_the_one_before_has_dropped() -> None:
+def test_a_look_begins_behind_what_was_dropped() -> None:
     rows, index, begins = store(), DueIndex(), []
     scan = rows.scan
 

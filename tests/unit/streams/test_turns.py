@@ -20,7 +20,7 @@ class Taken(NamedTuple):
     value: bytes = b"value"
 
 
-def test_turns_of_over_half_a_second_are_counted_and_told_of_every_ten_seconds(
+def test_long_turns_are_counted_and_told_of_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0

@@ -86,7 +86,7 @@ class AnyUnread(RuleBasedStateMachine):
 TestAnyUnread = AnyUnread.TestCase
 
 
-def test_what_is_told_names_each_schema_once_with_its_earliest_time() -> None:
+def test_each_schema_is_told_with_its_earliest_time() -> None:
     unread = Unread()
     unread.add(b"one", "made", b"a" * 16, 7.0)
     unread.add(b"two", "sent", b"a" * 16, 5.0)
@@ -94,7 +94,7 @@ def test_what_is_told_names_each_schema_once_with_its_earliest_time() -> None:
     assert unread.awaited() == {"a" * 16: Awaited(2, 5.0), "b" * 16: Awaited(1, 9.0)}
 
 
-def test_what_turns_out_to_be_no_message_is_given_out_too() -> None:
+def test_what_is_no_message_is_given_out_too() -> None:
     def require(fingerprint: bytes) -> None:
         raise Undecodable("it is no schema")
 
@@ -103,7 +103,7 @@ def test_what_turns_out_to_be_no_message_is_given_out_too() -> None:
     assert unread.ready(routes, 10.0) == [b"one"]  # type: ignore[arg-type]
 
 
-def test_a_look_has_a_bound_and_the_next_one_goes_on_behind_it() -> None:
+def test_a_bounded_look_goes_on_in_the_next() -> None:
     unread, announced = Unread(), Announced()
     for number in range(3 * MOST_LOOKED_AT):
         unread.add(b"%d" % number, "made", b"%016x" % number, 7.0)
@@ -113,7 +113,7 @@ def test_a_look_has_a_bound_and_the_next_one_goes_on_behind_it() -> None:
     assert announced.asked == 3 * MOST_LOOKED_AT
 
 
-def test_those_that_cannot_run_now_do_not_hold_up_the_others() -> None:
+def test_those_that_cannot_run_hold_up_no_others() -> None:
     unread, announced = Unread(), Announced()
     announced.known.add(b"a" * 16)
     for number in range(2 * MOST_READY):

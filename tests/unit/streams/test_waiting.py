@@ -7,21 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streams.model.layout import LANE
 from streams.retry.queue import (
     Queue,
     Reason,
     WaitingMessage,
-    advance,
-    append,
     begin,
     due_until,
     handler_of,
     index_prefix,
     message_of,
-    put_off,
     queue_name,
     read_message,
     read_queue,
@@ -61,60 +57,6 @@ def due(rows: MemoryStore, handler: bytes, now: float) -> list[tuple[int, bytes,
     return [_said_by(entry) for entry, _ in entries]
 
 
-class QueueOfMessages(RuleBasedStateMachine):
-    """A queue does what a list of sizes does; only its head has a reason, a time and attempts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-        self.first = 0
-        self.queue: Queue | None = None
-        self.head: tuple[Reason, int, int] = (Reason.NEXT, 0, 0)
-
-    @precondition(lambda self: self.queue is None)
-    @rule(reason=st.sampled_from(Reason), due_ms=TIMES, attempts=st.integers(0, 9), size=SIZES)
-    def it_begins(self, reason: Reason, due_ms: int, attempts: int, size: int) -> None:
-        self.queue = begin(reason, due_ms=due_ms, attempts=attempts, size=size)
-        self.sizes, self.first, self.head = [size], 0, (reason, due_ms, attempts)
-
-    @precondition(lambda self: self.queue)
-    @rule(size=SIZES)
-    def another_comes(self, size: int) -> None:
-        assert self.queue is not None
-        assert self.queue.next == self.first + len(self.sizes)
-        self.queue = append(self.queue, size)
-        self.sizes.append(size)
-
-    @precondition(lambda self: self.queue)
-    @rule(reason=st.sampled_from(Reason), due_ms=TIMES, attempts=st.integers(0, 9))
-    def the_head_is_put_off(self, reason: Reason, due_ms: int, attempts: int) -> None:
-        assert self.queue is not None
-        self.queue = put_off(self.queue, reason, due_ms=due_ms, attempts=attempts)
-        self.head = (reason, due_ms, attempts)
-
-    @precondition(lambda self: self.queue)
-    @rule(now_ms=TIMES)
-    def the_head_goes(self, now_ms: int) -> None:
-        assert self.queue is not None
-        self.queue = advance(self.queue, self.sizes.pop(0), now_ms)
-        self.first += 1
-        self.head = (Reason.NEXT, now_ms, 0)
-
-    @invariant()
-    def it_is_as_the_list_says(self) -> None:
-        assert (self.queue is None) is (not self.sizes)
-        if self.queue is not None:
-            q = self.queue
-            assert (q.first, q.length, q.bytes) == (self.first, len(self.sizes), sum(self.sizes))
-            assert (q.reason, q.due_ms, q.attempts) == self.head
-            written = set_queue(b"bench.count\0name", q).value
-            assert written is not None
-            assert read_queue(written) == q
-
-
-TestQueueOfMessages = QueueOfMessages.TestCase
-
-
 @given(HANDLERS, KEYS, KEYS, HANDLERS, KEYS, KEYS)
 def test_queues_of_different_handlers_keys_and_orders_never_meet(
     handler: bytes, key: bytes, order: bytes, other: bytes, other_key: bytes, other_order: bytes
@@ -125,7 +67,7 @@ def test_queues_of_different_handlers_keys_and_orders_never_meet(
 
 
 @given(st.integers(0, 2**63), st.integers(0, 2**63))
-def test_the_messages_of_a_queue_lie_in_the_order_of_their_numbers(one: int, other: int) -> None:
+def test_messages_of_a_queue_lie_in_order_of_number(one: int, other: int) -> None:
     keys = [set_message(b"name", number, None).key for number in (one, other)]
     assert (keys[0] < keys[1]) is (one < other)
 
@@ -137,7 +79,6 @@ def test_a_message_is_kept_as_it_came(headers: list[Any]) -> None:
     record = FakeRecord("topic", 3, 42, 1_700_000_000_123, b"key", b"value\xff", headers)
     kept = message_of(record, 1_700_000_000_456)
     change = set_message(b"name", 0, kept)
-    assert change.value is not None
     assert read_message(change.value) == kept == change.row
     in_headers = sum(len(name) + len(value or b"") for name, value in headers)
     assert kept.size == len(b"key") + len(b"value\xff") + in_headers
@@ -157,7 +98,7 @@ def test_a_message_that_goes_takes_its_row_away() -> None:
 # -- the due index ----------------------------------------------------------------------------------------
 
 
-def test_queues_come_up_in_order_of_time_each_from_its_own_millisecond() -> None:
+def test_queues_come_up_in_order_of_time() -> None:
     rows = MemoryStores().open(0)
     names = {due_ms: queue_name(b"h", b"%d" % due_ms) for due_ms in (3000, 1000, 2000)}
     for due_ms, name in names.items():
@@ -183,14 +124,13 @@ def test_what_waits_for_something_else_than_time_never_comes_up() -> None:
     assert rows.get(QUEUES, store_key(0, name)) is not None
 
 
-def test_a_queue_that_is_put_off_or_ends_leaves_an_entry_that_its_row_contradicts() -> None:
+def test_a_queue_put_off_leaves_a_stale_entry() -> None:
     rows = MemoryStores().open(0)
     name = queue_name(b"h", b"k")
     put(rows, name, queue(1000))
     put(rows, name, queue(5000))
     assert [at for *_, at in due(rows, b"h", 9.0)] == [1000, 5000]
     stored = rows.get(QUEUES, store_key(0, name))
-    assert stored is not None
     assert read_queue(stored).due_ms == 5000
     put(rows, name, None)
     assert rows.get(QUEUES, store_key(0, name)) is None

@@ -29,6 +29,8 @@ class Queues(RuleBasedStateMachine):
     def comes(self, size: int) -> None:
         if self.queue is None:
             self.queue = waiting.begin(Reason.RETRY, due_ms=self.now + 50, attempts=3, size=size)
+            assert (self.queue.reason, self.queue.due_ms) == (Reason.RETRY, self.now + 50)
+            assert self.queue.attempts == 3
             self.stored[0] = size
         else:
             self.stored[self.queue.next] = size
@@ -48,17 +50,14 @@ class Queues(RuleBasedStateMachine):
             assert self.queue.attempts == 0
 
     @precondition(lambda self: self.queue is not None)
-    @rule(dead=st.booleans())
-    def fails(self, *, dead: bool) -> None:
-        assert self.queue is not None
-        reason, due = (Reason.DEAD, 0) if dead else (Reason.RETRY, self.now + 9)
-        attempts = self.queue.attempts + 1
-        self.queue = waiting.put_off(self.queue, reason, due_ms=due, attempts=attempts)
+    @rule(reason=st.sampled_from(Reason), due_ms=st.integers(0, 2**53), attempts=st.integers(0, 9))
+    def is_put_off(self, reason: Reason, due_ms: int, attempts: int) -> None:
+        self.queue = waiting.put_off(self.queue, reason, due_ms=due_ms, attempts=attempts)
+        assert (self.queue.reason, self.queue.due_ms, self.queue.attempts) == (reason, due_ms, attempts)
 
     @precondition(lambda self: self.queue is not None)
     @rule()
     def head_goes(self) -> None:
-        assert self.queue is not None
         self.now += 1
         self.queue = waiting.advance(self.queue, self.stored.pop(self.queue.head), self.now)
         (self.replays or self.rest).pop(0)
@@ -67,7 +66,6 @@ class Queues(RuleBasedStateMachine):
     @precondition(lambda self: self.rest)
     @rule()
     def what_holds_is_released(self) -> None:
-        assert self.queue is not None
         self.now += 1
         number = self.queue.first
         was_head = number == self.queue.head
@@ -81,7 +79,6 @@ class Queues(RuleBasedStateMachine):
     @precondition(lambda self: self.replays)
     @rule(data=st.data())
     def a_replay_is_taken_out(self, data: st.DataObject) -> None:
-        assert self.queue is not None
         self.now += 1
         assert self.queue.numbers == sorted(self.stored.keys() & {self.queue.first, *self.of_replays})
         at = data.draw(st.integers(0, len(self.replays) - 1))
@@ -92,7 +89,6 @@ class Queues(RuleBasedStateMachine):
         if at == 0:
             self.after_a_head()
         else:
-            assert self.queue is not None
             kept = (before.reason, before.due_ms, before.attempts, before.head)
             assert (self.queue.reason, self.queue.due_ms, self.queue.attempts, self.queue.head) == kept
 
@@ -103,7 +99,6 @@ class Queues(RuleBasedStateMachine):
     @precondition(lambda self: self.rest)
     @rule(grown=st.integers(-1, 5))
     def what_holds_is_woken(self, grown: int) -> None:
-        assert self.queue is not None
         number = self.queue.first
         grown = max(grown, 1 - self.stored[number])
         self.stored[number] += grown
@@ -121,7 +116,7 @@ class Queues(RuleBasedStateMachine):
             assert (self.queue.reason, self.queue.due_ms, self.queue.attempts) == self.held
             self.held = None
         else:
-            assert self.queue.reason in (Reason.NEXT, Reason.REPLAY)
+            assert self.queue.reason is (Reason.REPLAY if self.replays else Reason.NEXT)
             assert (self.queue.due_ms, self.queue.attempts) == (self.now, 0)
 
     @invariant()
@@ -135,9 +130,8 @@ class Queues(RuleBasedStateMachine):
         assert self.stored[self.queue.head] == everything[0]
         assert len(self.stored) == len(everything)
         change = waiting.set_queue(b"h\0name", self.queue)
-        assert change.value is not None
         assert waiting.read_queue(change.value) == self.queue
 
 
-Queues.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
+Queues.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40)
 TestQueues = Queues.TestCase

@@ -1,47 +1,17 @@
 """Handlers and choreographies are checked when they are made, and say what does not fit."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from placing import STOCK, Paid, Placed, Stock, pay, service
 
 from streams.errors import WiringError
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
-from streams.model.handlers import Service
 from streams.model.layout import Layout
-from streams.model.message import Message, Row
-from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.outcome import Outcome, nothing
 from streams.model.table import RowOf, Table
-
-service = Service("svc")
-
-
-class Placed(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.placed.v1"
-    k: str
-
-    @property
-    def key(self) -> str:
-        return self.k
-
-
-class Paid(Message, frozen=True):
-    TOPIC: ClassVar[str] = "orders.paid.v1"
-    k: str
-
-
-class Stock(Row, frozen=True):
-    n: int
-
-
-STOCK = Table("stock", Stock)
-
-
-@service.handler(sends=(Paid,), stock=STOCK)
-def pay(order: Placed, stock: Stock | None) -> Outcome:
-    """Take the money."""
-    return outcome(stock=Stock(n=1), send=[Paid(k=order.k)])
 
 
 @service.handler()
@@ -99,7 +69,7 @@ def test_a_line_of_the_wiring_must_fit() -> None:
         choreography(on(Placed, pay), on(Placed, either))
 
 
-def test_two_tables_of_one_name_are_refused_and_the_lanes_own_names_are_taken() -> None:
+def test_a_tables_name_is_its_own() -> None:
     @service.handler(stock=Table("stock", Stock))
     def other(order: Placed, stock: Stock | None) -> Outcome:
         return nothing(f"{order}{stock}")
@@ -116,7 +86,7 @@ def test_two_tables_of_one_name_are_refused_and_the_lanes_own_names_are_taken() 
             app(on(Placed, own))
 
 
-def test_what_comes_from_outside_is_covered_by_the_inbox_and_what_lanes_write_is_not() -> None:
+def test_the_inbox_covers_what_comes_from_outside() -> None:
     wiring = choreography(on(Placed, pay), on(Paid, either))
     assert wiring.uses_inbox(Placed.TOPIC)
     assert not wiring.uses_inbox(Paid.TOPIC)
@@ -132,7 +102,7 @@ def test_a_resource_that_nobody_supplies_is_missed_at_start() -> None:
     assert bound.routes[Placed.TOPIC].handlers[0].name == "svc.either"
 
 
-def test_a_row_that_was_not_declared_is_named_in_the_error() -> None:
+def test_an_undeclared_row_is_named_in_the_error() -> None:
     handler = app(on(Placed, pay)).routes[Placed.TOPIC].handlers[0]
     with pytest.raises(
         WiringError, match=r"svc.pay returned a row named 'ledger', but is declared with \['stock'\]"

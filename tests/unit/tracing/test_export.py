@@ -18,6 +18,7 @@ from streams.settings import Settings
 from streams.tracing.export import SpanExport
 from streams.tracing.span import Kind, Span
 from streams.tracing.tracer import Tracer
+from tests.waiting import BOUND
 
 
 def spans(report: Any, count: int) -> None:
@@ -41,7 +42,7 @@ class Standing(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self.began.set()
-        self.go_on.wait(10)
+        self.go_on.wait(BOUND)
         return SpanExportResult.SUCCESS
 
 
@@ -57,7 +58,7 @@ class Failing(SpanExporter):
         return SpanExportResult.FAILURE
 
 
-async def test_what_waits_is_delivered_at_the_end_each_span_in_the_name_of_its_service() -> None:
+async def test_what_waits_is_delivered_at_the_end_by_service() -> None:
     memory = InMemorySpanExporter()
     async with SpanExport(memory, group="shop") as export:
         spans(export.report, 5)
@@ -84,7 +85,7 @@ async def test_a_full_queue_takes_no_more_and_nobody_waits(monkeypatch: pytest.M
     with capture_logs() as logs:
         async with SpanExport(standing, group="shop") as export:
             spans(export.report, 4)
-            assert standing.began.wait(10)
+            assert standing.began.wait(BOUND)
             spans(export.report, 25)  # while four are under way
             standing.go_on.set()
     (line,) = [line for line in logs if line["event"] == "spans_lost"]
@@ -92,7 +93,7 @@ async def test_a_full_queue_takes_no_more_and_nobody_waits(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("error", [None, OSError("no route"), ValueError("a mistake of its own")])
-async def test_an_exporter_that_fails_is_told_of_seldom_and_asked_again(error: Exception | None) -> None:
+async def test_a_failing_exporter_is_told_of_seldom(error: Exception | None) -> None:
     failing = Failing(error)
     with capture_logs() as logs:
         async with SpanExport(failing, group="shop") as export:
@@ -109,17 +110,17 @@ async def test_an_exporter_that_stands_does_not_hold_the_end_up(monkeypatch: pyt
     with capture_logs() as logs:
         async with SpanExport(standing, group="shop") as export:
             spans(export.report, 100)
-            assert standing.began.wait(10)
+            assert standing.began.wait(BOUND)
     standing.go_on.set()
     assert [(line["event"], line["spans"]) for line in logs] == [("spans_lost", 36)]
 
 
-async def test_off_there_is_no_tracer_and_nothing_of_opentelemetry_is_asked_for() -> None:
+async def test_off_there_is_no_tracer() -> None:
     async with Settings(_env_file=None).tracing("shop") as tracer:  # type: ignore[call-arg]
         assert tracer is None
 
 
-def test_an_exporter_that_is_not_installed_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_exporter_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     monkeypatch.setenv("STEADFAUST_TRACES", "otlp")
     with pytest.raises(SystemExit, match=r"STEADFAUST_TRACES is otlp.*pip install 'steadfaust\[otlp\]'"):
@@ -136,9 +137,7 @@ def test_an_exporter_that_is_not_installed_is_said_at_the_start(monkeypatch: pyt
         "data:text/html,{trace_id}",
     ],
 )
-def test_an_address_of_traces_that_is_none_is_said_at_the_start(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_address_of_traces_is_said_at_start(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEADFAUST_TRACE_URL", url)
     with pytest.raises(SystemExit, match="STEADFAUST_TRACE_URL"):
         Settings.read_or_exit()
@@ -147,9 +146,7 @@ def test_an_address_of_traces_that_is_none_is_said_at_the_start(
 @pytest.mark.parametrize(
     ("name", "value"), [("TRACES", "jaeger"), ("TRACE_RATIO", "1.1"), ("TRACE_LIMIT", "-1")]
 )
-def test_a_value_that_does_not_fit_is_said_at_the_start(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_value_is_said_at_the_start(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"STEADFAUST_{name}", value)
     with pytest.raises(SystemExit, match=name.lower()):
         Settings.read_or_exit()
@@ -161,9 +158,7 @@ async def test_the_console_gets_a_line_for_each_span(
     monkeypatch.setenv("STEADFAUST_TRACES", "console")
     monkeypatch.setenv("STEADFAUST_TRACE_RATIO", "1")
     async with Settings().tracing("shop") as tracer:
-        assert tracer is not None
         span = tracer.request(None, None, "GET", "api")
-        assert span is not None
         span.end()
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{span.context.trace_id:032x}" in line

@@ -50,6 +50,8 @@ def with_train(**options: Any) -> Any:
     return begun().step("train", BookTrain, compensate=CancelTrain, **options)
 
 
+TRAIN = step("train", BookTrain, compensate=CancelTrain)
+HOTEL = step("hotel", BookHotel, compensate=CancelHotel)
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "an unknown command": (
         lambda: begun().step("train", JourneyWanted, changes_nothing=True),  # type: ignore[arg-type]
@@ -64,9 +66,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "step 'train': it comes before the pivot and has no compensation",
     ),
     "no compensation in a group": (
-        lambda: begun().together(
-            step("train", BookTrain, compensate=CancelTrain), step("insurance", BookInsurance)
-        ),
+        lambda: begun().together(TRAIN, step("insurance", BookInsurance)),
         "step 'insurance': it comes before the pivot and has no compensation",
     ),
     "a compensation after the pivot": (
@@ -78,30 +78,23 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "step 'again': there is a pivot already",
     ),
     "a name twice": (
-        lambda: with_train().step("train", BookTrain, compensate=CancelTrain),
+        lambda: with_train().together(TRAIN),
         "step 'train': there is another step of that name",
     ),
     "a name twice in a group": (
-        lambda: begun().together(
-            step("a", BookTrain, compensate=CancelTrain), step("a", Pay, changes_nothing=True)
-        ),
-        "step 'a': there is another",
+        lambda: begun().together(TRAIN, step("train", Pay, changes_nothing=True)),
+        "step 'train': there is another",
     ),
     "a field that nobody has": (
         lambda: with_train().step("hotel", BookHotel, compensate=CancelHotel),
         "step 'hotel': BookHotel needs `seat`, which neither JourneyWanted nor a reply",
     ),
     "a field of a step that may be left out": (
-        lambda: with_train(reply=Seat, when=lambda facts: facts["insured"]).step(
-            "hotel", BookHotel, compensate=CancelHotel
-        ),
+        lambda: with_train(reply=Seat, when=lambda facts: facts["insured"]).together(HOTEL),
         "step 'hotel': BookHotel needs `seat`",
     ),
     "a field of the group itself": (
-        lambda: begun().together(
-            step("train", BookTrain, compensate=CancelTrain, reply=Seat),
-            step("hotel", BookHotel, compensate=CancelHotel),
-        ),
+        lambda: begun().together(step("train", BookTrain, compensate=CancelTrain, reply=Seat), HOTEL),
         "step 'hotel': BookHotel needs `seat`",
     ),
     "a field that it forgets": (
@@ -147,12 +140,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize(("make", "says"), WRONG.values(), ids=WRONG.keys())
-def test_what_does_not_fit_is_an_error_that_names_the_step(make: Callable[[], Any], says: str) -> None:
+def test_what_does_not_fit_names_the_step(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(WiringError, match=says):
         make()
 
 
-def test_a_definition_is_a_value_and_each_method_returns_a_longer_one() -> None:
+def test_a_definition_is_a_value() -> None:
     start = begun()
     longer = start.step("train", BookTrain, compensate=CancelTrain)
     assert start.stages == ()
@@ -162,52 +155,35 @@ def test_a_definition_is_a_value_and_each_method_returns_a_longer_one() -> None:
 
 
 def test_what_comes_after_the_pivot_only_goes_forward() -> None:
-    flags = {each.name: (each.pivot, each.forward_only) for each in Journey.steps()}
-    assert flags == {
-        "train": (False, False),
-        "hotel": (False, False),
-        "pay": (True, False),
-        "tickets": (False, True),
-    }
+    assert [each.name for each in Journey.steps()] == ["train", "hotel", "pay", "tickets"]
+    assert [each.pivot for each in Journey.steps()] == [False, False, True, False]
+    assert [each.forward_only for each in Journey.steps()] == [False, False, False, True]
 
 
-def test_a_field_is_given_by_name_by_an_earlier_reply_or_by_a_function() -> None:
-    given = begun().step(
-        "hotel",
-        BookHotel,
-        compensate=CancelHotel,
-        fields={"seat": lambda facts: facts["cents"] // 100},
-    )
+def test_a_field_comes_by_name_from_a_reply_or_function() -> None:
+    seat = {"seat": lambda facts: facts["cents"] // 100}
+    given = begun().step("hotel", BookHotel, compensate=CancelHotel, fields=seat)
     (hotel,) = given.steps()
     own = {"saga_id": "journey:j", "step": "hotel", "command_id": "c", "attempt": 1, "expires": 0.0}
     made = hotel.command_of(BookHotel, {"cents": 700, "journey": "j"}, **own)
     assert made == BookHotel(**own, seat=7)
-    later = begun().step("train", BookTrain, compensate=CancelTrain, reply=Seat)
-    later.step("hotel", BookHotel, compensate=CancelHotel)
+    with_train(reply=Seat).together(HOTEL)
 
 
 def test_a_group_and_a_step_that_changes_nothing_are_steps() -> None:
     made = (
         begun()
-        .together(
-            step("train", BookTrain, compensate=CancelTrain),
-            step("insurance", BookInsurance, compensate=CancelInsurance),
-        )
+        .together(TRAIN, step("insurance", BookInsurance, compensate=CancelInsurance))
         .step("look", Pay, changes_nothing=True)
         .local("add_up", lambda facts: Seat(facts["cents"]), gives=Seat)
         .pivot("pay", Pay)
         .step("tickets", SendTickets)
     )
-    assert [[each.name for each in stage] for stage in made.stages] == [
-        ["train", "insurance"],
-        ["look"],
-        ["add_up"],
-        ["pay"],
-        ["tickets"],
-    ]
+    stages = [" ".join(each.name for each in stage) for stage in made.stages]
+    assert stages == ["train insurance", "look", "add_up", "pay", "tickets"]
 
 
-def test_where_there_is_no_way_back_tries_are_many_and_elsewhere_one_unless_said() -> None:
+def test_tries_are_many_where_there_is_no_way_back() -> None:
     tries = {each.name: each.tries.times for each in Journey.steps()}
     assert tries == {"train": 0, "hotel": 0, "pay": 10, "tickets": 10}
     can_go_back = begun().pivot("train", BookTrain, compensate=CancelTrain)

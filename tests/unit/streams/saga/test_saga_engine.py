@@ -62,7 +62,7 @@ def reply(**changes: str) -> JourneyReply:
     return msgspec.structs.replace(given, **changes)
 
 
-def test_it_is_a_handler_of_what_starts_it_and_of_its_replies() -> None:
+def test_it_handles_what_starts_it_and_its_replies() -> None:
     assert journey.name == "travel.journey_saga"
     assert journey.accepts == (JourneyWanted, JourneyReply)
     assert journey.resources == ("clock", "consumed")
@@ -80,16 +80,14 @@ def test_the_outcome_has_row_command_deadline_and_transitions() -> None:
     assert (row.saga_id, row.version, row.status, row.created_at) == ("journey:j-1", 1, "started", 1000.0)
     command, *told = made.send
     assert isinstance(command, BookTrain)
-    assert [(each.key, each.after) for each in told if isinstance(each, JourneyTransition)] == [
-        ("j-1", "started"),
-        ("j-1", "in_progress"),
-    ]
+    transitions = [(each.key, each.after) for each in told if isinstance(each, JourneyTransition)]
+    assert transitions == [("j-1", "started"), ("j-1", "in_progress")]
     (timer,) = made.timers
     assert (timer.name, timer.due) == ("train", 1030.0)
     assert timer.message == reply(outcome="timed_out", reason="no reply within 30 s")
 
 
-def test_a_deadline_goes_to_the_end_of_the_reply_topic_under_the_sagas_key() -> None:
+def test_a_deadline_goes_to_the_reply_topic_under_its_key() -> None:
     (timer,) = journey(WANTED, None, clock=CLOCK).timers
     assert timer.message.TOPIC == JourneyReply.TOPIC
     assert timer.message.key == WANTED.key
@@ -110,7 +108,7 @@ def test_what_is_for_no_saga_or_another_one_changes_nothing() -> None:
     assert journey(other, started(), clock=CLOCK) == Outcome({}, note="for another saga: return:j-1")
 
 
-def test_a_running_saga_ends_with_the_version_it_began_with_and_new_ones_begin_with_the_highest() -> None:
+def test_a_saga_ends_with_the_version_it_began_with() -> None:
     old = orchestrate(First, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
     both = orchestrate(Second, First, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
     paid = reply(step="pay", command_id="journey:j-1:pay:1", outcome="success")

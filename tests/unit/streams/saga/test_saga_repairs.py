@@ -21,6 +21,9 @@ from travel import (
     Seat,
     SendTickets,
     begun,
+    paid,
+    with_hotel,
+    with_train,
 )
 
 from streams.errors import RepairRefused
@@ -28,7 +31,7 @@ from streams.model.handlers import Service
 from streams.model.outcome import Outcome
 from streams.model.table import Table
 from streams.saga import repairs
-from streams.saga.definition import Backoff, Saga, step
+from streams.saga.definition import Backoff, step
 from streams.saga.engine import orchestrate
 from streams.saga.state import LOG_BOUND, SagaRow
 from streams.testing.clock import ManualClock
@@ -48,24 +51,11 @@ def asked(operation: Any, step: str = "", *, saga_id: str = "journey:j-1") -> Jo
     return JourneyRepair(saga_id=saga_id, operation=operation, step=step, who="ann", why="she rang")
 
 
-def booking_hotel() -> SagaUnderTest:
-    saga = given_saga(Journey).start(WANTED).expect_command(BookTrain).reply(success, Seat(7))
-    return saga.expect_command(BookHotel)
-
-
-def paying() -> SagaUnderTest:
-    return booking_hotel().reply(success).expect_command(Pay)
-
-
-def sending_tickets() -> SagaUnderTest:
-    return paying().reply(success).expect_command(SendTickets)
-
-
 # -- cancelling -------------------------------------------------------------------------------------------
 
 
-def test_a_saga_that_is_called_off_undoes_first_what_may_have_been_done_then_what_was() -> None:
-    saga = booking_hotel().cancel("she rang")
+def test_calling_off_undoes_first_what_may_have_been_done() -> None:
+    saga = with_train().cancel("she rang")
     saga.expect_compensation(CancelHotel).expect_status("compensating", hotel="compensating")
     saga.reply(success).expect_compensation(CancelTrain, seat=7).reply(success)
     saga.expect_event(JourneyOff, reason="cancelled")
@@ -74,21 +64,21 @@ def test_a_saga_that_is_called_off_undoes_first_what_may_have_been_done_then_wha
 
 @pytest.mark.parametrize("outcome", [success, refused, error])
 def test_the_reply_to_what_was_in_progress_comes_too_late(outcome: Any) -> None:
-    saga = booking_hotel().cancel("she rang").expect_compensation(CancelHotel)
+    saga = with_train().cancel("she rang").expect_compensation(CancelHotel)
     saga.reply(outcome, to=BookHotel).expect_nothing()
     assert saga.entries[-1].detail.startswith("not awaited")
     saga.reply(success, to=CancelHotel).expect_compensation(CancelTrain)
 
 
 def test_no_deadline_of_what_was_in_progress_rings_any_more() -> None:
-    saga = booking_hotel().cancel("she rang").expect_compensation(CancelHotel).reply(success)
+    saga = with_train().cancel("she rang").expect_compensation(CancelHotel).reply(success)
     saga.expect_compensation(CancelTrain).reply(success).expect_event(JourneyOff)
     before = len(saga.entries)
     saga.time_passes(10_000)
     assert len(saga.entries) == before
 
 
-def test_a_step_between_two_tries_is_undone_and_not_tried_again() -> None:
+def test_a_step_between_two_tries_is_undone() -> None:
     one = begun().step("train", BookTrain, compensate=CancelTrain, retry=Backoff(times=2, delay=5))
     saga = given_saga(one).start(WANTED).expect_command(BookTrain).reply(error).cancel("she rang")
     saga.expect_compensation(CancelTrain).time_passes(20).expect_nothing()
@@ -109,7 +99,7 @@ def test_a_group_is_undone_together_also_what_is_in_progress() -> None:
     saga.expect_status("compensated", tickets="failed")
 
 
-def test_a_pivot_that_can_be_undone_is_called_off_while_it_is_in_progress() -> None:
+def test_a_pivot_that_can_be_undone_is_called_off() -> None:
     one = begun().pivot("train", BookTrain, compensate=CancelTrain)
     saga = given_saga(one).start(WANTED).expect_command(BookTrain).cancel("she rang")
     saga.expect_compensation(CancelTrain).reply(success).expect_status("compensated")
@@ -140,12 +130,12 @@ def unanswered_pivot() -> SagaUnderTest:
 @pytest.mark.parametrize(
     ("saga", "why_not"),
     [
-        (lambda: sending_tickets(), "is past its pivot"),
-        (lambda: sending_tickets().reply(refused), "is past its pivot"),
-        (lambda: paying(), "cannot go back: pay may have been done"),
-        (lambda: unanswered_pivot(), "cannot go back: pay may have been done"),
+        (paid, "is past its pivot"),
+        (lambda: paid().reply(refused), "is past its pivot"),
+        (with_hotel, "cannot go back: pay may have been done"),
+        (unanswered_pivot, "cannot go back: pay may have been done"),
         (lambda: unanswered_pivot().retry("pay").expect_command(Pay), "cannot go back"),
-        (lambda: booking_hotel().reply(refused).expect_compensation(CancelTrain), "goes back already"),
+        (lambda: with_train().reply(refused).expect_compensation(CancelTrain), "goes back already"),
         (failed_compensation, "goes back already"),
         (lambda: failed_compensation().skip("train", "so"), "is compensated"),
         (lambda: given_saga(begun().local("look", lambda _: None)).start(WANTED), "is completed"),
@@ -164,7 +154,6 @@ def settled(saga: SagaUnderTest, repair: JourneyRepair) -> tuple[SagaRow, list[J
     """The row, what the topic of transitions is told, and all of the outcome."""
     outcome = journey(repair, saga.row, clock=CLOCK)
     row = outcome.rows["saga"]
-    assert isinstance(row, SagaRow)
     return row, [each for each in outcome.send if isinstance(each, JourneyTransition)], outcome
 
 
@@ -177,13 +166,13 @@ def settled(saga: SagaUnderTest, repair: JourneyRepair) -> tuple[SagaRow, list[J
     ],
 )
 def test_an_operation_is_done_and_told_with_who_and_why(operation: str, step: str, detail: str) -> None:
-    row, told, _ = settled(sending_tickets().reply(refused), asked(operation, step))
+    row, told, _ = settled(paid().reply(refused), asked(operation, step))
     assert row.status != "failed"
     assert told[0].detail == detail == row.log[-len(told)].detail
 
 
 def test_calling_off_is_told_with_who_and_why() -> None:
-    row, told, outcome = settled(booking_hotel(), asked("cancel"))
+    row, told, outcome = settled(with_train(), asked("cancel"))
     assert (row.status, row.reason) == ("compensating", "cancelled")
     assert (told[0].after, told[0].detail) == ("compensating", "cancelled: she rang (ann)")
     assert [type(each) for each in outcome.send if not isinstance(each, JourneyTransition)] == [CancelHotel]
@@ -198,7 +187,7 @@ def test_calling_off_is_told_with_who_and_why() -> None:
     ],
 )
 def test_a_refused_one_changes_nothing_and_is_told(operation: str, step: str, why: str) -> None:
-    before = paying()
+    before = with_hotel()
     row, told, outcome = settled(before, asked(operation, step))
     assert (row.status, row.steps, row.reason) == (before.row.status, before.row.steps, "")
     assert (list(outcome.send), outcome.timers, outcome.cancel) == (told, [], [])
@@ -211,11 +200,11 @@ def test_a_refused_one_changes_nothing_and_is_told(operation: str, step: str, wh
 def test_a_repair_of_no_saga_or_another_one_does_nothing() -> None:
     assert journey(asked("cancel"), None, clock=CLOCK).rows == {}
     other = asked("cancel", saga_id="return:j-1")
-    assert journey(other, booking_hotel().row, clock=CLOCK).note == "for another saga: return:j-1"
+    assert journey(other, with_train().row, clock=CLOCK).note == "for another saga: return:j-1"
 
 
 def test_of_what_is_said_only_the_beginning_is_kept() -> None:
-    saga, long = paying(), "x" * 10_000
+    saga, long = with_hotel(), "x" * 10_000
     repair = JourneyRepair(saga_id="journey:j-1", operation="cancel", step="", who=long, why=long)
     for _ in range(LOG_BOUND + 1):
         row, _, _ = settled(saga, repair)
@@ -224,9 +213,8 @@ def test_of_what_is_said_only_the_beginning_is_kept() -> None:
 
 
 def test_a_saga_without_a_topic_for_repairs_takes_none() -> None:
-    plain: Saga = Journey
     handler = orchestrate(
-        plain, service=Service("travel"), table=Table("journeys", SagaRow), log=JourneyTransition
+        Journey, service=Service("travel"), table=Table("journeys", SagaRow), log=JourneyTransition
     )
     assert handler.accepts == (JourneyWanted, JourneyReply)
     assert handler.repairs is None

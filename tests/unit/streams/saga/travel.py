@@ -1,12 +1,13 @@
 """A journey: the saga of the tests, with what it says and hears."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from streams.model.message import Message
 from streams.saga.definition import Saga, saga
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
+from streams.testing.sagas import SagaUnderTest, given_saga, success
 
 
 class JourneyReply(Reply, frozen=True, kw_only=True):
@@ -110,3 +111,19 @@ Journey = (
 )
 
 WANTED = JourneyWanted(journey="j-1", cents=900)
+
+
+def started(**options: Any) -> SagaUnderTest:
+    return given_saga(Journey, **options).start(WANTED).expect_command(BookTrain, journey="j-1")
+
+
+def with_train() -> SagaUnderTest:
+    return started().reply(success, Seat(7)).expect_command(BookHotel, seat=7)
+
+
+def with_hotel() -> SagaUnderTest:
+    return with_train().reply(success).expect_command(Pay, cents=900)
+
+
+def paid() -> SagaUnderTest:
+    return with_hotel().reply(success).expect_command(SendTickets)
