@@ -41,13 +41,16 @@ from streams.testing.store import MemoryStores
 from streams.web.access import Access
 from streams.web.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.indexes import followed_tables, index_of
+from streams.web.metrics import WorkerMetrics
 from streams.web.routes import site
 from streams.web.row_index import catch_up
 from streams.web.samples import Sampler
 from streams.web.scans import Question, Scan
+from streams.web.site import Site
 from streams.web.windows import Log, Part, Seen, TopicFacts, Window, page_of
 
 NOW = 1_800_000_000.0
+MANY_KEYS = [f"k{n}" for n in range(100)]
 
 
 class Parcel(Row, frozen=True, kw_only=True):
@@ -256,6 +259,23 @@ class FakeWorker:
         """Those of the keys that are in this worker's lanes."""
         return [key for key in keys if self.lane(key) in self.lanes]
 
+    def key_in(self, *lanes: int, other_than: str = "") -> str:
+        """A key of one of these lanes."""
+        return next(key for key in MANY_KEYS if key != other_than and self.lane(key) in lanes)
+
+    def key_elsewhere(self) -> str:
+        """A key that another worker has."""
+        return next(key for key in MANY_KEYS if self.lane(key) not in self.lanes)
+
+
+def owner_of(key: str, *workers: FakeWorker) -> FakeWorker:
+    return next(worker for worker in workers if worker.keys_here([key]))
+
+
+def owned_by(*workers: FakeWorker) -> dict[int, str]:
+    """The owners of lanes as they are."""
+    return {lane: worker.url for worker in workers for lane in worker.lanes}
+
 
 @asynccontextmanager
 async def served(app: Any) -> AsyncIterator[str]:
@@ -276,11 +296,29 @@ async def served(app: Any) -> AsyncIterator[str]:
         await asyncio.gather(*state.tasks, return_exceptions=True)
 
 
+#: Sites that no browser has any more. To make the routes of one takes longer than most tests.
+_unused: list[Site] = []
+
+
+def site_of(worker: FakeWorker, access: Access) -> Site:
+    """The pages of the worker: those of one that is gone, if there is one, with nothing that it knew."""
+    if not _unused:
+        return site(worker, access)
+    again = _unused.pop()
+    again._view, again._access, again.metrics = worker, access, WorkerMetrics(worker)
+    return again
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The headers with which whoever has the token asks."""
+    return {"Authorization": f"Bearer {token}"}
+
+
 class Browser:
     """Asks a worker's pages, as the worker serves them. It keeps cookies."""
 
     def __init__(self, worker: FakeWorker, access: Access) -> None:
-        self._site = site(worker, access)
+        self._site = site_of(worker, access)
         self._opened = AsyncExitStack()
         self.url = ""
 
@@ -289,6 +327,7 @@ class Browser:
         return cls(worker, access)
 
     async def __aenter__(self) -> Self:
+        self._opened.callback(_unused.append, self._site)
         await self._opened.enter_async_context(self._site)
         self.url = await self._opened.enter_async_context(served(self._site))
         session = ClientSession(cookie_jar=CookieJar(unsafe=True))  # cookies of an address, too
@@ -304,10 +343,10 @@ class Browser:
         return self._site.metrics.sampler
 
     @property
-    def cookies(self) -> CookieJar:
-        """What it keeps."""
+    def csrf(self) -> str:
+        """What a page has given it to send forms with."""
         jar: Any = self._session.cookie_jar
-        return jar
+        return next(each.value for each in jar if each.key == "csrf")
 
     def make_url(self, path: str) -> URL:
         return URL(self.url + path)
@@ -325,6 +364,32 @@ class Browser:
         async with self.get(path, **options) as response:
             assert response.content_type == "application/json"
             return response.status, msgspec.json.decode(await response.read())
+
+    async def refusal(self, path: str, **options: Any) -> tuple[int, str]:
+        """The status and the word with which a question is refused."""
+        status, problem = await self.json(path, **options)
+        assert problem["detail"]
+        return status, problem["error"]
+
+    async def pages(self, path: str, **query: str) -> list[Any]:
+        """The answer, and all that its cursors lead to."""
+        found: list[Any] = []
+        cursor = ""
+        while cursor or not found:
+            status, answer = await self.json(path, params={**query, "cursor": cursor} if cursor else query)
+            assert status == 200, answer
+            found.append(answer)
+            cursor = answer["next"]
+        return found
+
+    async def send(self, path: str, **fields: str) -> tuple[int, str, str]:
+        """Send a form as the page at `path` would: status, where it leads, what it shows."""
+        await self.page("/login")
+        return await self.send_raw(path, csrf=self.csrf, **fields)
+
+    async def send_raw(self, path: str, headers: Any = None, **fields: str) -> tuple[int, str, str]:
+        async with self.post(path, data=fields, headers=headers, allow_redirects=False) as response:
+            return response.status, response.headers.get("Location", ""), await response.text()
 
     async def ask(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         data = msgspec.json.encode(body)
