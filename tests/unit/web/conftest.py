@@ -31,15 +31,15 @@ def app() -> Application:
 
 
 @pytest.fixture
-def choreographed() -> Sequence[ChoreographedSaga]:
+def sagas() -> Sequence[ChoreographedSaga]:
     return ()
 
 
 @pytest.fixture
-async def two(app: Application, choreographed: Sequence[ChoreographedSaga]) -> AsyncIterator[Two]:
+async def two(app: Application, sagas: Sequence[ChoreographedSaga]) -> AsyncIterator[Two]:
     """They share the lanes: the first one has 0 and 1."""
     first, second = (
-        FakeWorker.with_lanes(*lanes, app=app, choreographed=choreographed) for lanes in ((0, 1), (2, 3))
+        FakeWorker.with_lanes(*lanes, app=app, choreographed=sagas) for lanes in ((0, 1), (2, 3))
     )
     async with Browser.of(first) as one, Browser.of(second) as other:
         first.url, second.url = one.url, other.url

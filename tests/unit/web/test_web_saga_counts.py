@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_web_sagas import SAGA_ROWS, VISITS, make_application, put, saga_row
+from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker
 
 from streams.web.owner import ASKED_BY
@@ -59,13 +59,13 @@ def test_an_hour_is_kept_with_the_last_count_of_each_minute():
 async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
     worker = FakeWorker.with_lanes(0, 1, 2, 3, app=make_application(), choreographed=[VISITS])
     for key in ("a", "b", "c"):
-        put((worker,), SAGA_ROWS, key, saga_row(key))
+        put_saga([worker], key)
     async with Browser.of(worker) as browser:
         await browser.sampler.round()
         _, page = await browser.page("/sagas")
         assert "<polyline" not in page  # one point is no line
         monkeypatch.setattr("web_workers.NOW", NOW + 60)
-        put((worker,), SAGA_ROWS, "d", saga_row("d"))
+        put_saga([worker], "d")
         await browser.sampler.round()
         _, page = await browser.page("/sagas")
         assert 'aria-label="started: 3 then, 4 now, 4 at most"' in page

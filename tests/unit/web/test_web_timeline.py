@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_web_sagas import SAGA_ROWS, VisitTransition, VisitWanted, make_application, put, saga_row, two  # noqa: F401
-from web_workers import NOW, Browser, FakeWorker, ParcelSeen
+from test_web_sagas import VisitTransition, VisitWanted, make_application
+from web_workers import NOW, FakeWorker, ParcelSeen
 
 import streams.web
 from streams.claims.claim import VALUE, claim_of, with_claim
@@ -20,7 +20,6 @@ from streams.retry.queue import Reason, begin, message_of, queue_name, set_messa
 from streams.staging.changes import Writes
 from streams.staging.timers import set_timer, timer_name
 from streams.testing.log import FakeRecord
-from streams.testing.sagas import error
 from streams.web import scans
 from streams.web.search import since_of
 from streams.web.timeline import MOST_SHOWN, timeline
@@ -50,17 +49,6 @@ def record(
     given += [(name.replace("_", "-"), text.encode()) for name, text in more.items()]
     value = b'{"id":"%s"}' % key.encode() if value is None else value
     return FakeRecord(topic, partition, offset, MS - 60_000 + at, key.encode(), value, given)
-
-
-@pytest.fixture
-def worker() -> FakeWorker:
-    return FakeWorker.with_lanes(0, 1, 2, 3)
-
-
-@pytest.fixture
-async def browser(worker):
-    async with Browser.of(worker) as browser:
-        yield browser
 
 
 def there(worker: FakeWorker, *records: FakeRecord) -> None:
@@ -276,26 +264,6 @@ async def test_the_one_thing_that_is_found_is_gone_to(browser, worker):
         assert (response.status, response.headers["Location"]) == (303, "/timeline?q=only%2Fmessage")
     _, page = await browser.page("/search?q=only/message")
     assert "ParcelSeen" in page
-
-
-async def test_a_saga_is_found_by_its_id_and_by_its_key_and_its_timeline_begins_before_it(two):  # noqa: F811
-    first, second, browser = two
-    for n in range(8):  # of both workers
-        put(
-            (first, second),
-            SAGA_ROWS,
-            f"k{n}",
-            saga_row(f"k{n}", age=7200.0, outcome=error),
-        )
-    for asked in ("visit:k1", "k1", "k2", "k3", "k4"):
-        _, found = await browser.json("/api/search", params={"q": asked})
-        (saga,) = found["held"]["sagas"]
-        assert (saga["id"], saga["status"]) == (f"visit:{asked[-2:]}", "failed")
-        assert first.scanned[-1].since_ms <= MS - 7_260_000
-    async with browser.get("/search?q=k1", allow_redirects=False) as response:
-        assert response.status == 200  # its row is a thing, too
-    _, page = await browser.page("/sagas/visit:k1")
-    assert 'href="/timeline?q=visit%3Ak1"' in page
 
 
 async def test_an_owner_that_is_not_there_leaves_the_timeline(browser, worker):
