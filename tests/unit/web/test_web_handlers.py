@@ -18,7 +18,7 @@ from streams.model.operations import (
 from streams.operator.pauses import set_pause
 from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, begin, queue_name, set_queue
+from streams.retry.queue import Reason
 from streams.web import handlers as handlers_module
 from streams.web.access import Access
 
@@ -42,13 +42,6 @@ def paused(
     for partition in partitions:
         change = set_pause(NOTE, Pause(state, "ann", f"since {at:.0f}", int(at * 1000)))
         worker.put_raw("_handlers", partition, change.key[1:], change.value)
-
-
-def waits(worker: FakeWorker, key: str, reason: Reason) -> None:
-    """Write the row of a queue of one message."""
-    name = queue_name(NOTE.encode(), key.encode())
-    change = set_queue(name, begin(reason, due_ms=1, attempts=0, size=3))
-    worker.put_raw("_queues", worker.partition(key), name, change.value)
 
 
 async def only(browser: Browser, path: str = HANDLERS) -> tuple[Any, Any]:
@@ -85,7 +78,7 @@ async def test_awaited_schemas_are_told_of_all_lanes_together(first, second, one
 
 async def test_what_waits_is_counted_by_reason_up_to_a_bound(both, one, monkeypatch):
     for number, key in enumerate(f"k{n}" for n in range(40)):
-        waits(owner_of(key, *both), key, Reason.PAUSED if number % 4 else Reason.RETRY)
+        owner_of(key, *both).wait(key, reason=Reason.PAUSED if number % 4 else Reason.RETRY)
     handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
     assert (handler["waiting"], handler["counted_all"]) == ({"paused": 30, "retry": 10}, True)
     monkeypatch.setattr(handlers_module, "MOST_COUNTED", 2)
@@ -161,7 +154,7 @@ async def test_the_page_of_a_worker_shows_what_is_paused(first, second, one):
 
 async def test_handlers_have_pages_from_which_they_are_paused(first, second, one):
     paused(second, 2)
-    waits(first, first.key_in(0, 1), Reason.RETRY)
+    first.wait(first.key_in(0, 1))
     _, page = await one.page("/handlers")
     assert f'href="/handlers/{NOTE}"' in page
     assert "paused in 1 of 8, running in 7 of 8" in page

@@ -15,10 +15,7 @@ import streams.web
 from streams.claims.claim import VALUE, claim_of, with_claim
 from streams.model.codecs import AvroCodec, Schemas
 from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, SOURCE, TYPE
-from streams.ports import TP, Damaged, Outgoing
-from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
-from streams.staging.changes import Writes
-from streams.staging.timers import set_timer, timer_name
+from streams.ports import TP, Damaged
 from streams.testing.log import FakeRecord
 from streams.web import scans
 from streams.web.search import since_of
@@ -184,8 +181,8 @@ async def leads_to(browser: Browser, query: str) -> tuple[int, str]:
 async def test_one_search_has_timeline_rows_letters_waiting_and_timers(browser, worker):
     worker.put("k1", note="weighed")
     letter = worker.put_letter("k1", why="no such parcel")
-    wait(worker, "k1", due=NOW + 12)
-    ring(worker, "k1", due=NOW + 30)
+    worker.wait("k1", due=NOW + 12, attempts=2)
+    worker.ring("k1", NOW + 30)
     there(worker, record("a"), record("b", cause="a", at=7), record("c", key="k2"))
     assert await ids_of(browser, "k1") == ["a", "b"]
     held = (await search(browser, "k1"))["held"]
@@ -194,7 +191,7 @@ async def test_one_search_has_timeline_rows_letters_waiting_and_timers(browser, 
     (waiting,) = held["waiting"]
     assert (waiting["handler"], waiting["reason"], waiting["due_in"]) == ("post.note", "retry", 12.0)
     assert (waiting["id"], waiting["attempts"]) == ("w-k1", 2)
-    assert [(each["name"], each["due_in"]) for each in held["timers"]] == [("late", 30.0)]
+    assert [(each["name"], each["due_in"]) for each in held["timers"]] == [("late-0", 30.0)]
     status, page = await browser.page("/search?q=k1", allow_redirects=False)
     assert status == 200
     for text in ("due in 12 s", "due in 30 s", "no such parcel", "weighed", "caused by", 'href="#e1"'):
@@ -278,8 +275,8 @@ async def test_an_owner_that_is_not_there_leaves_the_timeline(browser, worker):
 async def test_a_hostile_key_value_header_and_error_stay_text(browser, worker):
     worker.put(HOSTILE, HOSTILE, note=HOSTILE)
     worker.put_letter(HOSTILE, why=HOSTILE)
-    wait(worker, HOSTILE, due=NOW + 1)
-    ring(worker, HOSTILE, due=NOW + 1)
+    worker.wait(HOSTILE, due=NOW + 1)
+    worker.ring(HOSTILE, NOW + 1)
     there(
         worker,
         record(HOSTILE, key=HOSTILE, cause=HOSTILE, correlation=HOSTILE + "c", value=b'{"id":"<script>"}'),
@@ -364,29 +361,6 @@ def luminance(colour: str) -> float:
     parts = [int(colour[n : n + 2], 16) / 255 for n in (0, 2, 4)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-# -- what a lane keeps ------------------------------------------------------------------------------------
-
-
-def change(worker: FakeWorker, key: str, *changes: Any) -> None:
-    partition = worker.partition(key)
-    store = worker.lanes[worker.lane(key)].store
-    for each in changes:
-        store.apply(Writes(86400.0).of("lane", partition, [(each.key, each.value)]), {})
-
-
-def wait(worker: FakeWorker, key: str, *, due: float) -> None:
-    """A message of the key waits for its third attempt."""
-    name = queue_name(b"post.note", key.encode())
-    waits = message_of(record(f"w-{key}", key=key), MS)
-    queue = begin(Reason.RETRY, due_ms=int(due * 1000), attempts=2, size=waits.size)
-    change(worker, key, set_queue(name, queue), set_message(name, queue.head, waits))
-
-
-def ring(worker: FakeWorker, key: str, *, due: float) -> None:
-    name = timer_name(b"post.note", key.encode(), "late")
-    change(worker, key, set_timer(name, due, "post.late.v1", Outgoing(key.encode(), b"", ())))
 
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

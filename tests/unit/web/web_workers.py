@@ -30,12 +30,14 @@ from streams.model.table import Table
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.retry.gate import HandlerGate
+from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.runtime.declared import declare
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
-from streams.staging.changes import CHANGED, mark_of
+from streams.staging.changes import CHANGED, Writes, mark_of
 from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
+from streams.staging.timers import set_timer, timer_name
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.access import Access
@@ -248,6 +250,34 @@ class FakeWorker:
         local = store_key(partition, changelog_key)
         marks = [Write(CHANGED, mark_of(table, local), b"")] if table in self.application.followed else []
         store.apply([Write(table, local, value), *marks], {})
+
+    def change(self, key: str, *changes: Any) -> None:
+        """Write rows of a lane itself, to that of the key."""
+        partition = self.partition(key)
+        rows = [(store_key(partition, each.key), each.value) for each in changes]
+        self.lanes[self.lane(key)].store.apply(Writes(1).local("lane", rows), {})
+
+    def wait(
+        self,
+        key: str,
+        *,
+        reason: Reason = Reason.RETRY,
+        since: float = NOW,
+        due: float = NOW,
+        attempts: int = 1,
+    ) -> None:
+        """A message of the key waits for the handler."""
+        headers = [("ce_id", f"w-{key}".encode())]
+        record = FakeRecord(ParcelSeen.TOPIC, self.partition(key), 0, 1, key.encode(), b"{}", headers)
+        name, message = queue_name(b"post.note", key.encode()), message_of(record, int(since * 1000))
+        queue = begin(reason, due_ms=int(due * 1000), attempts=attempts, size=message.size)
+        self.change(key, set_queue(name, queue), set_message(name, queue.head, message))
+
+    def ring(self, key: str, *dues: float) -> None:
+        """Timers of the key are set."""
+        for number, due in enumerate(dues):
+            name = timer_name(b"post.note", key.encode(), f"late-{number}")
+            self.change(key, set_timer(name, due, "post.late.v1", Outgoing(key.encode(), b"", ())))
 
     def partition(self, key: str) -> int:
         return self.application.layout.partition_of(key.encode())
