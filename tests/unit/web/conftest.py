@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 from web_workers import Browser, FakeWorker, make_application, owned_by
 
 from streams.model.application import Application
@@ -12,6 +13,13 @@ from streams.saga.views import ChoreographedSaga
 
 #: Two workers, and a browser of each.
 Two = tuple[FakeWorker, FakeWorker, Browser, Browser]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Tracebacks of what breaks on purpose are drawn for seconds."""
+    with capture_logs():
+        yield
 
 
 @pytest.fixture
