@@ -33,7 +33,7 @@ def test_a_line_begins_when_all_lanes_were_known():
     assert lines([], NOW_MINUTE) == []
 
 
-def test_what_was_counted_before_the_last_hour_or_by_a_clock_that_is_ahead_holds_nothing_up():
+def test_what_was_counted_too_early_or_late_holds_nothing_up():
     kept = counted({KEPT + 5: {3: {"started": 9}}, 1: {0: {"started": 1}}, -2: {7: {"started": 9}}})
     assert [each.counts for each in lines([kept], NOW_MINUTE)] == [[1, 1]]
 
@@ -46,7 +46,7 @@ def test_a_line_stays_within_its_picture():
     assert points[0][1] < points[-1][1]  # there were more before, and y goes down
 
 
-def test_an_hour_is_kept_with_the_last_count_of_each_minute():
+def test_the_last_count_of_each_minute_is_kept():
     ring = CountRing()
     for second in range(0, 2 * KEPT * 60, 30):
         ring.put(
