@@ -20,8 +20,6 @@ from streams.runtime import commands
 from streams.runtime.commands import name_of
 from streams.settings import Settings
 
-pytestmark = pytest.mark.slow("processes")
-
 ROOT = Path(__file__).parents[3]
 FAUST = Path(sys.executable).parent / "faust"
 
@@ -75,14 +73,8 @@ def faust(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Faust's command for the order application, in a directory without a local stack."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STEADFAUST_")}
     environment |= {"PYTHONPATH": str(ROOT), "STEADFAUST_VAR": str(directory / "var")}
-    return subprocess.run(
-        [str(FAUST), "--json", "-A", "agents.worker", *command],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [str(FAUST), "--json", "-A", "agents.worker", *command]
+    return subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
 async def listed(kind: Any, app: Any, **options: Any) -> Any:
@@ -103,6 +95,7 @@ def mixed() -> ModuleType:
     return made
 
 
+@pytest.mark.stack
 def test_handlers_are_listed_without_a_broker(tmp_path: Path) -> None:
     done = faust(tmp_path, "agents")
     assert done.returncode == 0, done.stderr
@@ -156,6 +149,7 @@ async def test_of_an_app_that_is_no_worker_fausts_own_are_listed(mixed: ModuleTy
     assert await listed(commands.tables, mixed.other) == []
 
 
+@pytest.mark.stack
 def test_a_worker_without_a_broker_says_what_to_do(tmp_path: Path) -> None:
     done = faust(tmp_path, "worker")
     assert done.returncode == 1

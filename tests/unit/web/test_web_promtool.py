@@ -16,9 +16,12 @@ ROOT = Path(__file__).parents[3]
 RULES = sorted((ROOT / "ops").glob("*-alerts.yml"))
 PROMTOOL = os.environ.get("STEADFAUST_PROMTOOL") or shutil.which("promtool")
 
-pytestmark = pytest.mark.skipif(
-    PROMTOOL is None, reason="no promtool: Debian's package prometheus has it; .ci/run installs it"
-)
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.skipif(
+        PROMTOOL is None, reason="no promtool: Debian's package prometheus has it; .ci/run installs it"
+    ),
+]
 
 
 def promtool(*arguments: str | Path, text: str = "") -> str:
