@@ -179,9 +179,7 @@ async def test_a_login_leads_nowhere_but_to_the_worker(near: Browser, there: str
 async def test_a_viewer_looks_and_changes_nothing(near: Browser, worker: FakeWorker, letter: str) -> None:
     asked = {"operation": "replay", "who": "eve", "why": "why not"}
     await near.send("/login", token=VIEWER)
-    _, page = await near.page(f"/dead-letters/{letter}")
-    assert "no stamp" in page
-    assert "Replay" not in page
+    await near.shows(f"/dead-letters/{letter}", "no stamp", hides="Replay")
     status, _, page = await near.send(f"/dead-letters/{letter}", **asked)
     assert (status, "read only" in page) == (403, True)
     for headers in ({}, bearer(VIEWER)):

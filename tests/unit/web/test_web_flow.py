@@ -286,9 +286,7 @@ async def test_the_first_page_is_the_overview_in_words_too(worker, browser):
 async def test_what_is_wrong_is_on_top_and_not_run(worker, browser):
     worker.stuck_lanes = [1]
     worker.lanes[1].error = ValueError(HOSTILE)
-    _, page = await browser.page("/")
-    assert "All is well" not in page
-    assert "lane 1 is open, without progress" in page
+    page = await browser.shows("/", "lane 1 is open, without progress", hides="All is well")
     assert 'href="/workers/127.0.0.1:1"' in page  # where it is mended
     assert HOSTILE not in page
     assert "&lt;script&gt;alert" in page
@@ -296,9 +294,7 @@ async def test_what_is_wrong_is_on_top_and_not_run(worker, browser):
 
 @pytest.mark.parametrize("name", ["4", "127.0.0.1:1"])
 async def test_a_worker_has_a_page_by_its_slot_and_address(browser, name):
-    status, page = await browser.page(f"/workers/{name}")
-    assert status == 200
-    assert "worker in slot 4" in page
+    await browser.shows(f"/workers/{name}", "worker in slot 4")
     assert await browser.refusal("/api/workers/127.0.0.1:99") == (404, "no_worker")
 
 
@@ -307,10 +303,7 @@ async def test_another_workers_page_is_asked_of_it(worker):
     async with Browser.of(other) as there, Browser.of(worker) as here:
         worker.owns({0: worker.url, 1: there.url})
         for name in ("7", there.url.partition("://")[2]):
-            status, page = await here.page(f"/workers/{name}")
-            assert status == 200
-            assert "worker in slot 7" in page
-            assert f'href="/api/workers/{quote(name)}"' in page
+            await here.shows(f"/workers/{name}", "worker in slot 7", f'href="/api/workers/{quote(name)}"')
         answer = (await here.json("/api/overview"))[1]
     assert sorted(each["slot"] for each in answer["workers"]) == [4, 7]
 

@@ -45,8 +45,7 @@ def paused(
 
 
 async def only(browser: Browser, path: str = HANDLERS) -> tuple[Any, Any]:
-    status, answer = await browser.json(path)
-    assert status == 200, answer
+    answer = await browser.found(path)
     (handler,) = answer["handlers"]
     return handler, answer
 
@@ -100,8 +99,7 @@ async def test_lanes_that_cannot_be_asked_are_named(first, second, one):
 
 async def test_for_another_worker_one_answers_for_its_own_lanes(one):
     headers = {"Steadfaust-Asked-By": "http://127.0.0.1:9"}
-    status, answer = await one.json(HANDLERS, params={"lanes": "1,2"}, headers=headers)
-    assert status == 200
+    answer = await one.found(HANDLERS, params={"lanes": "1,2"}, headers=headers)
     assert answer["handlers"][0]["partitions"] == {"running": 2}
     assert list(answer["left_out"]) == ["2"]
     assert await one.refusal(HANDLERS, params={"lanes": "x"}, headers=headers) == (400, "bad_lanes")
@@ -140,13 +138,11 @@ async def test_a_command_that_is_refused_sends_nothing(first, one, handler, chan
 
 
 async def test_the_page_of_a_worker_shows_what_is_paused(first, second, one):
-    _, page = await one.page("/worker")
-    assert "Paused handlers" not in page
+    await one.shows("/worker", hides="Paused handlers")
     paused(first, 0, 4)
     paused(second, 2)
     first.lanes[1].store = None
-    _, page = await one.page("/worker")
-    assert "paused in 2" in page
+    await one.shows("/worker", "paused in 2")
     _, worker = await one.json("/api/worker")
     (shown,) = worker["paused"]
     assert (shown["handler"], shown["partitions"], shown["who"]) == (NOTE, {"paused": 2}, "ann")
@@ -155,18 +151,14 @@ async def test_the_page_of_a_worker_shows_what_is_paused(first, second, one):
 async def test_handlers_have_pages_from_which_they_are_paused(first, second, one):
     paused(second, 2)
     first.wait(first.key_in(0, 1))
-    _, page = await one.page("/handlers")
-    assert f'href="/handlers/{NOTE}"' in page
-    assert "paused in 1 of 8, running in 7 of 8" in page
-    _, page = await one.page(f"/handlers/{NOTE}")
-    assert "messages that wait: retry 1;" in page
+    await one.shows("/handlers", f'href="/handlers/{NOTE}"', "paused in 1 of 8, running in 7 of 8")
+    await one.shows(f"/handlers/{NOTE}", "messages that wait: retry 1;")
     fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>"}
     assert (await one.send(f"/handlers/{NOTE}", **fields))[:2] == (303, f"/handlers/{NOTE}?asked=pause")
     assert {tp.partition for tp, _ in first.asked} == set(range(8))
     operation = decode_handler_operation(first.asked[0][1].value)
     assert (operation.kind, operation.who) == (HandlerCommand.PAUSE, "ann")
-    _, page = await one.page(f"/handlers/{NOTE}?asked=pause")
-    assert "Asked for: pause" in page
+    await one.shows(f"/handlers/{NOTE}?asked=pause", "Asked for: pause")
     assert (await one.send(f"/handlers/{NOTE}", **{**fields, "operation": "stop"}))[0] == 400
 
 
@@ -183,8 +175,6 @@ async def test_who_may_only_look_sees_handlers_and_cannot_pause_them(worker):
     access = Access(token="t" * 20, viewer_token="v" * 20, login=True)
     async with Browser.of(worker, access) as browser:
         looks = bearer("v" * 20)
-        status, page = await browser.page(f"/handlers/{NOTE}", headers=looks)
-        assert status == 200
-        assert "<button name" not in page
+        await browser.shows(f"/handlers/{NOTE}", hides="<button name", headers=looks)
         assert (await browser.send_raw(f"/handlers/{NOTE}", looks, **ASK))[0] == 403
     assert worker.asked == []

@@ -115,8 +115,7 @@ async def test_groups_of_all_workers_add_up_to_all_letters(one, put, ids):
     for group in answers:
         counts[group["error_type"]] += group["count"]
     assert counts == {"ValueError": 30, "KeyError": 5}
-    status, example = await one.json(f"{LETTERS}/{answers[0]['example']}")
-    assert status == 200
+    example = await one.found(f"{LETTERS}/{answers[0]['example']}")
     assert example["letter"]["error_type"] == answers[0]["error_type"]
 
 

@@ -57,18 +57,14 @@ async def ask_through(stranger, handler):
 async def test_every_key_is_found_on_either_worker_with_its_owner(both, first, one, other):
     for key in KEYS:
         for browser in (one, other):
-            status, answer = await browser.json(ROWS, params={"key": key})
-            assert status == 200
+            answer = await browser.found(ROWS, params={"key": key})
             assert answer["rows"][0]["value"] == {"note": f"note of {key}"}
             assert answer["owner"] == owner_of(key, *both).url
             assert (answer["partition"], answer["lane"]) == (first.partition(key), first.lane(key))
 
 
 async def test_the_page_shows_the_owners_answer_and_names_it(second, one, key):
-    status, page = await one.page("/tables/parcels/rows", params={"key": key})
-    assert status == 200
-    assert f"note of {key}" in page
-    assert f"owned by {second.url}" in page
+    await one.shows("/tables/parcels/rows", f"note of {key}", f"owned by {second.url}", params={"key": key})
 
 
 async def test_subrows_are_shown_page_by_page_through_the_other_worker(second, one, key):
@@ -212,5 +208,4 @@ async def test_lanes_that_do_not_answer_are_left_out_and_named(first, one):
     assert "cannot be asked" in answer["left_out"]["2"]
     assert {row["lane"] for row in answer["rows"]} == {0, 1}
     assert (await one.json(f"{PARCELS}?lane=2"))[0] == 502
-    _, page = await one.page("/tables/parcels")
-    assert "The rows of lane 3 are missing here" in page
+    await one.shows("/tables/parcels", "The rows of lane 3 are missing here")

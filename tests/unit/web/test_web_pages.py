@@ -38,8 +38,7 @@ def worker():
 
 async def test_a_worker_says_it_is_and_how_its_lanes_stand(browser, worker):
     worker.lanes[2].error = OutcomeUnknown("the answer was lost")
-    status, answer = await browser.json("/api/worker")
-    assert status == 200
+    answer = await browser.found("/api/worker")
     assert (answer["slot"], answer["url"], answer["ready"]) == (4, "http://127.0.0.1:6070", True)
     assert [lane["lane"] for lane in answer["lanes"]] == [0, 1, 2, 3]
     lane = answer["lanes"][2]
@@ -213,9 +212,7 @@ async def test_the_tables_are_the_applications_and_the_lanes_own(browser, worker
     parcels = answer["tables"][0]
     assert parcels["about"] == "Parcel: A parcel, weighed"
     assert parcels["changelog"] == "post-parcels-changelog"
-    status, page = await browser.page("/tables")
-    assert status == 200
-    assert '<a href="/tables/_inbox-00002777">' in page
+    await browser.shows("/tables", '<a href="/tables/_inbox-00002777">')
 
 
 async def row(browser, table):
@@ -316,8 +313,7 @@ async def test_the_link_of_a_hostile_key_leads_to_its_row(browser, worker):
     worker.put(HOSTILE, note="found")
     _, page = await browser.page("/tables/parcels")
     link = page.partition("/rows?key=")[2].partition('"')[0]
-    _, found = await browser.page("/tables/parcels/rows?key=" + link)
-    assert "found" in found
+    await browser.shows("/tables/parcels/rows?key=" + link, "found")
 
 
 # -- lanes that cannot be read ---------------------------------------------------------------------------
@@ -471,9 +467,8 @@ async def test_the_page_of_the_outbox_says_what_waits(browser, worker):
     )  # fmt: skip
     queue = QueueAnswer(queue="emails", jobs={"ready": 3, "failed": 1}, oldest_ready=1.5)
     worker.edge = DatabaseAnswer(outbox=outbox, queues=[queue])
-    _, page = await browser.page("/outbox")
-    for expected in ("1,200 rows wait", "1 refused", "too large", "emails", "No consumer"):
-        assert expected in page
-    assert "<script>" not in page
+    await browser.shows(
+        "/outbox", "1,200 rows wait", "1 refused", "too large", "emails", "No consumer", hides="<script>"
+    )
     worker.edge = DatabaseAnswer()
     assert "This database has none" in (await browser.page("/outbox"))[1]

@@ -141,14 +141,10 @@ async def test_rows_of_the_outbox_stand_with_their_messages(browser, worker):
     worker.outbox = OutboxRows(rows=[row, waits])
     _, found = await browser.json("/api/search?q=k1")
     assert [(each["outbox"] or {}).get("published") for each in found["entries"]] == [row.published, None]
-    _, page = await browser.page("/timeline?q=k1")
-    assert "<script>" not in page
-    assert "refused 2 times" in page
-    _, page = await browser.page("/timeline?q=m9")
-    assert "not published" in page
+    await browser.shows("/timeline?q=k1", "refused 2 times", hides="<script>")
+    await browser.shows("/timeline?q=m9", "not published")
     worker.outbox = OutboxRows(missing="no such host")
-    _, page = await browser.page("/timeline?q=k1")
-    assert "Rows of the outbox are not known: no such host" in page
+    await browser.shows("/timeline?q=k1", "Rows of the outbox are not known: no such host")
 
 
 async def test_a_payload_in_the_object_store_is_followed_up():
@@ -169,7 +165,5 @@ async def test_a_payload_in_the_object_store_is_followed_up():
         assert [each["there"] for each in claims] == [True, False, None]
         assert (claims[0]["bucket"], claims[0]["name"], claims[0]["size"]) == ("post", kept.name, 7)
         assert "not ours to read" in claims[2]["standing"]
-        _, page = await browser.page("/timeline?q=k1")
-        assert "it is no longer there" in page
-        _, page = await browser.page(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1")
-        assert "it is no longer there" in page
+        await browser.shows("/timeline?q=k1", "it is no longer there")
+        await browser.shows(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1", "it is no longer there")

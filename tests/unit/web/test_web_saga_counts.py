@@ -67,8 +67,7 @@ async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
         monkeypatch.setattr("web_workers.NOW", NOW + 60)
         put_saga([worker], "d")
         await browser.sampler.round()
-        _, page = await browser.page("/sagas")
-        assert 'aria-label="started: 3 then, 4 now, 4 at most"' in page
+        page = await browser.shows("/sagas", 'aria-label="started: 3 then, 4 now, 4 at most"')
         assert page.count("<polyline") == 1
         _, found = await browser.json("/api/sagas-over-time")
         assert [(each["status"], each["counts"]) for each in found["lines"]] == [("started", [3, 4])]

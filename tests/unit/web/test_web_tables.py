@@ -118,11 +118,8 @@ async def test_only_the_first_page_of_a_table_asks_for_its_size(browser, worker)
 async def test_the_page_of_a_table_has_owners_and_standbys(browser, worker):
     worker.put("k1", note="weighed")
     worker.assignment = msgspec.structs.replace(worker.assignment, followers={worker.lane("k1"): (GONE,)})
-    _, page = await browser.page("/tables/parcels")
-    assert "About 1 row," in page
-    assert GONE in page
-    _, page = await browser.page("/tables")
-    assert "Rows, about" in page
+    await browser.shows("/tables/parcels", "About 1 row,", GONE)
+    await browser.shows("/tables", "Rows, about")
     _, found = await browser.json("/api/tables/parcels")
     assert sum(part["rows"] for part in found["table"]["parts"]) == 1
 
@@ -152,8 +149,7 @@ async def test_a_row_has_its_versions_the_newest_first(browser, worker):
     assert "<script>" not in page
     assert "older ones were compacted away" in page
     assert "The row is removed" in page
-    _, page = await browser.page("/tables/parcels/rows?key=k1")
-    assert 'href="/tables/parcels/history?key=k1"' in page
+    await browser.shows("/tables/parcels/rows?key=k1", 'href="/tables/parcels/history?key=k1"')
 
 
 async def test_older_versions_than_a_page_has_are_led_to(browser, worker):
@@ -161,8 +157,7 @@ async def test_older_versions_than_a_page_has_are_led_to(browser, worker):
     found = await history(browser)
     assert len(found["versions"]) == 20
     assert not found["whole"]
-    _, page = await browser.page("/tables/parcels/history?key=k1")
-    assert "Look for older ones" in page
+    await browser.shows("/tables/parcels/history?key=k1", "Look for older ones")
 
 
 async def test_the_versions_of_one_row_are_found_among_others(browser, worker):
@@ -232,8 +227,7 @@ async def test_a_table_is_browsed_with_standbys_where_owners_are_gone():
     plain = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent)
     assert (plain.rows, sorted(plain.left_out)) == ([], [1, 2, 3])
     async with Browser.of(worker) as browser:
-        _, page = await browser.page("/tables/parcels")
-        assert "is shown from the standby" in page
+        await browser.shows("/tables/parcels", "is shown from the standby")
 
 
 async def test_the_standby_of_another_worker_is_asked_for_its_copy():
@@ -336,9 +330,7 @@ async def test_a_copy_that_cannot_be_read_is_none():
 @pytest.mark.parametrize("path", ["/tables/parcels", "/tables/parcels/rows"])
 async def test_people_cannot_ask_for_a_copy_as_workers_do(browser, worker, path):
     worker.put("k1", note="the owner's")
-    status, page = await browser.page(f"{path}?key=k1&standby=1&lane={worker.lane('k1')}")
-    assert status == 200
-    assert "the owner" in page
+    await browser.shows(f"{path}?key=k1&standby=1&lane={worker.lane('k1')}", "the owner")
 
 
 async def test_standbys_are_not_asked_what_has_no_answer_anywhere():

@@ -236,12 +236,9 @@ async def test_a_bounded_look_says_how_far_it_came(browser, worker):
     found = await search(browser, "k1&most=4")
     assert (found["looked"], len(found["entries"])) == (4, 4)
     assert found["stopped"] == "so many are looked at"
-    _, page = await browser.page("/timeline?q=k1&most=4")
-    assert f"It is complete until {found['until']} only" in page
+    page = await browser.shows("/timeline?q=k1&most=4", f"It is complete until {found['until']} only")
     on = re.search(r'href="([^"]+)">Look on from there', page)[1].replace("&amp;", "&")
-    _, page = await browser.page(on.replace("most=4", "most=400"))
-    assert "m-9" in page
-    assert "m-2" not in page
+    await browser.shows(on.replace("most=4", "most=400"), "m-9", hides="m-2")
 
 
 async def test_nothing_found_says_how_to_look_further(browser):
@@ -258,8 +255,7 @@ async def test_the_one_thing_that_is_found_is_gone_to(browser, worker):
     assert await leads_to(browser, "a row") == (303, "/tables/parcels/rows?key=a+row")
     there(worker, record("m", key="only/message"))
     assert await leads_to(browser, "only/message") == (303, "/timeline?q=only%2Fmessage")
-    _, page = await browser.page("/search?q=only/message")
-    assert "ParcelSeen" in page
+    await browser.shows("/search?q=only/message", "ParcelSeen")
 
 
 async def test_an_owner_that_is_not_there_leaves_the_timeline(browser, worker):
@@ -310,9 +306,7 @@ async def test_a_search_that_means_nothing_is_refused(browser, query, error):
 
 
 async def test_an_empty_box_says_what_may_be_searched(browser):
-    status, page = await browser.page("/search")
-    assert status == 200
-    assert "message id" in page
+    await browser.shows("/search", "message id")
 
 
 def test_ages_and_times():

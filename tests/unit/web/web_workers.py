@@ -412,6 +412,22 @@ class Browser:
             cursor = answer["next"]
         return found
 
+    async def shows(self, path: str, *texts: str, hides: str | Sequence[str] = (), **options: Any) -> str:
+        """The page at `path`, which has these texts, and not those."""
+        status, page = await self.page(path, **options)
+        assert status == 200
+        for text in texts:
+            assert text in page
+        for text in [hides] if isinstance(hides, str) else hides:
+            assert text not in page
+        return page
+
+    async def found(self, path: str, **options: Any) -> Any:
+        """The answer to a question that is not refused."""
+        status, answer = await self.json(path, **options)
+        assert status == 200, answer
+        return answer
+
     async def send(self, path: str, **fields: str) -> tuple[int, str, str]:
         """Send a form as the page at `path` would: status, where it leads, what it shows."""
         await self.page("/login")
