@@ -11,9 +11,7 @@ from streams.runtime import membership
 from streams.runtime.membership import Membership
 
 
-async def test_a_member_lets_its_lanes_open_before_it_joins_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "REJOIN_AFTER", 0.01)
     joined = asyncio.Event()
     consumer = SimpleNamespace(_coordinator=SimpleNamespace(request_rejoin=joined.set))

@@ -80,12 +80,7 @@ def handler(**of) -> dict[str, list[HandlerPart]]:
     ("of", "text", "link", "grave"),
     [
         (handler(letters=2), "2 messages were given up by s.h", "/dead-letters?handler=s.h", False),
-        (
-            handler(paused=3),
-            "s.h is paused in 3 partitions: its messages wait",
-            "/handlers/s.h",
-            False,
-        ),
+        (handler(paused=3), "s.h is paused in 3 partitions: its messages wait", "/handlers/s.h", False),
         (
             handler(breakers=1),
             (
@@ -217,11 +212,7 @@ async def refuses(*_):
 
 @pytest.mark.parametrize(
     ("ask", "why"),
-    [
-        (silent, "no answer in 0.02 s"),
-        (gone, "it cannot be reached"),
-        (refuses, "it wants another token"),
-    ],
+    [(silent, "no answer in 0.02 s"), (gone, "it cannot be reached"), (refuses, "it wants another token")],
 )
 async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, why):
     monkeypatch.setattr(flow, "PATIENCE", 0.02)

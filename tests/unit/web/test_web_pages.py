@@ -261,10 +261,7 @@ async def test_following_the_next_links_of_the_pages_shows_every_key(browser, wo
 
 @pytest.mark.parametrize(
     ("stored", "value"),
-    [
-        (b"17", {"offset": 17}),
-        (b"17 18-20,25-26", {"offset": 17, "handled_ahead": ["18-20", "25-26"]}),
-    ],
+    [(b"17", {"offset": 17}), (b"17 18-20,25-26", {"offset": 17, "handled_ahead": ["18-20", "25-26"]})],
 )
 async def test_positions_are_shown_by_source_topic(browser, worker, stored, value):
     put_lane_row(worker, 5, POSITION + b"post.parcel.seen.v1", stored)
