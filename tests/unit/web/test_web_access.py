@@ -45,7 +45,7 @@ def refused(
     return ""
 
 
-def test_another_machine_shows_the_token() -> None:
+def test_another_machine_shows_the_token():
     assert refused(shown=f"Bearer {TOKEN}") == ""
 
 
@@ -53,37 +53,37 @@ def test_another_machine_shows_the_token() -> None:
     "shown",
     [f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", TOKEN, "Bearer", "Basic eA==", "Bearer ä", "Bearer \udce4"],
 )
-def test_another_machine_is_refused_with_another_token(shown: str) -> None:
+def test_another_machine_is_refused_with_another_token(shown):
     assert refused(shown=shown) == "wrong_token"
 
 
 @pytest.mark.parametrize("path", ["/", "/api/worker", "/metrics", "/tables", "/health/live/../../api/worker"])
-def test_another_machine_is_refused_without_a_token(path: str) -> None:
+def test_another_machine_is_refused_without_a_token(path):
     assert refused(path=path) == "no_token"
     assert refused(address="::ffff:10.0.0.7", path=path) == "no_token"
     assert refused(path=path, host="localhost") == "no_token"
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer ", "Bearer x"])
-def test_no_token_is_right_where_the_application_has_none(shown: str) -> None:
+def test_no_token_is_right_where_the_application_has_none(shown):
     assert refused("", shown=shown) != ""
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
-def test_supervisors_need_no_token(path: str) -> None:
+def test_supervisors_need_no_token(path):
     assert refused(path=path) == ""
 
 
-def test_this_machine_needs_no_token_under_its_own_names() -> None:
+def test_this_machine_needs_no_token_under_its_own_names():
     assert refused(address="127.0.0.1", host="127.0.0.1:6066") == ""
     assert refused(address="127.0.0.1", host="web.example:6066") == "foreign_host"
 
 
-def test_no_text_has_the_token() -> None:
+def test_no_text_has_the_token():
     assert TOKEN not in repr(Access(TOKEN))
 
 
-def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_compared_in_constant_time(monkeypatch):
     compared: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(access_module, "compare_digest", lambda *both: compared.append(both))
     assert refused(shown="Bearer x") == "wrong_token"
@@ -104,7 +104,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
         ("", "http://10.0.0.8:2", None),
     ],
 )
-def test_workers_are_asked_where_they_can_be_reached(url: str, own: str, origin: str | None) -> None:
+def test_workers_are_asked_where_they_can_be_reached(url, own, origin):
     assert peer_origin(url, own) == origin
 
 
@@ -116,7 +116,7 @@ async def browser(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Browser]:
         yield browser
 
 
-async def test_a_refusal_is_401_and_says_what_to_send(browser: Browser) -> None:
+async def test_a_refusal_is_401_and_says_what_to_send(browser):
     async with browser.get("/api/worker") as response:
         assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
         assert "STEADFAUST_WEB_TOKEN" in (await response.json())["detail"]
@@ -126,7 +126,7 @@ async def test_a_refusal_is_401_and_says_what_to_send(browser: Browser) -> None:
         assert "STEADFAUST_WEB_TOKEN" in await response.text()
 
 
-async def test_with_the_token_every_page_is_answered(browser: Browser) -> None:
+async def test_with_the_token_every_page_is_answered(browser):
     assert (await browser.json("/api/worker", headers=Access(TOKEN).headers))[0] == 200
 
 
@@ -148,7 +148,7 @@ async def near(worker: FakeWorker) -> AsyncIterator[Browser]:
         yield browser
 
 
-async def test_people_log_in_with_the_token_and_out_again(near: Browser) -> None:
+async def test_people_log_in_with_the_token_and_out_again(near):
     status, page = await near.page("/tables")
     assert status == 401
     assert 'href="/login?next=%2Ftables"' in page or 'href="/login?next=/tables"' in page
@@ -160,9 +160,7 @@ async def test_people_log_in_with_the_token_and_out_again(near: Browser) -> None
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
-async def test_a_wrong_token_logs_nobody_in(
-    near: Browser, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
     monkeypatch.setattr("streams.web.login.WRONG_TAKES", 0.01)
     status, _, page = await near.send("/login", token=token)
     assert (status, "the token is another one" in page) == (401, True)
@@ -172,11 +170,11 @@ async def test_a_wrong_token_logs_nobody_in(
 @pytest.mark.parametrize(
     "there", ["//shop.example", "http://shop.example", "/\\shop.example", "javascript:1"]
 )
-async def test_a_login_leads_nowhere_but_to_the_worker(near: Browser, there: str) -> None:
+async def test_a_login_leads_nowhere_but_to_the_worker(near, there):
     assert (await near.send("/login", token=TOKEN, next=there))[1] == "/"
 
 
-async def test_a_viewer_looks_and_changes_nothing(near: Browser, worker: FakeWorker, letter: str) -> None:
+async def test_a_viewer_looks_and_changes_nothing(near, worker, letter):
     asked = {"operation": "replay", "who": "eve", "why": "why not"}
     await near.send("/login", token=VIEWER)
     await near.shows(f"/dead-letters/{letter}", "no stamp", hides="Replay")
@@ -190,7 +188,7 @@ async def test_a_viewer_looks_and_changes_nothing(near: Browser, worker: FakeWor
     assert (await near.send("/logout"))[0] == 303
 
 
-async def test_a_session_is_of_one_token_role_and_time() -> None:
+async def test_a_session_is_of_one_token_role_and_time():
     access = Access(TOKEN, VIEWER, login=True, now=lambda: NOW)
     shown = access.session(Role.VIEWER)
 
@@ -219,7 +217,7 @@ async def test_a_session_is_of_one_token_role_and_time() -> None:
         ("10.0.0.5", "", "no_token"),
     ],
 )
-def test_a_proxy_is_believed_who_somebody_is_and_nobody_else(client: str, name: str, found: str) -> None:
+def test_a_proxy_is_believed_who_somebody_is_and_nobody_else(client, name, found):
     proxies, operators = frozenset({"10.0.0.5"}), frozenset({"ann"})
     access = Access(TOKEN, user_header="X-User", proxies=proxies, operators=operators)
     incoming = Incoming("10.0.0.7", client, "/", {"X-User": name}, {})
@@ -231,9 +229,7 @@ def test_a_proxy_is_believed_who_somebody_is_and_nobody_else(client: str, name: 
         assert (visitor.role, visitor.name) == (found, name)
 
 
-async def test_viewers_see_nothing_personal(
-    worker: FakeWorker, near: Browser, letter: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_viewers_see_nothing_personal(worker, near, letter, monkeypatch):
     """In rows, dead letters and messages, on pages and as JSON."""
     monkeypatch.setattr(writing_module, "personal_fields", lambda _: frozenset({"note", "id"}))
     worker.records += [version(worker.application, note, at=n) for n, note in enumerate(("a", "for Ada"), 1)]
@@ -249,7 +245,7 @@ async def test_viewers_see_nothing_personal(
         assert response.status == 403
 
 
-def test_raw_bytes_are_left_out_with_what_is_personal() -> None:
+def test_raw_bytes_are_left_out_with_what_is_personal():
     shown = {"hex": "41", "lines": [{"name": "Ada", "units": 1, "none": None}], "name": {"name": ""}}
     assert masked(shown, frozenset({"name", "none"})) == {
         "hex": "",
@@ -258,7 +254,7 @@ def test_raw_bytes_are_left_out_with_what_is_personal() -> None:
     }
 
 
-def test_what_is_personal_is_hidden_within_lists_and_bytes() -> None:
+def test_what_is_personal_is_hidden_within_lists_and_bytes():
     names = frozenset({"name", "phones", "address"})
     said = b'{"name":"Ada","units":1}'
     shown = {
@@ -280,7 +276,7 @@ def test_what_is_personal_is_hidden_within_lists_and_bytes() -> None:
     }
 
 
-def test_an_applications_personal_fields_are_those_that_are_marked() -> None:
+def test_an_applications_personal_fields_are_those_that_are_marked():
     wiring = next(iter(CHOREOGRAPHIES.values()))
     resources = {"gateway": object(), "clock": object()}
     orders = Application(Layout("orders", 4, 2), wiring, json_without_schema, resources=resources)

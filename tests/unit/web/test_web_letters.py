@@ -303,6 +303,6 @@ async def test_a_foreign_page_cannot_ask_for_operations(worker, browser, headers
     assert worker.asked == []
 
 
-def test_an_ask_has_no_unknown_fields() -> None:
+def test_an_ask_has_no_unknown_fields():
     with pytest.raises(msgspec.ValidationError, match="dryrun"):
         msgspec.json.decode(b'{"operation":"replay","who":"a","why":"b","dryrun":true}', type=Ask)

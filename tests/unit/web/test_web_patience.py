@@ -9,7 +9,7 @@ import pytest
 import typer
 from click.testing import Result
 from typer.testing import CliRunner
-from web_workers import Browser, FakeWorker, owned_by, owner_of
+from web_workers import FakeWorker, owned_by, owner_of
 
 from streams.cli import dlq
 from streams.cli import workers as cli_workers
@@ -95,9 +95,7 @@ async def said(told: list[str], words: str) -> None:
     await eventually_async(lambda: any(words in line for line in told), words)
 
 
-async def test_a_look_up_waits_until_the_lanes_have_another_owner(
-    alive: FakeWorker, heir: FakeWorker, one: Browser, problems: list[str]
-) -> None:
+async def test_a_look_up_waits_until_the_lanes_have_another_owner(alive, heir, one, problems):
     key = alive.key_elsewhere()
     asking = asyncio.create_task(one.json(ROWS, params={"key": key}))
     await met(problems)
@@ -108,9 +106,7 @@ async def test_a_look_up_waits_until_the_lanes_have_another_owner(
     assert answer["rows"][0]["value"] == {"note": f"note of {key}"}
 
 
-async def test_it_waits_for_a_lane_that_is_opening_too(
-    alive: FakeWorker, heir: FakeWorker, one: Browser, problems: list[str]
-) -> None:
+async def test_it_waits_for_a_lane_that_is_opening_too(alive, heir, one, problems):
     key = alive.key_elsewhere()
     opening = heir.lanes[heir.lane(key)]
     take_over(alive, heir)
@@ -122,7 +118,7 @@ async def test_it_waits_for_a_lane_that_is_opening_too(
     assert (await asking)[0] == 200
 
 
-async def test_the_wait_is_bounded_and_says_what_it_was_for(alive: FakeWorker, one: Browser) -> None:
+async def test_the_wait_is_bounded_and_says_what_it_was_for(alive, one):
     alive.patience = 0.3
     status, problem = await one.json(ROWS, params={"key": alive.key_elsewhere()})
     assert (status, problem["error"]) == (502, "owner_unreachable")
@@ -130,20 +126,18 @@ async def test_the_wait_is_bounded_and_says_what_it_was_for(alive: FakeWorker, o
 
 
 @pytest.mark.parametrize("headers", [{PATIENCE: "0"}, {ASKED_BY: "http://127.0.0.1:9"}])
-async def test_who_waits_himself_is_told_at_once(
-    alive: FakeWorker, one: Browser, headers: dict[str, str]
-) -> None:
+async def test_who_waits_himself_is_told_at_once(alive, one, headers):
     status, problem = await one.json(ROWS, params={"key": alive.key_elsewhere()}, headers=headers)
     assert status in (502, 503)
     assert "it was so for" not in problem["detail"]
 
 
-async def test_patience_that_is_no_number_is_refused(one: Browser) -> None:
+async def test_patience_that_is_no_number_is_refused(one):
     refused = await one.refusal(ROWS, params={"key": "k"}, headers={PATIENCE: "much"})
     assert refused == (400, "bad_patience")
 
 
-async def test_what_does_not_pass_is_told_at_once() -> None:
+async def test_what_does_not_pass_is_told_at_once():
     tries = []
 
     async def refuses() -> None:
@@ -162,9 +156,7 @@ async def command(*words: str, of: FakeWorker) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, steadfaust, [*words, "--worker", of.url])
 
 
-async def test_a_replay_waits_for_the_dead_owners_letters(
-    alive: FakeWorker, heir: FakeWorker, one: Browser, told: list[str]
-) -> None:
+async def test_a_replay_waits_for_the_dead_owners_letters(alive, heir, one, told):
     asking = asyncio.create_task(command(*REPLAY, of=alive))
     await said(told, "waits: http://127.0.0.1:")
     _, job = await one.json("/api/dead-letters/jobs/all")
@@ -178,9 +170,7 @@ async def test_a_replay_waits_for_the_dead_owners_letters(
     assert (job["state"], job["asked"], job["waits_for"]) == ("done", len(KEYS), "")
 
 
-async def test_a_job_does_not_wait_for_ever_and_is_resumed(
-    alive: FakeWorker, heir: FakeWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_does_not_wait_for_ever_and_is_resumed(alive, heir, monkeypatch):
     monkeypatch.setattr(jobs_module, "PATIENCE", 0.3)
     result = await command(*REPLAY, of=alive)
     assert result.exit_code == 4
@@ -191,9 +181,7 @@ async def test_a_job_does_not_wait_for_ever_and_is_resumed(
 
 
 @pytest.mark.parametrize("word", ["list", "groups", "show"])
-async def test_a_command_says_what_it_waits_for_and_goes_on(
-    alive: FakeWorker, heir: FakeWorker, problems: list[str], word: str
-) -> None:
+async def test_a_command_says_what_it_waits_for_and_goes_on(alive, heir, problems, word):
     ident = heir.put_letter(alive.key_elsewhere(), 1)
     alive.owns({2: "http://127.0.0.1:1", 3: "http://127.0.0.1:1"})
     words = [word, ident] if word == "show" else [word]
@@ -206,9 +194,7 @@ async def test_a_command_says_what_it_waits_for_and_goes_on(
     assert result.stderr.count("waiting: http://127.0.0.1:1 owns the key and cannot be asked") == 1
 
 
-async def test_a_list_of_handlers_waits_for_all_lanes(
-    alive: FakeWorker, heir: FakeWorker, told: list[str]
-) -> None:
+async def test_a_list_of_handlers_waits_for_all_lanes(alive, heir, told):
     asking = asyncio.create_task(command("handler", "list", of=alive))
     await said(told, "waiting: lane 2: http://127.0.0.1:")
     take_over(alive, heir)
@@ -217,7 +203,7 @@ async def test_a_list_of_handlers_waits_for_all_lanes(
     assert "has not answered" not in result.stderr
 
 
-async def test_a_command_gives_up_at_last(alive: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_gives_up_at_last(alive, monkeypatch):
     monkeypatch.setattr(cli_workers, "PATIENCE", 0.3)
     monkeypatch.setattr(cli_workers, "FOR_ALL_LANES", 0.3)
     result = await command("dlq", "list", of=alive)

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from web_workers import FakeWorker
 
 from streams.web.metrics import WorkerMetrics
 
@@ -33,19 +32,19 @@ def promtool(*arguments: str | Path, text: str = "") -> str:
     return said
 
 
-def test_each_file_of_alert_rules_is_one_that_prometheus_takes() -> None:
+def test_each_file_of_alert_rules_is_one_that_prometheus_takes():
     assert len(RULES) == 3
     assert promtool("check", "rules", *RULES).count("SUCCESS") == len(RULES)
 
 
-def test_a_rule_that_prometheus_does_not_take_is_found(tmp_path: Path) -> None:
+def test_a_rule_that_prometheus_does_not_take_is_found(tmp_path):
     broken = tmp_path / "broken.yml"
     broken.write_text(RULES[0].read_text().replace("max(", "max((", 1))
     with pytest.raises(AssertionError, match="could not parse expression"):
         promtool("check", "rules", broken)
 
 
-async def test_what_a_worker_tells_is_what_prometheus_takes(worker: FakeWorker) -> None:
+async def test_what_a_worker_tells_is_what_prometheus_takes(worker):
     worker.measured = True
     worker.wait("P-1")
     metrics = WorkerMetrics(worker)
@@ -53,6 +52,6 @@ async def test_what_a_worker_tells_is_what_prometheus_takes(worker: FakeWorker) 
     promtool("check", "metrics", text=metrics.scrape().decode())
 
 
-def test_a_metric_without_help_is_found() -> None:
+def test_a_metric_without_help_is_found():
     with pytest.raises(AssertionError, match="no help text"):
         promtool("check", "metrics", text="# TYPE messages_total counter\nmessages_total 1\n")
