@@ -10,6 +10,8 @@ from web_workers import Browser, FakeWorker, make_application, owned_by
 
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
+from streams.web import flow, owner, standby_rows, timeline_parts
+from tests.waiting import BOUND
 
 #: Two workers, and a browser of each.
 Two = tuple[FakeWorker, FakeWorker, Browser, Browser]
@@ -20,6 +22,18 @@ def _quiet() -> Iterator[None]:
     """Tracebacks of what breaks on purpose are drawn for seconds."""
     with capture_logs():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is given up for taking a second, unless a test says so."""
+    for module, name in (
+        (flow, "PATIENCE"),
+        (owner, "TIMEOUT"),
+        (standby_rows, "PATIENCE"),
+        (timeline_parts, "PATIENCE"),
+    ):
+        monkeypatch.setattr(module, name, BOUND)
 
 
 @pytest.fixture

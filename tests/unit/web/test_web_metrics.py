@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from scrapes import on_the_page, told, values
+from scrapes import Value, on_the_page, told, values
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note
 
 from streams.claims.checks import ClaimChecks
@@ -36,11 +37,12 @@ def worker(monkeypatch) -> FakeWorker:
     return worker
 
 
-async def scraped(worker: FakeWorker) -> bytes:
-    """Of a worker whose rows have been counted."""
+async def scraped(worker: FakeWorker) -> Callable[[str], Value]:
+    """What a worker whose rows have been counted tells of a metric."""
     metrics = WorkerMetrics(worker)
     await metrics.sampler.round()
-    return metrics.scrape()
+    scrape = metrics.scrape()
+    return lambda name: values(scrape, f"steadfaust_{name}")
 
 
 async def test_the_page_explains_each_metric_and_no_other(worker):
@@ -68,18 +70,18 @@ async def test_lanes_tell_their_counts_state_and_transactions(worker):
     for messages in (1, 60, 60):
         with lane.measures.transaction(messages):
             pass
-    scrape = await scraped(worker)
-    assert values(scrape, "steadfaust_lane_messages_total")["1",] == 41
-    duplicates = values(scrape, "steadfaust_lane_inbox_duplicates_total")
+    tells = await scraped(worker)
+    assert tells("lane_messages_total")["1",] == 41
+    duplicates = tells("lane_inbox_duplicates_total")
     assert duplicates == {("0",): 0, ("1",): 3, ("2",): 0, ("3",): 0}
-    assert values(scrape, "steadfaust_lane_backlog_messages")["1",] == 9
-    states = values(scrape, "steadfaust_lane_state")
+    assert tells("lane_backlog_messages")["1",] == 9
+    states = tells("lane_state")
     assert [state for (number, state), is_so in states.items() if is_so and number == "1"] == ["quarantined"]
-    batches = values(scrape, "steadfaust_lane_batch_messages_bucket")
+    batches = tells("lane_batch_messages_bucket")
     assert [batches["1", bound] for bound in ("1.0", "50.0", "100.0", "+Inf")] == [1, 1, 3, 3]
-    assert values(scrape, "steadfaust_lane_batch_messages_sum")["1",] == 121
-    assert values(scrape, "steadfaust_lane_commit_duration_seconds_count")["1",] == 3
-    assert values(scrape, "steadfaust_lane_progress_age_seconds")["1",] == 2
+    assert tells("lane_batch_messages_sum")["1",] == 121
+    assert tells("lane_commit_duration_seconds_count")["1",] == 3
+    assert tells("lane_progress_age_seconds")["1",] == 2
 
 
 async def test_handlers_tell_how_long_they_took_and_how_they_failed(worker):
@@ -91,41 +93,35 @@ async def test_handlers_tell_how_long_they_took_and_how_they_failed(worker):
     for lane in worker.lanes.values():
         gate = lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
         gate.add(b"queue")
-    scrape = await scraped(worker)
-    name = "steadfaust_handler_duration_seconds"
-    assert values(scrape, f"{name}_count") == {("post.note", "succeeded"): 1, ("post.note", "failed"): 1}
-    assert values(scrape, f"{name}_sum")["post.note", "failed"] == 7
-    assert values(scrape, f"{name}_bucket")["post.note", "0.0025", "succeeded"] == 1
-    assert values(scrape, "steadfaust_handler_failures_total") == {("Later", "post.note", "transient"): 2}
-    assert values(scrape, "steadfaust_handler_retries_total") == {("post.note", "2"): 2}
-    assert values(scrape, "steadfaust_handler_waiting_keys") == {("post.note",): 4}
-    assert values(scrape, "steadfaust_handler_breaker_open_lanes") == {("post.note",): 0}
+    tells = await scraped(worker)
+    name = "handler_duration_seconds"
+    assert tells(f"{name}_count") == {("post.note", "succeeded"): 1, ("post.note", "failed"): 1}
+    assert tells(f"{name}_sum")["post.note", "failed"] == 7
+    assert tells(f"{name}_bucket")["post.note", "0.0025", "succeeded"] == 1
+    assert tells("handler_failures_total") == {("Later", "post.note", "transient"): 2}
+    assert tells("handler_retries_total") == {("post.note", "2"): 2}
+    assert tells("handler_waiting_keys") == {("post.note",): 4}
+    assert tells("handler_breaker_open_lanes") == {("post.note",): 0}
 
 
 async def test_dead_letters_are_counted_by_handler_state_and_age(worker):
     for key in "abcdefgh":
         worker.put_letter(key, failed_at_ms=int((NOW - 60) * 1000))
     worker.put_letter("a", 1, failed_at_ms=int((NOW - 2 * DAY) * 1000), state="parked")
-    scrape = await scraped(worker)
-    assert values(scrape, "steadfaust_dead_letters") == {
-        ("1h", "post.note", "dead"): 8,
-        ("7d", "post.note", "parked"): 1,
-    }
-    assert values(scrape, "steadfaust_dead_letters_oldest_age_seconds") == {("post.note",): 2 * DAY}
+    tells = await scraped(worker)
+    assert tells("dead_letters") == {("1h", "post.note", "dead"): 8, ("7d", "post.note", "parked"): 1}
+    assert tells("dead_letters_oldest_age_seconds") == {("post.note",): 2 * DAY}
 
 
 async def test_what_waits_and_timers_are_counted(worker):
     worker.wait("a", since=NOW - 90)
     worker.wait("b", since=NOW - 5, reason=Reason.BREAKER)
     worker.ring("k", NOW - 1, NOW + 10, NOW + 20)
-    scrape = await scraped(worker)
-    assert values(scrape, "steadfaust_waiting_messages") == {
-        ("post.note", "retry"): 1,
-        ("post.note", "breaker"): 1,
-    }
-    assert values(scrape, "steadfaust_waiting_oldest_age_seconds") == {("post.note",): 90}
-    assert values(scrape, "steadfaust_timers_pending") == {(): 3}
-    assert values(scrape, "steadfaust_timers_overdue") == {(): 1}
+    tells = await scraped(worker)
+    assert tells("waiting_messages") == {("post.note", "retry"): 1, ("post.note", "breaker"): 1}
+    assert tells("waiting_oldest_age_seconds") == {("post.note",): 90}
+    assert tells("timers_pending") == {(): 3}
+    assert tells("timers_overdue") == {(): 1}
 
 
 @pytest.mark.parametrize(
