@@ -143,7 +143,7 @@ async def test_a_model_of_fausts_own_is_shown_as_faust_does(mixed: ModuleType) -
     assert await listed(commands.model, mixed.app, name="mixed.Old") == []
 
 
-async def test_of_an_app_that_is_no_worker_fausts_own_are_listed(mixed: ModuleType) -> None:
+async def test_of_an_app_without_lanes_fausts_own_are_listed(mixed: ModuleType) -> None:
     found = [{"name": "@elsewhere", "topic": "elsewhere", "help": "Not of a worker."}]
     assert await listed(commands.agents, mixed.other, local=False) == found
     assert await listed(commands.tables, mixed.other) == []

@@ -72,7 +72,7 @@ async def test_that_there_is_nothing_is_no_error(one, path, said):
     assert said in (await one.page(LETTERS + path))[1]
 
 
-async def test_letters_of_a_lane_that_does_not_answer_are_said_to_miss(first, one, put):
+async def test_letters_of_a_silent_lane_are_said_to_miss(first, one, put):
     put("k1")
     first.owns({0: first.url, 1: first.url})
     await one.shows(LETTERS, "The dead letters of lane 2 are missing here")

@@ -69,7 +69,7 @@ async def test_every_letter_of_all_workers_is_listed_once(one, ids, limit):
     assert len(found) == len(ids)
 
 
-async def test_a_page_looks_at_so_many_rows_and_may_be_empty(one, ids, monkeypatch):
+async def test_a_page_looks_at_a_bounded_number_of_rows(one, ids, monkeypatch):
     monkeypatch.setattr(letters_module, "MOST_LOOKED_AT", 2)
     found = await one.pages(LETTERS, key="k7")
     assert all(page["looked"] <= 2 for page in found)
@@ -172,7 +172,7 @@ async def test_named_letters_are_asked_for_each_in_its_partition(first, one, ids
     }
 
 
-async def test_a_job_asks_for_all_that_match_in_each_keys_order(first, one, put, ids):
+async def test_a_job_asks_in_the_order_of_each_key(first, one, put, ids):
     for i in range(1, 4):
         put("k4", i)
     put("k5", 9, state=LetterState.PARKED)
@@ -235,7 +235,7 @@ async def test_a_stopped_job_goes_on_elsewhere_with_the_same_ids(first, second, 
     assert len(set(after.values())) == len(ids)
 
 
-async def test_a_running_job_is_not_taken_for_another_of_its_name(one, ids, pace):
+async def test_a_running_job_is_not_taken_for_another(one, ids, pace):
     await start(one, rate=5, job="mend-1")
     await pace.held()
     status, same = await start(one, rate=5, job="mend-1")

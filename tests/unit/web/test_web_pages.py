@@ -52,7 +52,7 @@ async def test_a_worker_says_it_is_and_how_its_lanes_stand(browser, worker):
     ]
 
 
-async def test_the_page_of_a_worker_shows_the_same_and_links_to_others(browser, worker):
+async def test_the_page_of_a_worker_links_to_others(browser, worker):
     owners = ("127.0.0.1:6071", "elsewhere.example:6071")
     worker.owns({0: worker.url, 1: f"http://{owners[0]}", 2: f"http://{owners[1]}", 3: "javascript:alert(1)"})
     worker.lanes[1].state = LaneState.QUARANTINED
@@ -106,7 +106,7 @@ def gate_of(worker, lane):
     return gate
 
 
-async def test_a_worker_that_answers_is_alive_and_ready_once_it_has_joined(browser, worker):
+async def test_a_worker_that_has_joined_is_ready(browser, worker):
     assert await browser.json("/health/ready") == (200, {"status": "ready", **NO_TROUBLE})
     worker.assignment = Assignment()
     assert await browser.json("/health/live") == (200, {"status": "live", **NO_TROUBLE})

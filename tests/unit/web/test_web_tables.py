@@ -105,7 +105,7 @@ async def test_lanes_whose_worker_tells_no_sizes_are_named():
     assert "no owner" in found.left_out[3]
 
 
-async def test_only_the_first_page_of_a_table_asks_for_its_size(browser, worker):
+async def test_only_a_tables_first_page_asks_for_its_size(browser, worker):
     worker.owns({0: GONE, 1: worker.url, 2: worker.url, 3: worker.url})
     del worker.lanes[0]
     for key in worker.keys_here(f"k{n}" for n in range(40)):
@@ -195,7 +195,7 @@ def with_a_copy(note: str = "copied") -> tuple[FakeWorker, str]:
     return worker, key
 
 
-async def test_a_page_shows_a_standbys_row_when_the_owner_is_gone():
+async def test_a_page_shows_a_standbys_row_without_the_owner():
     worker, key = with_a_copy(HOSTILE)
     async with Browser.of(worker) as browser:
         status, page = await browser.page(f"/tables/parcels/rows?key={key}")

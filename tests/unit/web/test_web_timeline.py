@@ -366,7 +366,7 @@ async def traces_of(worker: FakeWorker, browser: Browser, *headers: str) -> str:
     return (await browser.page("/timeline?q=k1"))[1]
 
 
-async def test_a_trace_is_a_link_and_what_is_none_is_not(browser, worker):
+async def test_only_a_trace_is_a_link(browser, worker):
     worker.trace_url = 'https://traces.example/trace/{trace_id}?from=timeline&x="y'
     hostile = "javascript:alert(1)"
     ids = (f"{TRACE}-b7ad6b7169203331", f"{hostile}-b7ad6b7169203331", f"{'0' * 32}-1")
