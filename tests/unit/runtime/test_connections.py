@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ class Broker:
         self.awake.set()
         self.connected = self.port = 0
         self.ahead = 0.0  # seconds of the clock
+        self.pauses: list[float] = []  # of whoever is refused
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -66,6 +68,11 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     for name, seconds in times.items():
         monkeypatch.setattr(connections, name, seconds)
     loop, broker = asyncio.get_running_loop(), Broker()
+
+    async def sleep(seconds: float) -> None:
+        broker.pauses.append(seconds)
+
+    monkeypatch.setattr(connections, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
     time = loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + broker.ahead)
     await broker.start()
@@ -124,7 +131,7 @@ async def test_a_broker_that_hangs_is_tried_now_and_then(broker: Broker) -> None
         await times_out(broker, asyncio.ensure_future(opened(broker)), TimeoutError)
         with pytest.raises(KafkaConnectionError, match="hangs"):
             await opened(broker)
-        assert broker.connected == attempts
+        assert (broker.connected, len(broker.pauses)) == (attempts, attempts)
         broker.ahead += CONNECT_TIMEOUT
     broker.awake.set()
     for _ in range(2):  # the second one at once
@@ -155,3 +162,4 @@ async def test_a_broker_that_is_down_is_told_at_once(broker: Broker) -> None:
     await broker.stop()
     with pytest.raises(ConnectionRefusedError):
         await opened(broker)
+    assert broker.pauses == [connections.REFUSED_PAUSE]
