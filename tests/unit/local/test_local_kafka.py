@@ -24,7 +24,7 @@ def test_every_listener_is_on_the_loopback_interface() -> None:
     assert settings["controller.quorum.voters"] == "1@127.0.0.1:20011,2@127.0.0.1:20012,3@127.0.0.1:20013"
 
 
-def test_a_further_listener_sends_clients_to_the_port_of_its_proxy() -> None:
+def test_a_further_listener_sends_clients_to_its_proxy() -> None:
     node = Node(1, 20001, 20011, {"worker-1": Listener(port=20021, advertised=20031)})
     settings = read(properties(node, [node], Path("data")))
     assert settings["listeners"] == (
@@ -32,14 +32,12 @@ def test_a_further_listener_sends_clients_to_the_port_of_its_proxy() -> None:
     )
     assert settings["advertised.listeners"] == "CLIENTS://127.0.0.1:20001,WORKER_1://127.0.0.1:20031"
     assert settings["inter.broker.listener.name"] == "CLIENTS"
-    assert (
-        settings["listener.security.protocol.map"]
-        == "CLIENTS:PLAINTEXT,WORKER_1:PLAINTEXT,CONTROLLER:PLAINTEXT"
-    )
+    protocols = settings["listener.security.protocol.map"]
+    assert protocols == "CLIENTS:PLAINTEXT,WORKER_1:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 @pytest.mark.parametrize("name", ["", "Worker", "worker_1", "worker-", "1", "a://b", "clients", "controller"])
-def test_a_listener_is_named_so_that_kafka_takes_it_and_no_two_are_the_same(name: str) -> None:
+def test_a_listener_has_a_name_that_kafka_takes(name: str) -> None:
     node = Node(1, 20001, 20011, {name: Listener(20021, 20031)})
     with pytest.raises(BadListener, match="use lower-case words joined by dashes, such as worker-1"):
         properties(node, [node], Path("data"))
@@ -63,9 +61,8 @@ def test_benchmarks_leave_the_optimising_compiler_on() -> None:
 
 def test_data_of_another_cluster_size_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
-    with pytest.raises(
-        OtherCluster, match=r"holds a cluster of 1 broker\(s\), not 3: start it with --brokers 1"
-    ):
+    why = r"holds a cluster of 1 broker\(s\), not 3: start it with --brokers 1"
+    with pytest.raises(OtherCluster, match=why):
         Cluster(tmp_path, JVM, NODES).prepare()
 
 

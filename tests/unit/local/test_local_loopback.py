@@ -10,7 +10,7 @@ from streams.local.errors import PortTaken
 from streams.local.loopback import HOST, http_answers, kafka_answers, reserve
 
 
-def test_a_reserved_port_can_be_bound_by_its_user_and_by_nobody_after_it() -> None:
+def test_a_reserved_port_is_bound_by_its_user_alone() -> None:
     reserved = reserve()
     with socket.create_server((HOST, reserved.port)), pytest.raises(PortTaken, match=f"port {reserved.port}"):
         reserve(reserved.port)

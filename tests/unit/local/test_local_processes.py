@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,97 +18,98 @@ from streams.local.processes import (
     declared_databases,
     why,
 )
+from tests.waiting import BOUND
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
 )
 
 
-def so_long(seconds: float) -> Patience:
-    return Patience("bank", seconds, list, pytest.fail)
+@pytest.fixture
+def pyproject(tmp_path: Path) -> Path:
+    return tmp_path / "pyproject.toml"
 
 
-async def never() -> bool:
-    return False
+class Bank:
+    """Starts processes, whose log it reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "bank.log"
+
+    async def start(self, *command: str) -> Child:
+        return await Child.start("bank", list(command), self.log, {})
+
+    async def ready(self, child: Child, word: str = "", *, within: float = BOUND) -> None:
+        """Wait until the log has a word; nothing is never in it."""
+
+        async def there() -> bool:
+            return bool(word) and word in self.log.read_text()
+
+        await child.ready(there, Patience("bank", within, list, pytest.fail))
 
 
-def test_companions_are_read_from_the_project(tmp_path: Path) -> None:
-    pyproject = tmp_path / "pyproject.toml"
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank(tmp_path)
+
+
+def test_companions_are_read_from_the_project(pyproject: Path) -> None:
+    assert declared(pyproject) == {}
     pyproject.write_text('[tool.steadfaust.local.processes]\nbank = { command = ["python", "-m", "bank"] }\n')
     assert declared(pyproject) == {"bank": Companion(["python", "-m", "bank"], ready="/health")}
 
 
-def test_without_a_project_there_are_no_companions(tmp_path: Path) -> None:
-    assert declared(tmp_path / "pyproject.toml") == {}
-
-
 @pytest.mark.parametrize("table", ['bank = "python -m bank"', 'bank = { comand = ["python"] }', "bank ="])
-def test_a_declaration_that_does_not_read_is_refused_by_name(tmp_path: Path, table: str) -> None:
-    pyproject = tmp_path / "pyproject.toml"
+def test_a_declaration_that_does_not_read_is_refused_by_name(pyproject: Path, table: str) -> None:
     pyproject.write_text(f"[tool.steadfaust.local.processes]\n{table}\n")
     with pytest.raises(BadDeclaration, match=r"pyproject.toml, \[tool.steadfaust.local.processes\]: "):
         declared(pyproject)
 
 
-def test_buckets_are_read_from_the_project(tmp_path: Path) -> None:
-    pyproject = tmp_path / "pyproject.toml"
-    assert declared_buckets(pyproject) == ()
-    pyproject.write_text('[tool.steadfaust.local]\nbuckets = ["gifts"]\n')
-    assert (declared(pyproject), declared_buckets(pyproject)) == ({}, ("gifts",))
-    pyproject.write_text('[tool.steadfaust.local]\nbuckets = "gifts"\n')
-    with pytest.raises(BadDeclaration, match=r"pyproject.toml, buckets in \[tool.steadfaust.local\]: "):
-        declared_buckets(pyproject)
+@pytest.mark.parametrize(
+    ("name", "read", "ours"),
+    [("buckets", declared_buckets, "event-payloads"), ("databases", declared_databases, "orders")],
+)
+def test_buckets_and_databases_are_read_from_the_project(
+    pyproject: Path, name: str, read: Callable[[Path], tuple[str, ...]], ours: str
+) -> None:
+    assert read(pyproject) == ()
+    pyproject.write_text(f'[tool.steadfaust.local]\n{name} = ["gifts"]\n')
+    assert (declared(pyproject), read(pyproject)) == ({}, ("gifts",))
+    pyproject.write_text(f'[tool.steadfaust.local]\n{name} = "gifts"\n')
+    with pytest.raises(BadDeclaration, match=rf"pyproject.toml, {name} in \[tool.steadfaust.local\]: "):
+        read(pyproject)
+    assert read(Path(__file__).parents[3] / "pyproject.toml") == (ours,)
 
 
-def test_databases_are_read_from_the_project(tmp_path: Path) -> None:
-    pyproject = tmp_path / "pyproject.toml"
-    assert declared_databases(pyproject) == ()
-    pyproject.write_text('[tool.steadfaust.local]\ndatabases = ["gifts"]\n')
-    assert declared_databases(pyproject) == ("gifts",)
-    pyproject.write_text('[tool.steadfaust.local]\ndatabases = "gifts"\n')
-    with pytest.raises(BadDeclaration, match=r"pyproject.toml, databases in \[tool.steadfaust.local\]: "):
-        declared_databases(pyproject)
+@pytest.mark.stack
+async def test_a_process_that_dies_before_it_answers_says_why(bank: Bank) -> None:
+    bank.log.write_text("OutOfMemoryError of an earlier run\n")
+    child = await bank.start("python", "-c", "raise ValueError('no vault')")
+    with pytest.raises(ProcessDied, match=rf"bank died \(status 1\): ValueError: no vault; log: {bank.log}"):
+        await bank.ready(child)
 
 
-def test_this_project_has_a_database_for_orders() -> None:
-    assert declared_databases(Path(__file__).parents[3] / "pyproject.toml") == ("orders",)
-
-
-def test_this_project_has_a_bucket_for_payloads() -> None:
-    assert declared_buckets(Path(__file__).parents[3] / "pyproject.toml") == ("event-payloads",)
-
-
-async def test_a_process_that_dies_before_it_answers_says_why(tmp_path: Path) -> None:
-    log = tmp_path / "bank.log"
-    log.write_text("OutOfMemoryError of an earlier run\n")
-    child = await Child.start("bank", ["python", "-c", "raise ValueError('no vault')"], log, {})
-    with pytest.raises(ProcessDied, match=rf"bank died \(status 1\): ValueError: no vault; log: {log}"):
-        await child.ready(never, so_long(30))
-
-
-async def test_a_process_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    child = await Child.start("bank", ["sleep", "60"], tmp_path / "bank.log", {})
+@pytest.mark.stack
+async def test_a_process_that_never_answers_is_given_up(bank: Bank) -> None:
+    child = await bank.start("sleep", "600")
     with pytest.raises(NotReady, match="bank did not answer within 0 s: see "):
-        await child.ready(never, so_long(0))
-    await child.stop(grace=10, say=pytest.fail)
+        await bank.ready(child, within=0)
+    await child.stop(grace=BOUND, say=pytest.fail)
 
 
-async def test_a_process_deaf_to_sigterm_is_killed_and_it_is_said(tmp_path: Path) -> None:
-    log = tmp_path / "bank.log"
-    child = await Child.start("bank", ["python", "-c", STUBBORN], log, {})
-
-    async def deaf() -> bool:
-        return "deaf" in log.read_text()
-
-    await child.ready(deaf, so_long(30))
+@pytest.mark.stack
+async def test_a_process_deaf_to_sigterm_is_killed_and_said(bank: Bank) -> None:
+    child = await bank.start("python", "-c", STUBBORN)
+    await bank.ready(child, "deaf")
     said: list[str] = []
     await child.stop(grace=0.1, say=said.append)
-    assert said == [f"bank did not stop within 0 s and is killed; log: {log}"]
+    assert said == [f"bank did not stop within 0 s and is killed; log: {bank.log}"]
 
 
-async def test_a_program_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
+async def test_a_program_that_does_not_exist_is_one_line(bank: Bank) -> None:
     with pytest.raises(BadDeclaration, match=r"bank cannot be started: .*no-such-program"):
-        await Child.start("bank", ["no-such-program"], tmp_path / "bank.log", {})
+        await bank.start("no-such-program")
 
 
 @pytest.mark.parametrize(
@@ -126,19 +128,15 @@ def test_the_cause_of_a_death_is_read_from_the_log(tmp_path: Path, log: str, cau
     assert why(path).startswith(cause)
 
 
-async def test_a_process_gives_way_with_all_its_threads(tmp_path: Path) -> None:
-    two = "import threading, time; threading.Thread(target=time.sleep, args=[60]).start(); print('both')"
-    log = tmp_path / "bank.log"
-    child = await Child.start("bank", ["python", "-uc", two], log, {})
-
-    async def both() -> bool:
-        return "both" in log.read_text()
-
-    await child.ready(both, so_long(30))
+@pytest.mark.stack
+async def test_a_process_gives_way_with_all_its_threads(bank: Bank) -> None:
+    two = "import threading, time; threading.Thread(target=time.sleep, args=[600]).start(); print('both')"
+    child = await bank.start("python", "-uc", two)
+    await bank.ready(child, "both")
     child.give_way()
     threads = [each.id for each in psutil.Process(child.pid).threads()]
     assert len(threads) == 2
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {max(usual, GIVES_WAY_BY)}
-    await child.stop(grace=10, say=pytest.fail)
+    await child.stop(grace=BOUND, say=pytest.fail)
     child.give_way()  # it has ended: nothing happens

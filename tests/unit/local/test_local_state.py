@@ -13,7 +13,7 @@ from streams.local.errors import StackBusy, StackError
 from streams.local.state import RunningBroker, StackState, VarDir, find, started
 from streams.local.supervisor import take_over
 
-SLEEP = ["sleep", "60"]
+SLEEP = ["sleep", "600"]
 
 
 @pytest.fixture
@@ -25,15 +25,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 def left_by_a_killed_supervisor(*brokers: RunningBroker) -> StackState:
     return StackState(
-        supervisor_pid=1,
-        supervisor_started=0.0,
-        ready=True,
-        started_at="2026-01-01T00:00:00+00:00",
-        cluster_id="id",
-        bootstrap="127.0.0.1:1",
-        brokers=list(brokers),
-        processes={},
-    )
+        supervisor_pid=1, supervisor_started=0.0, ready=True, started_at="2026-01-01T00:00:00+00:00",
+        cluster_id="id", bootstrap="127.0.0.1:1", brokers=list(brokers), processes={},
+    )  # fmt: skip
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -63,23 +57,24 @@ def test_two_supervisors_never_share_a_directory(tmp_path: Path) -> None:
     assert var.holder() is None
 
 
+@pytest.mark.stack
 def test_a_process_is_known_by_pid_and_start_time(sleeper: subprocess.Popen[bytes]) -> None:
     since = started(sleeper.pid)
     assert find(sleeper.pid, since) is not None
     assert find(sleeper.pid, since - 60) is None, "the pid was used again by somebody else"
 
 
+@pytest.mark.stack
 def test_takeover_ends_what_is_ours_and_nothing_else(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     with subprocess.Popen(SLEEP) as ours:
         var = VarDir(tmp_path)
-        var.write(
-            left_by_a_killed_supervisor(
-                RunningBroker(1, ours.pid, started(ours.pid), 1, "log"),
-                RunningBroker(2, sleeper.pid, started(sleeper.pid) - 60, 1, "log"),
-            )
-        )
+        brokers = [
+            RunningBroker(1, ours.pid, started(ours.pid), 1, "log"),
+            RunningBroker(2, sleeper.pid, started(sleeper.pid) - 60, 1, "log"),
+        ]
+        var.write(left_by_a_killed_supervisor(*brokers))
         said: list[str] = []
         take_over(var, said.append)
         assert ours.poll() is not None

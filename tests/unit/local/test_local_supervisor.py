@@ -14,7 +14,7 @@ from streams.local.supervisor import supervise
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_a_disk_with_too_little_space_is_refused_before_anything_starts(
+def test_a_full_disk_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10 << 30, 10 << 30, 300 << 20))

@@ -20,8 +20,6 @@ from streams.runtime import commands
 from streams.runtime.commands import name_of
 from streams.settings import Settings
 
-pytestmark = pytest.mark.slow("processes")
-
 ROOT = Path(__file__).parents[3]
 FAUST = Path(sys.executable).parent / "faust"
 
@@ -75,15 +73,8 @@ def faust(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Faust's command for the order application, in a directory without a local stack."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STEADFAUST_")}
     environment |= {"PYTHONPATH": str(ROOT), "STEADFAUST_VAR": str(directory / "var")}
-    return subprocess.run(
-        [str(FAUST), "--json", "-A", "agents.worker", *command],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = [str(FAUST), "--json", "-A", "agents.worker", *command]
+    return subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
 async def listed(kind: Any, app: Any, **options: Any) -> Any:
@@ -104,7 +95,8 @@ def mixed() -> ModuleType:
     return made
 
 
-def test_handlers_are_listed_by_the_command_as_it_is_typed_without_a_broker(tmp_path: Path) -> None:
+@pytest.mark.stack
+def test_handlers_are_listed_without_a_broker(tmp_path: Path) -> None:
     done = faust(tmp_path, "agents")
     assert done.returncode == 0, done.stderr
     wiring = CHOREOGRAPHIES["stock-first"]
@@ -151,13 +143,14 @@ async def test_a_model_of_fausts_own_is_shown_as_faust_does(mixed: ModuleType) -
     assert await listed(commands.model, mixed.app, name="mixed.Old") == []
 
 
-async def test_of_an_app_that_is_no_worker_the_commands_list_what_faust_does(mixed: ModuleType) -> None:
+async def test_of_an_app_without_lanes_fausts_own_are_listed(mixed: ModuleType) -> None:
     found = [{"name": "@elsewhere", "topic": "elsewhere", "help": "Not of a worker."}]
     assert await listed(commands.agents, mixed.other, local=False) == found
     assert await listed(commands.tables, mixed.other) == []
 
 
-def test_a_worker_without_a_broker_ends_with_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.stack
+def test_a_worker_without_a_broker_says_what_to_do(tmp_path: Path) -> None:
     done = faust(tmp_path, "worker")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

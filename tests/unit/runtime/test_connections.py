@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from streams.runtime import connections
 from streams.runtime.connections import Connection, connect
-
-pytestmark = pytest.mark.slow("two seconds of sockets")
+from tests.waiting import eventually_async
 
 API_VERSIONS, METADATA = 18, 3
 
@@ -26,13 +26,14 @@ class Broker:
     def __init__(self) -> None:
         self.awake = asyncio.Event()
         self.awake.set()
-        self.connected = 0
+        self.connected = self.port = 0
+        self.ahead = 0.0  # seconds of the clock
+        self.pauses: list[float] = []  # of whoever is refused
         self._server: asyncio.Server | None = None
 
-    async def start(self) -> int:
+    async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -57,55 +58,66 @@ class Broker:
             writer.close()
 
 
+#: Seconds of a clock that no test waits for: it makes the clock jump.
+PATIENCE, CONNECT_TIMEOUT, FOR_EVER = 1e3, 1e6, 1e12
+
+
 @pytest.fixture
-async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Broker, int]]:
-    for name in ("PATIENCE", "CONNECT_TIMEOUT", "ATTEMPT_INTERVAL"):
-        monkeypatch.setattr(connections, name, 0.2)
-    broker = Broker()
-    port = await broker.start()
-    yield broker, port
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    times = {"PATIENCE": PATIENCE, "CONNECT_TIMEOUT": CONNECT_TIMEOUT, "ATTEMPT_INTERVAL": CONNECT_TIMEOUT}
+    for name, seconds in times.items():
+        monkeypatch.setattr(connections, name, seconds)
+    loop, broker = asyncio.get_running_loop(), Broker()
+
+    async def sleep(seconds: float) -> None:
+        broker.pauses.append(seconds)
+
+    monkeypatch.setattr(connections, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + broker.ahead)
+    await broker.start()
+    yield broker
     await broker.stop()
 
 
-async def opened(port: int, **options: Any) -> Connection:
-    return await connect("127.0.0.1", port, request_timeout_ms=20_000, **options)
+async def opened(broker: Broker, **options: Any) -> Connection:
+    return await connect("127.0.0.1", broker.port, request_timeout_ms=FOR_EVER, **options)
 
 
 def ask(connection: Connection) -> asyncio.Task[Any]:
     return asyncio.ensure_future(connection.send(MetadataRequest([])))
 
 
-async def answered(port: int) -> Connection:
-    for _ in range(100):
-        try:
-            return await opened(port)
-        except (KafkaConnectionError, TimeoutError):
-            continue  # each takes a moment
-    raise AssertionError("the broker answers, and is still refused")
+async def times_out(broker: Broker, waiting: asyncio.Future[Any], error: type[Exception]) -> None:
+    """An attempt is under way, which no answer ends."""
+    attempts = broker.connected
+    await eventually_async(lambda: broker.connected > attempts, "an attempt to connect")
+    broker.ahead += CONNECT_TIMEOUT
+    with pytest.raises(error):
+        await waiting
 
 
-async def test_whoever_waits_for_a_broker_that_hangs_is_told_long_before_its_request_times_out(
-    broker: tuple[Broker, int],
-) -> None:
-    hanging, port = broker
+async def test_whoever_waits_for_a_broker_that_hangs_is_told(broker: Broker) -> None:
     closed: list[Any] = []
-    one = await opened(port, on_close=lambda _, reason: closed.append(reason))
-    other = await opened(port)
-    hanging.awake.clear()
-    async with asyncio.timeout(5):
-        with pytest.raises(KafkaConnectionError):
-            await ask(one)
+    one = await opened(broker, on_close=lambda _, reason: closed.append(reason))
+    other = await opened(broker)
+    broker.awake.clear()
+    asked = ask(one)
+    broker.ahead += PATIENCE
+    await times_out(broker, asked, KafkaConnectionError)
     assert not other.connected()
     assert closed == [connections.CloseReason.CONNECTION_TIMEOUT]  # which makes a client look for leaders
 
 
-async def test_a_request_that_a_healthy_broker_holds_back_is_left_alone(broker: tuple[Broker, int]) -> None:
-    healthy, port = broker
-    connection = await opened(port)
+async def test_a_request_that_is_held_back_is_left_alone(broker: Broker) -> None:
+    connection = await opened(broker)
     held_back = ask(connection)
-    async with asyncio.timeout(5):
-        while healthy.connected < 3:  # noqa: ASYNC110 - asked twice whether it is alive
-            await asyncio.sleep(0.01)
+
+    def asked_twice() -> bool:
+        broker.ahead += PATIENCE
+        return broker.connected >= 3
+
+    await eventually_async(asked_twice, "it is asked twice whether it is alive")
     assert not held_back.done()
     assert connection.connected()
     connection.close()
@@ -113,34 +125,26 @@ async def test_a_request_that_a_healthy_broker_holds_back_is_left_alone(broker: 
         await held_back
 
 
-async def test_a_broker_that_hangs_is_tried_now_and_then_until_it_answers(broker: tuple[Broker, int]) -> None:
-    hanging, port = broker
-    hanging.awake.clear()
-    with pytest.raises(TimeoutError):
-        await opened(port)
-    tried = hanging.connected
-    with pytest.raises(KafkaConnectionError, match="hangs"):
-        await opened(port)
-    assert hanging.connected == tried
-    for _ in range(100):
-        with pytest.raises((KafkaConnectionError, TimeoutError)):
-            await opened(port)
-        if hanging.connected > tried:
-            break
-    assert hanging.connected == tried + 1
-    hanging.awake.set()
-    connection = await answered(port)
-    at_once = await opened(port)
-    connection.close()
-    at_once.close()
+async def test_a_broker_that_hangs_is_tried_now_and_then(broker: Broker) -> None:
+    broker.awake.clear()
+    for attempts in (1, 2):
+        await times_out(broker, asyncio.ensure_future(opened(broker)), TimeoutError)
+        with pytest.raises(KafkaConnectionError, match="hangs"):
+            await opened(broker)
+        assert (broker.connected, len(broker.pauses)) == (attempts, attempts)
+        broker.ahead += CONNECT_TIMEOUT
+    broker.awake.set()
+    for _ in range(2):  # the second one at once
+        (await opened(broker)).close()
 
 
-def test_a_connection_that_was_reset_is_an_error_of_the_connection_under_uvloop() -> None:
+def test_a_reset_under_uvloop_is_an_error_of_the_connection() -> None:
     """https://github.com/aio-libs/aiokafka/issues/1038: a RuntimeError, which nobody took for what it was."""
 
     async def send_on_what_was_reset() -> None:
         broker = Broker()
-        connection = await opened(await broker.start())
+        await broker.start()
+        connection = await opened(broker)
         try:
             connection._writer.transport.abort()
             await asyncio.sleep(0)  # uvloop knows, aiokafka is told in its next turn
@@ -154,9 +158,8 @@ def test_a_connection_that_was_reset_is_an_error_of_the_connection_under_uvloop(
         runner.run(send_on_what_was_reset())
 
 
-async def test_a_broker_that_is_down_is_told_at_once(broker: tuple[Broker, int]) -> None:
-    down, port = broker
-    await down.stop()
-    async with asyncio.timeout(1):
-        with pytest.raises(ConnectionRefusedError):
-            await opened(port)
+async def test_a_broker_that_is_down_is_told_at_once(broker: Broker) -> None:
+    await broker.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await opened(broker)
+    assert broker.pauses == [connections.REFUSED_PAUSE]

@@ -45,7 +45,7 @@ def test_what_fits_is_taken_and_claimed_with_its_generation() -> None:
     assert asked == []
 
 
-def test_a_worker_that_comes_back_says_of_which_lanes_it_has_copies_until_it_is_given_some() -> None:
+def test_a_worker_that_comes_back_tells_of_its_copies() -> None:
     assignor, _ = member("orders")
     assignor.kept = (1, 3)
     claim: Any = msgspec.json.decode(assignor.metadata({"orders"}).user_data)
@@ -73,7 +73,7 @@ def test_lanes_that_were_cut_otherwise_are_refused(cut: tuple[int, int]) -> None
         ),
     ],
 )
-def test_what_a_predecessor_was_given_and_no_longer_fits_is_asked_about_once(stale: Assignment) -> None:
+def test_what_no_longer_fits_is_asked_about_once(stale: Assignment) -> None:
     assignor, asked = member("orders")
     hand(assignor, stale)
     hand(assignor, stale)

@@ -34,6 +34,19 @@ def reading(
     return IsolatingRecords(tp, Answer(data), list(aborted), start, None, None, with_checks, COMMITTED)
 
 
+def values(data: bytes, start: int = 0, **options: Any) -> list[bytes]:
+    return [each[3] for each in shown(reading(data, start, **options))]
+
+
+def offsets(data: bytes, start: int = 0) -> list[int]:
+    return [each[0] for each in shown(reading(data, start))]
+
+
+def one(value: bytes = b"v", base: int = 0) -> bytes:
+    """A batch of one record."""
+    return batch([record(0, b"k", value)], base=base)
+
+
 def shown(records: Any) -> list[Any]:
     return [
         (each.offset, each.form, each.key, each.value)
@@ -56,7 +69,7 @@ def spoiled(raw: bytes) -> bytes:
     return raw[:-1] + bytes([raw[-1] ^ 0xFF])
 
 
-def test_records_of_a_batch_take_memory_only_when_they_are_asked_for() -> None:
+def test_records_take_memory_only_when_they_are_asked_for() -> None:
     """A list of all records of each fetched batch was an eighth of what a worker of 64 lanes took."""
     raw = batch([record(i, b"key-%d" % i, bytes(60), [("id", b"%d" % i)]) for i in range(5000)])
     tracemalloc.start()
@@ -74,7 +87,7 @@ contents = st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=9)), min_siz
 
 
 @given(contents, st.sampled_from(sorted(CODECS)), st.integers(0, 8), st.randoms(use_true_random=False))
-def test_the_fast_way_and_the_careful_way_read_the_same_of_whatever_comes(
+def test_both_ways_read_the_same_of_whatever_comes(
     contents: list[Any], codec: str, start: int, chance: random.Random
 ) -> None:
     """Offsets that lie, bytes that were changed, read from any place in the batch."""
@@ -102,8 +115,7 @@ def test_a_record_whose_offset_lies_hides_no_other() -> None:
 
 def test_what_was_read_before_is_not_read_again() -> None:
     raw = batch([record(0, b"k", b"1"), record(1, b"k", b"2", [(b"\xff", b"")]), record(2, b"k", b"3")])
-    assert [each[0] for each in shown(reading(raw, 1))] == [1, 2]
-    assert [each[0] for each in shown(reading(raw, 2))] == [2]
+    assert (offsets(raw, 1), offsets(raw, 2)) == ([1, 2], [2])
 
 
 def test_many_headers_are_one_damaged_record_however_they_come() -> None:
@@ -124,38 +136,37 @@ def test_large_batches_are_read_with_care_to_the_same_end() -> None:
     assert {each[3] for each in found} == {bytes(100_000)}
 
 
-def test_a_wrong_checksum_is_asked_about_again_and_believed_when_it_is_the_same() -> None:
-    sound, after = batch([record(0, b"k", b"v")]), batch([record(0, b"k", b"w")], base=1)
-    isolation = Isolation(LIMIT)
-    first = reading(spoiled(sound) + after, isolation=isolation)
+def test_a_wrong_checksum_is_believed_the_second_time() -> None:
+    data, isolation = spoiled(one()) + one(b"w", base=1), Isolation(LIMIT)
+    first = reading(data, isolation=isolation)
     assert (list(first), first.next_fetch_offset) == ([], 0)
-    again = reading(spoiled(sound) + after, isolation=isolation)
+    again = reading(data, isolation=isolation)
     assert [each[:2] for each in shown(again)] == [(0, "record batch"), (1, 10**12)]
 
 
-def test_what_the_network_has_damaged_is_read_when_it_comes_again() -> None:
-    sound, isolation = batch([record(0, b"k", b"v")]), Isolation(LIMIT)
-    assert list(reading(spoiled(sound), isolation=isolation)) == []
-    assert [each[3] for each in shown(reading(sound, isolation=isolation))] == [b"v"]
-
-
-def test_what_the_network_has_damaged_after_other_damage_is_asked_about_as_well() -> None:
-    first, second = batch([record(0, b"k", b"v")]), batch([record(0, b"k", b"w")], base=1)
+def test_what_the_network_has_damaged_is_read_when_sent_again() -> None:
     isolation = Isolation(LIMIT)
-    assert list(reading(spoiled(first) + second, isolation=isolation)) == []
-    assert [each[3] for each in shown(reading(first + spoiled(second), isolation=isolation))] == [b"v"]
-    assert [each[3] for each in shown(reading(second, start=1, isolation=isolation))] == [b"w"]
+    assert values(spoiled(one()), isolation=isolation) == []
+    assert values(one(), isolation=isolation) == [b"v"]
 
 
-def test_an_answer_that_ends_in_a_batch_of_a_compacted_topic_is_passed() -> None:
+def test_damage_after_other_damage_is_asked_about_as_well() -> None:
+    first, second = one(), one(b"w", base=1)
+    isolation = Isolation(LIMIT)
+    assert values(spoiled(first) + second, isolation=isolation) == []
+    assert values(first + spoiled(second), isolation=isolation) == [b"v"]
+    assert values(second, start=1, isolation=isolation) == [b"w"]
+
+
+def test_a_compacted_batch_at_the_end_is_passed() -> None:
     thin = reading(batch([record(3, b"k", b"v")], last_delta=9))
-    assert [each[0] for each in shown(thin)] == [3]
+    assert [each.offset for each in thin] == [3]
     assert thin.next_fetch_offset == 10
     empty = reading(batch([], last_delta=9))
     assert (list(empty), empty.next_fetch_offset) == ([], 10)
 
 
-def test_a_batch_that_does_not_say_where_it_ends_is_not_passed() -> None:
+def test_a_batch_without_a_credible_end_is_not_passed() -> None:
     lying = spoiled(batch([record(0, b"k", b"v")], last_delta=1 << 30))
     isolation = Isolation(LIMIT)
     assert list(reading(lying, isolation=isolation)) == []
@@ -163,7 +174,7 @@ def test_a_batch_that_does_not_say_where_it_ends_is_not_passed() -> None:
         list(reading(lying, isolation=isolation))
 
 
-def test_damage_in_an_aborted_transaction_is_nobodys_and_the_next_one_is_seen() -> None:
+def test_damage_in_an_aborted_transaction_is_nobodys() -> None:
     bad = batch([record(0, b"k", b"x", [(b"\xff", b"")])], producer_id=7, attributes=0x10)
     data = (
         bad
@@ -176,17 +187,17 @@ def test_damage_in_an_aborted_transaction_is_nobodys_and_the_next_one_is_seen() 
     assert records.next_fetch_offset == 4
     isolation = Isolation(LIMIT)
     for _ in range(2):
-        found = shown(reading(spoiled(bad) + data[len(bad) :], isolation=isolation, aborted=[(7, 0)]))
-    assert [each[3] for each in found] == [b"good"]
+        found = values(spoiled(bad) + data[len(bad) :], isolation=isolation, aborted=[(7, 0)])
+    assert found == [b"good"]
 
 
-def test_what_a_producer_writes_outside_of_its_aborted_transaction_is_seen() -> None:
+def test_what_is_outside_of_an_aborted_transaction_is_seen() -> None:
     data = (
         transactional([b"aborted"], base=0, producer=7)
         + batch([record(0, b"k", b"good")], base=1, producer_id=7)
         + marker(ABORTED, base=2, producer=7)
     )
-    assert [each[3] for each in shown(reading(data, aborted=[(7, 0)]))] == [b"good"]
+    assert values(data, aborted=[(7, 0)]) == [b"good"]
 
 
 def test_after_a_damaged_marker_the_producers_next_transaction_is_seen() -> None:

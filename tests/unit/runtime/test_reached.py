@@ -22,7 +22,7 @@ def test_loopback_alone_is_the_default() -> None:
     assert reached_at(Settings().peers(), NEAR) == "127.0.0.1"
 
 
-def test_an_address_that_is_to_be_found_is_that_of_the_interface_that_reaches_the_brokers() -> None:
+def test_an_address_is_found_by_the_way_to_the_brokers() -> None:
     assert reached_at(Peers("auto", TOKEN), NEAR) == "127.0.0.1"
     assert reached_at(Peers("auto", TOKEN), Brokers("nowhere.invalid:1,127.0.0.1:9092")) == "127.0.0.1"
 
@@ -50,7 +50,7 @@ def test_an_address_of_the_newer_kind_stands_in_brackets() -> None:
         ({"WEB_HOST": "auto", "WEB_TOKEN_FILE": "/nowhere/secret"}, "cannot be read"),
     ],
 )
-def test_a_worker_does_not_open_to_the_network_without_a_token(
+def test_no_worker_opens_to_the_network_without_a_token(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
 ) -> None:
     for name, value in environment.items():

@@ -80,7 +80,7 @@ def metadata_of(admin: Admin, **options: Any) -> Metadata:
     return metadata
 
 
-async def test_a_lane_asks_for_stable_positions_and_asks_again_while_there_are_none() -> None:
+async def test_a_lane_asks_for_stable_positions_again_and_again() -> None:
     """A coordinator whose replicas do not get on answers with NOT_COORDINATOR (KAFKA-17267)."""
     admin = Admin(answer(error=NOT_COORDINATOR), answer(partition(0, 41), partition(7, -1)))
     wanted = [TP("cards", 0), TP("cards", 7)]
@@ -88,13 +88,13 @@ async def test_a_lane_asks_for_stable_positions_and_asks_again_while_there_are_n
     assert admin.asked == [REQUEST, REQUEST]
 
 
-async def test_a_coordinator_that_never_knows_is_given_up_after_the_bound() -> None:
+async def test_a_coordinator_that_never_knows_is_given_up() -> None:
     admin = Admin(answer(error=NOT_COORDINATOR))
     with pytest.raises(ClusterUnavailable, match=NotCoordinatorForGroupError.__name__):
         await metadata_of(admin, metadata_timeout=-0.5).committed("shop", [TP("cards", 0)])
 
 
-async def test_what_an_open_transaction_moves_is_told_as_it_stands_until_then() -> None:
+async def test_what_an_open_transaction_moves_stands_until_then() -> None:
     plain = bytes(4) + (1).to_bytes(4, "big") + b"\x00\x05cards" + (1).to_bytes(4, "big")
     plain += (7).to_bytes(4, "big") + (12).to_bytes(8, "big") + bytes(2) + bytes(2) + bytes(2)
     admin = Admin(answer(partition(0, 41), partition(7, -1, error=UNSTABLE)), plain)

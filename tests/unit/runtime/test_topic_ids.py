@@ -41,11 +41,11 @@ def test_topics_are_asked_for_by_name_and_none_is_made() -> None:
     assert request().build_request_header(1, "me").encode().endswith(b"\0")  # of a flexible version
 
 
-def test_ids_are_told_as_kafka_prints_them_and_missing_topics_are_left_out() -> None:
+def test_ids_are_told_as_kafka_prints_them() -> None:
     found = answered(topic(b"orders", ID), topic(b"gone", bytes(16), error=3))
     assert found == Identity("cluster", {"orders": "AAECAwQFBgcICQoLDA0ODw"})
 
 
-def test_a_topic_whose_id_is_not_known_yet_is_asked_for_again() -> None:
+def test_a_topic_without_an_id_is_asked_for_again() -> None:
     with pytest.raises(LeaderNotAvailableError):
         answered(topic(b"orders", bytes(16), error=5))

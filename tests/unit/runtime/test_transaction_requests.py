@@ -57,34 +57,27 @@ def test_a_request_is_let_go_of_without_the_garbage_collector() -> None:
 
 
 def test_the_requests_of_the_first_version_are_those_of_aiokafka() -> None:
-    assert [
-        requests.init_producer("id", 15.0).encode(),
-        requests.add_partitions(OWNER, [A0, A7, B3]).encode(),
-        requests.add_offsets(OWNER, GROUP).encode(),
-        requests.commit_offsets(V1, OWNER, GROUP, {A0: 5, A7: 2**40, B3: 0}).encode(),
-        requests.end(V1, OWNER).encode(),
-        requests.produce(V1, OWNER, {A0: b"batch", B3: b"x" * 300, A7: b""}, 25.0).encode(),
-    ] == [
-        each.encode()
-        for each in (
-            theirs.InitProducerIdRequest_v0("id", 15_000),
+    ident, *owner = OWNER
+    offsets = [("a", [(0, 5, ""), (7, 2**40, "")]), (B3.topic, [(3, 0, "")])]
+    batches = [("a", [(0, b"batch"), (7, b"")]), (B3.topic, [(3, b"x" * 300)])]
+    for ours, theirs_of_it in (
+        (requests.init_producer("id", 15.0), theirs.InitProducerIdRequest_v0("id", 15_000)),
+        (
+            requests.add_partitions(OWNER, [A0, A7, B3]),
             theirs.AddPartitionsToTxnRequest_v0(*OWNER, [("a", [0, 7]), (B3.topic, [3])]),
-            theirs.AddOffsetsToTxnRequest_v0(*OWNER, GROUP),
-            theirs.TxnOffsetCommitRequest_v0(
-                OWNER.transactional_id,
-                GROUP,
-                *OWNER[1:],
-                [("a", [(0, 5, ""), (7, 2**40, "")]), (B3.topic, [(3, 0, "")])],
-            ),
-            theirs.EndTxnRequest_v0(*OWNER, True),
-            ProduceRequest_v8(
-                OWNER.transactional_id,
-                -1,
-                25_000,
-                [("a", [(0, b"batch"), (7, b"")]), (B3.topic, [(3, b"x" * 300)])],
-            ),
-        )
-    ]
+        ),
+        (requests.add_offsets(OWNER, GROUP), theirs.AddOffsetsToTxnRequest_v0(*OWNER, GROUP)),
+        (
+            requests.commit_offsets(V1, OWNER, GROUP, {A0: 5, A7: 2**40, B3: 0}),
+            theirs.TxnOffsetCommitRequest_v0(ident, GROUP, *owner, offsets),
+        ),
+        (requests.end(V1, OWNER), theirs.EndTxnRequest_v0(*OWNER, True)),
+        (
+            requests.produce(V1, OWNER, {A0: b"batch", B3: b"x" * 300, A7: b""}, 25.0),
+            ProduceRequest_v8(ident, -1, 25_000, batches),
+        ),
+    ):
+        assert ours.encode() == theirs_of_it.encode()
 
 
 def test_the_answers_of_the_first_version_are_read() -> None:
@@ -96,16 +89,9 @@ def test_the_answers_of_the_first_version_are_read() -> None:
     codes = read(requests.add_partitions(OWNER, []), added.encode())
     assert codes == {A0: 0, A7: 51, TP("b", 3): 29}
     assert set(codes.codes) == {0, 51, 29}
-    written = ProduceResponse_v8(
-        [
-            (
-                "a",
-                [(0, 0, 2**40, -1, 0, [], None), (7, 87, -1, -1, -1, [(2, "no key"), (4, None)], "refused")],
-            ),
-            ("b", [(3, 6, -1, -1, -1, [], None)]),
-        ],
-        0,
-    )
+    refused = (7, 87, -1, -1, -1, [(2, "no key"), (4, None)], "refused")
+    topics = [("a", [(0, 0, 2**40, -1, 0, [], None), refused]), ("b", [(3, 6, -1, -1, -1, [], None)])]
+    written = ProduceResponse_v8(topics, 0)
     assert read(requests.produce(V1, OWNER, {}, 1.0), written.encode()) == {
         A0: Written(0, 2**40, ""),
         A7: Written(87, -1, "refused; no key"),
@@ -115,81 +101,48 @@ def test_the_answers_of_the_first_version_are_read() -> None:
 
 # The second version: as its description has it
 
-PRODUCE = Schema(
-    ("transactional_id", STRING),
-    ("acks", Int16),
-    ("timeout", Int32),
-    (
-        "topics",
-        CompactArray(
-            ("name", STRING),
-            ("partitions", CompactArray(("index", Int32), ("records", CompactBytes), TAGS)),
-            TAGS,
-        ),
-    ),
-    TAGS,
+
+def array(*fields: tuple[str, Any]) -> CompactArray:
+    return CompactArray(*fields, TAGS)
+
+
+def schema(**fields: Any) -> Schema:
+    return Schema(*fields.items(), TAGS)
+
+
+PRODUCE = schema(
+    transactional_id=STRING,
+    acks=Int16,
+    timeout=Int32,
+    topics=array(("name", STRING), ("partitions", array(("index", Int32), ("records", CompactBytes)))),
 )
-COMMIT_OFFSETS = Schema(
-    ("transactional_id", STRING),
-    ("group", STRING),
-    ("producer_id", Int64),
-    ("epoch", Int16),
-    ("generation", Int32),
-    ("member", STRING),
-    ("instance", STRING),
-    (
-        "topics",
-        CompactArray(
-            ("name", STRING),
-            (
-                "partitions",
-                CompactArray(
-                    ("index", Int32), ("offset", Int64), ("leader_epoch", Int32), ("metadata", STRING), TAGS
-                ),
-            ),
-            TAGS,
-        ),
-    ),
-    TAGS,
+OFFSETS = array(("index", Int32), ("offset", Int64), ("leader_epoch", Int32), ("metadata", STRING))
+COMMIT_OFFSETS = schema(
+    transactional_id=STRING,
+    group=STRING,
+    producer_id=Int64,
+    epoch=Int16,
+    generation=Int32,
+    member=STRING,
+    instance=STRING,
+    topics=array(("name", STRING), ("partitions", OFFSETS)),
 )
-END = Schema(
-    ("transactional_id", STRING), ("producer_id", Int64), ("epoch", Int16), ("committed", Boolean), TAGS
-)
+END = schema(transactional_id=STRING, producer_id=Int64, epoch=Int16, committed=Boolean)
 
 
 def test_the_requests_of_the_second_version_are_as_described() -> None:
     none: dict[int, bytes] = {}
-    assert [
-        requests.produce(V2, OWNER, {A0: b"batch", B3: b"x" * 300}, 25.0).encode(),
-        requests.commit_offsets(V2, OWNER, GROUP, {A0: 5, A7: 2**40}).encode(),
-        requests.end(V2, OWNER).encode(),
-    ] == [
-        PRODUCE.encode(
-            (
-                OWNER.transactional_id,
-                -1,
-                25_000,
-                [("a", [(0, b"batch", none)], none), (B3.topic, [(3, b"x" * 300, none)], none)],
-                none,
-            )
-        ),
-        COMMIT_OFFSETS.encode(
-            (
-                OWNER.transactional_id,
-                GROUP,
-                *OWNER[1:],
-                -1,
-                "",
-                None,
-                [("a", [(0, 5, -1, "", none), (7, 2**40, -1, "", none)], none)],
-                none,
-            )
-        ),
-        END.encode((*OWNER, True, none)),
-    ]
+    ident, *owner = OWNER
+    batches = [("a", [(0, b"batch", none)], none), (B3.topic, [(3, b"x" * 300, none)], none)]
+    produced = requests.produce(V2, OWNER, {A0: b"batch", B3: b"x" * 300}, 25.0)
+    assert produced.encode() == PRODUCE.encode((ident, -1, 25_000, batches, none))
+    offsets = [("a", [(0, 5, -1, "", none), (7, 2**40, -1, "", none)], none)]
+    committed = requests.commit_offsets(V2, OWNER, GROUP, {A0: 5, A7: 2**40})
+    assert committed.encode() == COMMIT_OFFSETS.encode((ident, GROUP, *owner, -1, "", None, offsets, none))
+    assert requests.end(V2, OWNER).encode() == END.encode((*OWNER, True, none))
 
 
-def test_the_answers_of_the_second_version_are_read_over_tags_that_nobody_asked_for() -> None:
+def test_the_answers_of_the_second_version_are_read_over_tags() -> None:
     tags = b"\x02\x00\x03abc\x05\x01x"  # two fields: number 0 of three bytes, number 5 of one
     partition = struct.pack(">ihqqq", 7, 87, -1, -1, -1)
     body = (
@@ -236,43 +189,32 @@ def versions(features: Mapping[str, int], *, produce: int = 13, end: int = 5, co
 @pytest.mark.parametrize(
     ("answer", "protocol"),
     [
-        (versions({"metadata.version": 27, "transaction.version": 2}), V2),
-        (versions({"transaction.version": 3}), V2),
-        (versions({"transaction.version": 1}), V1),
-        (versions({"metadata.version": 27}), V1),
-        (versions({}), V1),
-        (versions({"transaction.version": 2}, produce=11), V1),
-        (versions({"transaction.version": 2}, end=4), V1),
-        (versions({"transaction.version": 2}, code=42), V1),
-        (struct.pack(">h", 0) + b"\x01" + struct.pack(">i", 0) + b"\0", V1),
-    ],
-    ids=[
-        "level 2",
-        "level 3",
-        "level 1",
-        "no level",
-        "no features",
-        "old produce",
-        "old end",
-        "error",
-        "bare",
+        pytest.param(versions({"metadata.version": 27, "transaction.version": 2}), V2, id="level 2"),
+        pytest.param(versions({"transaction.version": 3}), V2, id="level 3"),
+        pytest.param(versions({"transaction.version": 1}), V1, id="level 1"),
+        pytest.param(versions({"metadata.version": 27}), V1, id="no level"),
+        pytest.param(versions({}), V1, id="no features"),
+        pytest.param(versions({"transaction.version": 2}, produce=11), V1, id="old produce"),
+        pytest.param(versions({"transaction.version": 2}, end=4), V1, id="old end"),
+        pytest.param(versions({"transaction.version": 2}, code=42), V1, id="error"),
+        pytest.param(struct.pack(">h", 0) + b"\x01" + struct.pack(">i", 0) + b"\0", V1, id="bare"),
     ],
 )
-def test_the_second_version_is_spoken_where_the_cluster_has_its_feature(answer: bytes, protocol: Any) -> None:
+def test_the_second_version_is_spoken_where_there_is_its_feature(answer: bytes, protocol: Any) -> None:
     assert read(requests.protocol_of(), answer) is protocol
 
 
-def test_the_answer_of_versions_has_the_old_header_and_the_others_the_new_one() -> None:
-    header = struct.pack(">i", 5)
-    rest = BytesIO(header + b"\x00\x23")
-    assert requests.protocol_of().parse_response_header(rest).correlation_id == 5
-    assert rest.read() == b"\x00\x23"
-    rest = BytesIO(header + b"\x00\x23")
-    assert requests.end(V2, OWNER).parse_response_header(rest).correlation_id == 5
-    assert rest.read() == b"\x23"
+@pytest.mark.parametrize(
+    ("call", "left"), [(requests.protocol_of(), b"\x00\x23"), (requests.end(V2, OWNER), b"\x23")]
+)
+def test_the_answer_of_versions_has_the_old_header(call: Call, left: bytes) -> None:
+    """The others have the new one."""
+    rest = BytesIO(struct.pack(">i", 5) + b"\x00\x23")
+    assert call.parse_response_header(rest).correlation_id == 5
+    assert rest.read() == left
 
 
-def test_a_request_is_not_sent_to_a_broker_that_does_not_speak_its_version() -> None:
+def test_a_request_is_not_sent_in_an_unspoken_version() -> None:
     call = requests.end(V2, OWNER)
     assert call.prepare({26: (0, 5)}) is call
     for spoken in ({26: (0, 4)}, {26: (6, 7)}, {}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,20 +20,13 @@ from streams.runtime.transactions.producer import TransactionalProducer
 from streams.runtime.transactions.requests import V1, V2, Codes, Outcome, Owner, Protocol, Written
 from streams.runtime.transactions.sequences import Sequences
 
-PRODUCE, LOOKED_UP, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS, VERSIONS = (
-    0,
-    10,
-    22,
-    24,
-    25,
-    26,
-    28,
-    18,
-)
+PRODUCE, VERSIONS, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 18, 22, 24, 25, 26, 28
 NOT_LEADER, NOT_COORDINATOR, CONCURRENT, NOT_ENOUGH = 6, 16, 51, 19
 A, B, C = TP("a", 0), TP("b", 0), TP("c", 0)
 GROUP = "group"
 COORDINATOR = 9
+
+Start = Callable[..., Awaitable[tuple[TransactionalProducer, "Brokers"]]]
 
 
 class Brokers:
@@ -151,21 +145,36 @@ class Connections:
         pass
 
 
-async def started(
-    monkeypatch: pytest.MonkeyPatch, protocol: Protocol, **options: Any
-) -> tuple[TransactionalProducer, Brokers]:
-    brokers = Brokers(protocol)
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Starts a producer with brokers that speak a protocol."""
 
-    async def connect(link: Link) -> None:
-        link.client = Connections(brokers)
+    async def started(protocol: Protocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
+        brokers = Brokers(protocol)
 
-    monkeypatch.setattr(Link, "open", connect)
-    producer = TransactionalProducer(
-        "nowhere:1", "id", KafkaOptions(**options), starting=asyncio.Lock(), closing=set()
-    )
-    await producer.start()
-    brokers.asked.clear()
-    return producer, brokers
+        async def connect(link: Link) -> None:
+            link.client = Connections(brokers)
+
+        monkeypatch.setattr(Link, "open", connect)
+        more = {"starting": asyncio.Lock(), "closing": set[Any]()}
+        producer = TransactionalProducer("nowhere:1", "id", KafkaOptions(**options), **more)  # type: ignore[arg-type]
+        await producer.start()
+        brokers.asked.clear()
+        return producer, brokers
+
+    return started
+
+
+@pytest.fixture
+def begin(start: Start) -> Start:
+    """The same, within a transaction."""
+
+    async def begun(protocol: Protocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
+        producer, brokers = await start(protocol, **options)
+        await producer.begin()
+        return producer, brokers
+
+    return begun
 
 
 def kinds(brokers: Brokers) -> list[int]:
@@ -184,9 +193,9 @@ def records(count: int = 1, size: int = 10) -> list[Outgoing]:
     ],
 )
 async def test_a_transaction_has_one_request_of_each_kind(
-    monkeypatch: pytest.MonkeyPatch, protocol: Protocol, expected: dict[int, int]
+    start: Start, protocol: Protocol, expected: dict[int, int]
 ) -> None:
-    producer, brokers = await started(monkeypatch, protocol)
+    producer, brokers = await start(protocol)
     for _ in range(2):
         brokers.asked.clear()
         await producer.begin()
@@ -197,17 +206,15 @@ async def test_a_transaction_has_one_request_of_each_kind(
         assert {kind: kinds(brokers).count(kind) for kind in kinds(brokers)} == expected
 
 
-async def test_offsets_sent_beside_go_before_records_where_both_enrol(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V2)
-    await producer.begin()
+async def test_offsets_sent_beside_go_before_records_where_both_enrol(begin: Start) -> None:
+    producer, brokers = await begin(V2)
     await asyncio.gather(producer.send({A: records()}), producer.send_offsets({B: 1}, GROUP))
     assert kinds(brokers) == [COMMIT_OFFSETS, PRODUCE]
     assert brokers.most == 1
 
 
-async def test_what_a_transaction_has_is_not_added_again(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V1)
-    await producer.begin()
+async def test_what_a_transaction_has_is_not_added_again(begin: Start) -> None:
+    producer, brokers = await begin(V1)
     for _ in range(2):
         await producer.send({A: records()})
         await producer.send_offsets({B: 1}, GROUP)
@@ -216,18 +223,17 @@ async def test_what_a_transaction_has_is_not_added_again(monkeypatch: Any) -> No
     assert kinds(brokers).count(ADD_OFFSETS) == 1
 
 
-async def test_an_empty_transaction_asks_nobody(monkeypatch: Any) -> None:
-    for protocol in (V1, V2):
-        producer, brokers = await started(monkeypatch, protocol)
-        await producer.begin()
-        await producer.send({A: []})
-        await producer.send_offsets({}, GROUP)
-        await producer.commit()
-        assert brokers.asked == []
+@pytest.mark.parametrize("protocol", [V1, V2])
+async def test_an_empty_transaction_asks_nobody(begin: Start, protocol: Protocol) -> None:
+    producer, brokers = await begin(protocol)
+    await producer.send({A: []})
+    await producer.send_offsets({}, GROUP)
+    await producer.commit()
+    assert brokers.asked == []
 
 
-async def test_numbers_go_on_within_an_epoch(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V1)
+async def test_numbers_go_on_within_an_epoch(start: Start) -> None:
+    producer, brokers = await start(V1)
     for _ in range(2):
         await producer.begin()
         await producer.send({A: records(3), B: records(1)})
@@ -235,8 +241,8 @@ async def test_numbers_go_on_within_an_epoch(monkeypatch: Any) -> None:
     assert brokers.batches == [{A: (70, 0, 0), B: (70, 0, 0)}, {A: (70, 0, 3), B: (70, 0, 1)}]
 
 
-async def test_the_end_raises_the_epoch_and_used_up_epochs_give_another_id(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V2)
+async def test_the_end_raises_the_epoch_and_then_the_id(start: Start) -> None:
+    producer, brokers = await start(V2)
     for _ in range(3):
         await producer.begin()
         await producer.send({A: records(3)})
@@ -247,39 +253,37 @@ async def test_the_end_raises_the_epoch_and_used_up_epochs_give_another_id(monke
     ]  # fmt: skip
 
 
-async def test_an_end_that_does_not_say_the_next_epoch_is_in_doubt(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V2)
-    await producer.begin()
+async def test_an_end_without_the_next_epoch_is_in_doubt(begin: Start, monkeypatch: Any) -> None:
+    producer, brokers = await begin(V2)
     await producer.send({A: records()})
     monkeypatch.setattr(brokers, "_26", lambda call, code: Outcome(0), raising=False)
     with pytest.raises(OutcomeUnknown, match="next epoch"):
         await producer.commit()
 
 
-async def test_leaders_are_asked_one_after_the_other_while_they_enrol_and_then_side_by_side(
-    monkeypatch: Any,
+@pytest.mark.parametrize(("protocol", "at_once"), [(V2, 1), (V1, 3)])
+async def test_leaders_are_asked_in_turn_while_they_enrol(
+    begin: Start, protocol: Protocol, at_once: int
 ) -> None:
-    for protocol, first in ((V2, 1), (V1, 3)):
-        producer, brokers = await started(monkeypatch, protocol)
-        brokers.leaders.update({A: 1, B: 2, C: 3})
-        await producer.begin()
-        await producer.send(dict.fromkeys((A, B, C), records()))
-        assert [node for node, kind in brokers.asked if kind == PRODUCE] == [1, 2, 3]
-        assert brokers.most == first
-        await producer.send(dict.fromkeys((A, B, C), records()))
-        assert brokers.most == 3
+    """And then side by side."""
+    producer, brokers = await begin(protocol)
+    brokers.leaders.update({A: 1, B: 2, C: 3})
+    await producer.send(dict.fromkeys((A, B, C), records()))
+    assert [node for node, kind in brokers.asked if kind == PRODUCE] == [1, 2, 3]
+    assert brokers.most == at_once
+    await producer.send(dict.fromkeys((A, B, C), records()))
+    assert brokers.most == 3
 
 
-async def test_a_partition_s_batches_follow_each_other(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V2, max_batch=1000)
-    await producer.begin()
+async def test_a_partition_s_batches_follow_each_other(begin: Start) -> None:
+    producer, brokers = await begin(V2, max_batch=1000)
     ends = await producer.send({A: records(5, 400), B: records(1, 400)})
     assert ends == {A: 5, B: 1}
     assert brokers.batches == [{A: (70, 0, 0), B: (70, 0, 0)}, {A: (70, 0, 2)}, {A: (70, 0, 4)}]
 
 
-async def test_what_passes_is_asked_again_with_the_same_bytes(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V2)
+async def test_what_passes_is_asked_again_with_the_same_bytes(start: Start) -> None:
+    producer, brokers = await start(V2)
     brokers.told = {
         PRODUCE: [CONCURRENT, NOT_LEADER, NOT_ENOUGH],
         COMMIT_OFFSETS: [CONCURRENT, NOT_COORDINATOR],
@@ -296,11 +300,8 @@ async def test_what_passes_is_asked_again_with_the_same_bytes(monkeypatch: Any) 
     assert not any(brokers.told.values())
 
 
-async def test_a_leader_that_cannot_be_reached_was_asked_nothing_and_another_is_looked_for(
-    monkeypatch: Any,
-) -> None:
-    producer, brokers = await started(monkeypatch, V1)
-    await producer.begin()
+async def test_another_leader_is_looked_for_when_one_is_away(begin: Start) -> None:
+    producer, brokers = await begin(V1)
     brokers.told[-1] = ["down", "down"]
     assert await producer.send({A: records()}) == {A: 1}
     assert brokers.refreshes == 2
@@ -310,13 +311,12 @@ async def test_a_leader_that_cannot_be_reached_was_asked_nothing_and_another_is_
 @pytest.mark.parametrize("lost", [PRODUCE, COMMIT_OFFSETS, END])
 @pytest.mark.parametrize("protocol", [V1, V2])
 async def test_a_request_whose_answer_was_lost_is_not_sent_again(
-    monkeypatch: Any, protocol: Protocol, lost: int
+    begin: Start, protocol: Protocol, lost: int
 ) -> None:
-    producer, brokers = await started(monkeypatch, protocol)
+    producer, brokers = await begin(protocol)
     brokers.told[lost] = [KafkaConnectionError("broken")]
 
     async def transaction() -> None:
-        await producer.begin()
         await producer.send({A: records()})
         await producer.send_offsets({B: 1}, GROUP)
         await producer.commit()
@@ -331,7 +331,7 @@ async def test_a_request_whose_answer_was_lost_is_not_sent_again(
     assert len(brokers.asked) == asked
 
 
-async def test_a_start_asks_again_also_when_its_answer_was_lost(monkeypatch: Any) -> None:
+async def test_a_start_asks_again_also_when_its_answer_was_lost(start: Start, monkeypatch: Any) -> None:
     asked = Brokers.send
     lost = [KafkaConnectionError("broken"), KafkaConnectionError("broken")]
 
@@ -341,43 +341,35 @@ async def test_a_start_asks_again_also_when_its_answer_was_lost(monkeypatch: Any
         return await asked(self, node, call)
 
     monkeypatch.setattr(Brokers, "send", send)
-    await started(monkeypatch, V2)
+    await start(V2)
     assert lost == []
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "protocol"),
+    ("protocol", "kind", "codes"),
     [
-        (47, Fenced, V1),
-        (90, Fenced, V2),
-        (49, Fenced, V2),
-        (48, Fenced, V2),
-        (48, OutcomeUnknown, V1),
-        (120, OutcomeUnknown, V2),
-        (45, OutcomeUnknown, V1),
-        (46, OutcomeUnknown, V1),
-        (7, OutcomeUnknown, V2),
-        (10, Refused, V2),
-        (29, Refused, V1),
-        (87, Refused, V2),
-        (999, OutcomeUnknown, V1),
+        (V1, Fenced, [47]),
+        (V2, Fenced, [90, 49, 48]),
+        (V1, OutcomeUnknown, [48, 45, 46, 999]),
+        (V2, OutcomeUnknown, [120, 7]),
+        (V1, Refused, [29]),
+        (V2, Refused, [10, 87]),
     ],
 )
 async def test_errors_that_do_not_pass_tell_what_they_mean(
-    monkeypatch: Any, code: int, kind: type[Exception], protocol: Protocol
+    begin: Start, protocol: Protocol, kind: type[Exception], codes: list[int]
 ) -> None:
-    producer, brokers = await started(monkeypatch, protocol)
-    brokers.told[PRODUCE] = [code]
-    await producer.begin()
-    with pytest.raises(OutcomeUnknown if kind is Refused else kind) as told:
-        await producer.send({A: records()})
-    assert type(told.value) is kind
-    assert kinds(brokers).count(PRODUCE) == 1
+    for code in codes:
+        producer, brokers = await begin(protocol)
+        brokers.told[PRODUCE] = [code]
+        with pytest.raises(OutcomeUnknown if kind is Refused else kind) as told:
+            await producer.send({A: records()})
+        assert type(told.value) is kind, code
+        assert kinds(brokers).count(PRODUCE) == 1
 
 
-async def test_a_commit_beside_another_step_is_none(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V1)
-    await producer.begin()
+async def test_a_commit_beside_another_step_is_none(begin: Start) -> None:
+    producer, brokers = await begin(V1)
     sending = asyncio.ensure_future(producer.send({A: records()}))
     await asyncio.sleep(0)
     with pytest.raises(OutcomeUnknown, match="under way"):
@@ -386,10 +378,9 @@ async def test_a_commit_beside_another_step_is_none(monkeypatch: Any) -> None:
     assert END not in kinds(brokers)
 
 
-async def test_nothing_leaves_a_discarded_producer(monkeypatch: Any) -> None:
+async def test_nothing_leaves_a_discarded_producer(begin: Start) -> None:
     """Also where a step was waiting for a connection, which opens at that moment."""
-    producer, brokers = await started(monkeypatch, V2)
-    await producer.begin()
+    producer, brokers = await begin(V2)
     opening, asking = asyncio.Event(), asyncio.Event()
     connect = producer._link.client._get_conn
 
@@ -409,8 +400,8 @@ async def test_nothing_leaves_a_discarded_producer(monkeypatch: Any) -> None:
     await producer.discard()
 
 
-async def test_errors_that_pass_are_waited_for_no_longer_than_a_step_may_take(monkeypatch: Any) -> None:
-    producer, brokers = await started(monkeypatch, V1, step_timeout=0.05)
+async def test_errors_that_pass_are_not_waited_for_without_end(start: Start) -> None:
+    producer, brokers = await start(V1, step_timeout=0.05)
     brokers.told[END] = [CONCURRENT] * 10_000
     await producer.begin()
     await producer.send({A: records()})
@@ -430,18 +421,15 @@ def test_numbers_begin_again_after_the_highest() -> None:
     assert (sequences.next(A), sequences.owner) == (0, Owner("id", 1, 2))
 
 
-async def test_leaders_are_known_also_of_topics_that_were_before_another_was_asked_for(
-    monkeypatch: Any,
-) -> None:
-    producer, brokers = await started(monkeypatch, V2, step_timeout=1.0)
+async def test_leaders_stay_known_when_another_topic_is_asked_for(begin: Start) -> None:
+    producer, brokers = await begin(V2)
     brokers.known = {"a", "b"}  # the third is made later
-    await producer.begin()
     await producer.send({A: records()})
     await producer.send({C: records()})
     assert await producer.send({A: records()}) == {A: 2}
 
 
-def test_the_markers_of_a_transaction_are_waited_for_shortly_and_an_election_longer() -> None:
+def test_markers_are_waited_for_shortly_and_elections_longer() -> None:
     assert pause({CONCURRENT}, 1) < pause({CONCURRENT, NOT_ENOUGH}, 1) < pause({CONCURRENT, NOT_LEADER}, 1)
     assert passes(CONCURRENT)
     assert error_of(4711) is UnknownError

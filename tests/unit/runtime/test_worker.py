@@ -31,7 +31,7 @@ def worker() -> Worker:
     return Worker(choreography(on(Rung, hear)), faust={"broker_commit_interval": 0.5, "web_enabled": True})
 
 
-def test_fausts_own_app_is_not_wanted_where_nothing_is_declared_for_it(worker: Worker) -> None:
+def test_fausts_own_app_is_not_wanted_for_nothing(worker: Worker) -> None:
     worker.topic("elsewhere")
     assert not worker.agents_app.wanted
 
@@ -53,7 +53,7 @@ def test_it_is_wanted_for_what_it_has_to_run(worker: Worker, declare: str) -> No
     assert worker.agents_app.wanted
 
 
-def test_it_has_a_group_of_its_own_and_no_pages_and_takes_options(worker: Worker) -> None:
+def test_it_has_its_own_group_no_pages_and_options(worker: Worker) -> None:
     conf = worker.agents_app.conf
     assert (conf.id, worker.conf.id) == ("steadfaust-agents", "steadfaust")
     assert (conf.web_enabled, conf.broker_commit_interval) == (False, 0.5)

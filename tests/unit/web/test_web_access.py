@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from itertools import product
 
 import pytest
 from test_web_row_changes import version
-from web_workers import Browser, FakeWorker
+from web_workers import NOW, Browser, FakeWorker, bearer
 
+from agents.worker import CHOREOGRAPHIES
+from streams.model.application import Application
+from streams.model.codecs import json_without_schema
+from streams.model.layout import Layout
 from streams.model.personal import masked, personal_fields
 from streams.web import access as access_module
 from streams.web import writing as writing_module
@@ -21,71 +25,71 @@ from streams.web.view import Problem
 TOKEN = "a-token-of-this-application"
 
 
-@dataclass
-class Asked:
-    """A request as it comes to a socket."""
-
-    address: str
-    path: str = "/api/worker"
-    host: str = "10.0.0.7:6066"
-    shown: str = ""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Host": self.host, **({"Authorization": self.shown} if self.shown else {})}
-
-
-def refused(token: str = TOKEN, **asked: str) -> str:
+def seen(access: Access, incoming: Incoming) -> tuple[str, str]:
+    """Role and name of whoever asks, or the word with which he is refused."""
     try:
-        it = Asked(**asked)
-        Access(token).visitor(Incoming(it.address, "10.0.0.9", it.path, it.headers, {}))
+        visitor = access.visitor(incoming)
     except Problem as problem:
-        return problem.error
-    return ""
+        return problem.error, ""
+    return visitor.role, visitor.name
 
 
-def test_another_machine_shows_the_token() -> None:
-    assert refused(address="10.0.0.7", shown=f"Bearer {TOKEN}") == ""
+def refused(
+    token: str = TOKEN,
+    *,
+    address: str = "10.0.0.7",
+    path: str = "/api/worker",
+    host: str = "10.0.0.7:6066",
+    shown: str = "",
+) -> str:
+    """The word with which a request to this address is refused; nothing if it is not."""
+    headers = {"Host": host, **({"Authorization": shown} if shown else {})}
+    role, _ = seen(Access(token), Incoming(address, "10.0.0.9", path, headers, {}))
+    return "" if role in set(Role) else role
+
+
+def test_another_machine_shows_the_token():
+    assert refused(shown=f"Bearer {TOKEN}") == ""
 
 
 @pytest.mark.parametrize(
     "shown",
     [f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", TOKEN, "Bearer", "Basic eA==", "Bearer ä", "Bearer \udce4"],
 )
-def test_another_machine_is_refused_with_another_token(shown: str) -> None:
-    assert refused(address="10.0.0.7", shown=shown) == "wrong_token"
+def test_another_machine_is_refused_with_another_token(shown):
+    assert refused(shown=shown) == "wrong_token"
 
 
 @pytest.mark.parametrize("path", ["/", "/api/worker", "/metrics", "/tables", "/health/live/../../api/worker"])
-def test_another_machine_is_refused_without_a_token(path: str) -> None:
-    assert refused(address="10.0.0.7", path=path) == "no_token"
+def test_another_machine_is_refused_without_a_token(path):
+    assert refused(path=path) == "no_token"
     assert refused(address="::ffff:10.0.0.7", path=path) == "no_token"
-    assert refused(address="10.0.0.7", path=path, host="localhost") == "no_token"
+    assert refused(path=path, host="localhost") == "no_token"
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer ", "Bearer x"])
-def test_no_token_is_right_where_the_application_has_none(shown: str) -> None:
-    assert refused("", address="10.0.0.7", shown=shown) != ""
+def test_no_token_is_right_where_the_application_has_none(shown):
+    assert refused("", shown=shown) != ""
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
-def test_supervisors_need_no_token(path: str) -> None:
-    assert refused(address="10.0.0.7", path=path) == ""
+def test_supervisors_need_no_token(path):
+    assert refused(path=path) == ""
 
 
-def test_this_machine_needs_no_token_and_calls_itself_by_its_own_names() -> None:
+def test_this_machine_needs_no_token_under_its_own_names():
     assert refused(address="127.0.0.1", host="127.0.0.1:6066") == ""
     assert refused(address="127.0.0.1", host="web.example:6066") == "foreign_host"
 
 
-def test_no_text_has_the_token() -> None:
+def test_no_text_has_the_token():
     assert TOKEN not in repr(Access(TOKEN))
 
 
-def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_compared_in_constant_time(monkeypatch):
     compared: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(access_module, "compare_digest", lambda *both: compared.append(both))
-    assert refused(address="10.0.0.7", shown="Bearer x") == "wrong_token"
+    assert refused(shown="Bearer x") == "wrong_token"
     assert compared == [(b"x", TOKEN.encode())]
 
 
@@ -103,9 +107,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
         ("", "http://10.0.0.8:2", None),
     ],
 )
-def test_workers_are_asked_where_they_can_be_reached_from_here(
-    url: str, own: str, origin: str | None
-) -> None:
+def test_workers_are_asked_where_they_can_be_reached(url, own, origin):
     assert peer_origin(url, own) == origin
 
 
@@ -117,7 +119,7 @@ async def browser(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Browser]:
         yield browser
 
 
-async def test_a_refusal_is_401_in_json_and_as_a_page_and_says_what_to_send(browser: Browser) -> None:
+async def test_a_refusal_is_401_and_says_what_to_send(browser):
     async with browser.get("/api/worker") as response:
         assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
         assert "STEADFAUST_WEB_TOKEN" in (await response.json())["detail"]
@@ -127,54 +129,43 @@ async def test_a_refusal_is_401_in_json_and_as_a_page_and_says_what_to_send(brow
         assert "STEADFAUST_WEB_TOKEN" in await response.text()
 
 
-async def test_with_the_token_every_page_is_answered(browser: Browser) -> None:
-    status, _ = await browser.json("/api/worker", headers=Access(TOKEN).headers)
-    assert status == 200
+async def test_with_the_token_every_page_is_answered(browser):
+    assert (await browser.json("/api/worker", headers=Access(TOKEN).headers))[0] == 200
 
 
 # -- logging in ------------------------------------------------------------------------------------------
 
 VIEWER = "a-token-of-those-who-look"
-NOW = 1_800_000_000.0
 
 
 @pytest.fixture
-async def near() -> AsyncIterator[Browser]:
-    """Of a worker on this machine that wants a login, with a dead letter."""
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
-    worker.letter = worker.put_letter("k1", why="no stamp")  # type: ignore[attr-defined]
+def letter(worker: FakeWorker) -> str:
     worker.put("k1", note="for Ada")
+    return worker.put_letter("k1", why="no stamp")
+
+
+@pytest.fixture
+async def near(worker: FakeWorker) -> AsyncIterator[Browser]:
+    """Of a worker on this machine that wants a login."""
     async with Browser.of(worker, Access(TOKEN, VIEWER, login=True)) as browser:
-        browser.worker = worker  # type: ignore[attr-defined]
         yield browser
 
 
-async def send(browser: Browser, path: str, **fields: str) -> tuple[int, str, str]:
-    await browser.page("/login")
-    csrf = next(each.value for each in browser.cookies if each.key == "csrf")
-    async with browser.post(path, data={**fields, "csrf": csrf}, allow_redirects=False) as response:
-        return response.status, response.headers.get("Location", ""), await response.text()
-
-
-async def test_people_log_in_with_the_token_and_out_again(near: Browser) -> None:
+async def test_people_log_in_with_the_token_and_out_again(near):
     status, page = await near.page("/tables")
-    assert (status, 'href="/login?next=%2Ftables"' in page or 'href="/login?next=/tables"' in page) == (
-        401,
-        True,
-    )
-    assert (await send(near, "/login", token=TOKEN, next="/tables"))[:2] == (303, "/tables")
+    assert status == 401
+    assert 'href="/login?next=%2Ftables"' in page or 'href="/login?next=/tables"' in page
+    assert (await near.send("/login", token=TOKEN, next="/tables"))[:2] == (303, "/tables")
     status, page = await near.page("/tables")
     assert (status, "Log out (operator)" in page) == (200, True)
-    assert (await send(near, "/logout"))[:2] == (303, "/login")
+    assert (await near.send("/logout"))[:2] == (303, "/login")
     assert (await near.page("/tables"))[0] == 401
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
-async def test_a_wrong_token_logs_nobody_in(
-    near: Browser, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
     monkeypatch.setattr("streams.web.login.WRONG_TAKES", 0.01)
-    status, _, page = await send(near, "/login", token=token)
+    status, _, page = await near.send("/login", token=token)
     assert (status, "the token is another one" in page) == (401, True)
     assert (await near.page("/tables"))[0] == 401
 
@@ -182,38 +173,30 @@ async def test_a_wrong_token_logs_nobody_in(
 @pytest.mark.parametrize(
     "there", ["//shop.example", "http://shop.example", "/\\shop.example", "javascript:1"]
 )
-async def test_a_login_leads_nowhere_but_to_the_worker(near: Browser, there: str) -> None:
-    assert (await send(near, "/login", token=TOKEN, next=there))[1] == "/"
+async def test_a_login_leads_nowhere_but_to_the_worker(near, there):
+    assert (await near.send("/login", token=TOKEN, next=there))[1] == "/"
 
 
-async def test_a_viewer_looks_and_changes_nothing(near: Browser) -> None:
-    letter = near.worker.letter  # type: ignore[attr-defined]
+async def test_a_viewer_looks_and_changes_nothing(near, worker, letter):
     asked = {"operation": "replay", "who": "eve", "why": "why not"}
-    await send(near, "/login", token=VIEWER)
-    _, page = await near.page(f"/dead-letters/{letter}")
-    assert "no stamp" in page
-    assert "Replay" not in page
-    status, _, page = await send(near, f"/dead-letters/{letter}", **asked)
+    await near.send("/login", token=VIEWER)
+    await near.shows(f"/dead-letters/{letter}", "no stamp", hides="Replay")
+    status, _, page = await near.send(f"/dead-letters/{letter}", **asked)
     assert (status, "read only" in page) == (403, True)
-    body = {**asked, "letters": [letter]}
-    assert (await near.ask("/api/dead-letters/operations", body))[0] == 403
-    headers = {"Authorization": f"Bearer {VIEWER}"}
-    assert (await near.ask("/api/dead-letters/operations", body, **headers))[0] == 403
-    assert near.worker.asked == []  # type: ignore[attr-defined]
+    for headers in ({}, bearer(VIEWER)):
+        body = {**asked, "letters": [letter]}
+        assert (await near.ask("/api/dead-letters/operations", body, **headers))[0] == 403
+    assert worker.asked == []
     assert (await near.page("/tables"))[0] == 200
-    assert (await send(near, "/logout"))[0] == 303
+    assert (await near.send("/logout"))[0] == 303
 
 
-async def test_a_session_is_of_one_token_one_role_and_a_time() -> None:
+async def test_a_session_is_of_one_token_role_and_time():
     access = Access(TOKEN, VIEWER, login=True, now=lambda: NOW)
     shown = access.session(Role.VIEWER)
 
     def role(access: Access, shown: str) -> str:
-        incoming = Incoming("127.0.0.1", "", "/", {"Host": "localhost"}, {SESSION: shown})
-        try:
-            return access.visitor(incoming).role
-        except Problem as problem:
-            return problem.error
+        return seen(access, Incoming("127.0.0.1", "", "/", {"Host": "localhost"}, {SESSION: shown}))[0]
 
     assert role(access, shown) == "viewer"
     said, _, signature = shown.partition(".")
@@ -227,49 +210,35 @@ async def test_a_session_is_of_one_token_one_role_and_a_time() -> None:
 @pytest.mark.parametrize(
     ("client", "name", "found"),
     [
-        ("10.0.0.5", "ann", "operator"),
-        ("10.0.0.5", "bob", "viewer"),
-        ("10.0.0.6", "ann", "no_token"),
-        ("10.0.0.5", "", "no_token"),
+        ("10.0.0.5", "ann", ("operator", "ann")),
+        ("10.0.0.5", "bob", ("viewer", "bob")),
+        ("10.0.0.6", "ann", ("no_token", "")),
+        ("10.0.0.5", "", ("no_token", "")),
     ],
 )
-def test_a_proxy_is_believed_who_somebody_is_and_nobody_else(client: str, name: str, found: str) -> None:
-    access = Access(
-        TOKEN, user_header="X-User", proxies=frozenset({"10.0.0.5"}), operators=frozenset({"ann"})
-    )
-    incoming = Incoming("10.0.0.7", client, "/", {"X-User": name}, {})
-    if found == "no_token":
-        with pytest.raises(Problem, match="the token is missing"):
-            access.visitor(incoming)
-    else:
-        visitor = access.visitor(incoming)
-        assert (visitor.role, visitor.name) == (found, name)
+def test_a_proxy_is_believed_who_somebody_is_and_nobody_else(client, name, found):
+    proxies, operators = frozenset({"10.0.0.5"}), frozenset({"ann"})
+    access = Access(TOKEN, user_header="X-User", proxies=proxies, operators=operators)
+    assert seen(access, Incoming("10.0.0.7", client, "/", {"X-User": name}, {})) == found
 
 
-async def test_who_may_only_look_sees_nothing_personal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_viewers_see_nothing_personal(worker, near, letter, monkeypatch):
     """In rows, dead letters and messages, on pages and as JSON."""
     monkeypatch.setattr(writing_module, "personal_fields", lambda _: frozenset({"note", "id"}))
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
-    worker.put("k1", note="for Ada")
-    letter = worker.put_letter("k1")
     worker.records += [version(worker.application, note, at=n) for n, note in enumerate(("a", "for Ada"), 1)]
     rows = "/tables/parcels/rows?key=k1"
     paths = ("/tables/parcels", rows, f"/dead-letters/{letter}", rows.replace("rows", "history"))
-    async with Browser.of(worker, Access(TOKEN, VIEWER, login=True)) as browser:
+    for path, api in product(paths, ("", "/api")):
         for token, hidden in ((TOKEN, False), (VIEWER, True)):
-            headers = {"Authorization": f"Bearer {token}"}
-            for path in paths:
-                for at in (path, f"/api{path}"):
-                    async with browser.get(at, headers=headers) as response:
-                        text = await response.text()
-                    assert ("(masked)" in text) is hidden, at
-                    assert hidden or "Ada" in text or letter in text
-                    assert not (hidden and "Ada" in text)
-        async with browser.get(f"/dead-letters/{letter}/edit", headers=headers) as response:
-            assert response.status == 403
+            async with near.get(api + path, headers=bearer(token)) as response:
+                text = await response.text()
+            assert ("(masked)" in text) is hidden, path
+            assert "Ada" not in text if hidden else "Ada" in text or letter in text
+    async with near.get(f"/dead-letters/{letter}/edit", headers=bearer(VIEWER)) as response:
+        assert response.status == 403
 
 
-def test_raw_bytes_are_left_out_with_what_is_personal() -> None:
+def test_raw_bytes_are_left_out_with_what_is_personal():
     shown = {"hex": "41", "lines": [{"name": "Ada", "units": 1, "none": None}], "name": {"name": ""}}
     assert masked(shown, frozenset({"name", "none"})) == {
         "hex": "",
@@ -278,7 +247,7 @@ def test_raw_bytes_are_left_out_with_what_is_personal() -> None:
     }
 
 
-def test_what_is_personal_is_hidden_within_lists_and_within_the_bytes_of_a_message() -> None:
+def test_what_is_personal_is_hidden_within_lists_and_bytes():
     names = frozenset({"name", "phones", "address"})
     said = b'{"name":"Ada","units":1}'
     shown = {
@@ -300,12 +269,7 @@ def test_what_is_personal_is_hidden_within_lists_and_within_the_bytes_of_a_messa
     }
 
 
-def test_the_personal_fields_of_an_application_are_those_that_are_marked() -> None:
-    from agents.worker import CHOREOGRAPHIES
-    from streams.model.application import Application
-    from streams.model.codecs import json_without_schema
-    from streams.model.layout import Layout
-
+def test_an_applications_personal_fields_are_those_that_are_marked():
     wiring = next(iter(CHOREOGRAPHIES.values()))
     resources = {"gateway": object(), "clock": object()}
     orders = Application(Layout("orders", 4, 2), wiring, json_without_schema, resources=resources)

@@ -12,12 +12,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from scrapes import PAGE, on_the_page, set_timers, wait
+from scrapes import PAGE, on_the_page
 from web_workers import NOW, PARCELS, FakeWorker
 
 from streams.lane.state import LaneState
@@ -78,31 +79,17 @@ def fires(expression: str, now: str, before: str = "") -> set[str]:
     return {label for label, values in groups.items() if holds(total(values), bound)}
 
 
-def saga_of(status: str, created_at: float) -> ChoreographedSaga:
-    """Each parcel is a saga of this status."""
-
-    def view(saga_id: str, row: Any) -> SagaView:
-        del row
-        return SagaView(
-            saga_id=saga_id,
-            way="choreographed",
-            version=0,
-            status=status,
-            reason="",
-            created_at=created_at,
-            changed_at=created_at,
-            pending=(),
-            waits_for=(),
-            steps=(),
-            log=(),
-            entries=0,
-        )
-
-    return ChoreographedSaga("trip", PARCELS, view)
-
-
 def put_saga(worker: FakeWorker, status: str, age: float) -> None:
-    worker.choreographed = (saga_of(status, NOW - age),)
+    """A parcel that is a saga of this status."""
+    at = NOW - age
+
+    def view(saga_id: str, _: Any) -> SagaView:
+        return SagaView(
+            saga_id=saga_id, way="choreographed", version=0, status=status, reason="", created_at=at,
+            changed_at=at, pending=(), waits_for=(), steps=(), log=(), entries=0,
+        )  # fmt: skip
+
+    worker.choreographed = (ChoreographedSaga("trip", PARCELS, view),)
     worker.application.followed = followed_tables(worker.application, worker.choreographed)
     worker.put("a", note="one")
 
@@ -112,27 +99,9 @@ def not_ready(worker: FakeWorker) -> None:
     worker.stuck_lanes = [2]
 
 
-def quarantined(worker: FakeWorker) -> None:
-    worker.lanes[2].state = LaneState.QUARANTINED
-
-
-def stalled(worker: FakeWorker) -> None:
-    worker.lanes[2].last_progress = NOW - 61
-
-
-class Reading:
-    """What a lane is behind."""
-
-    lag = 5
-    oldest = int((NOW - 61) * 1000)
-
-
 def behind(worker: FakeWorker) -> None:
-    worker.lanes[2].measures.intake = Reading()  # type: ignore[assignment]
-
-
-def reopens(worker: FakeWorker) -> None:
-    worker.lanes[2].reopened += 6
+    reading: Any = SimpleNamespace(lag=5, oldest=int((NOW - 61) * 1000))
+    worker.lanes[2].measures.intake = reading
 
 
 def breaker_open(worker: FakeWorker) -> None:
@@ -144,34 +113,33 @@ def breaker_open(worker: FakeWorker) -> None:
 
 CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
     "WorkerNotReady": (not_ready, "here"),
-    "LaneQuarantined": (quarantined, "2"),
-    "LaneStalled": (stalled, "2"),
+    "LaneQuarantined": (lambda worker: setattr(worker.lanes[2], "state", LaneState.QUARANTINED), "2"),
+    "LaneStalled": (lambda worker: setattr(worker.lanes[2], "last_progress", NOW - 61), "2"),
     "LaneBehind": (behind, "2"),
-    "LaneReopens": (reopens, "2"),
+    "LaneReopens": (lambda worker: setattr(worker.lanes[2], "reopened", 6), "2"),
     "DeadLetters": (lambda worker: worker.put_letter("a"), "post.note"),
     "DeadLettersExpire": (
         lambda worker: worker.put_letter("a", failed_at_ms=int((NOW - 11 * DAY) * 1000), state="discarded"),
         "post.note",
     ),
-    "MessagesWait": (lambda worker: wait(worker, "a", since=NOW - 901, reason=Reason.BREAKER), "post.note"),
+    "MessagesWait": (lambda worker: worker.wait("a", since=NOW - 901, reason=Reason.BREAKER), "post.note"),
     "BreakerOpen": (breaker_open, "post.note"),
     "SagasFailed": (lambda worker: put_saga(worker, "failed", 1), "trip"),
     "SagasStalled": (lambda worker: put_saga(worker, "started", 3600), "trip"),
-    "TimersOverdue": (lambda worker: set_timers(worker, NOW - 5), ""),
+    "TimersOverdue": (lambda worker: worker.ring("k", NOW - 5), ""),
 }
 
 
 @pytest.fixture
-def worker(monkeypatch) -> FakeWorker:
+def worker(worker, monkeypatch) -> FakeWorker:
     """One that is well, and busy: sagas are done, messages wait for a retry, a timer is set."""
     monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
     worker.measured = True
     for lane in worker.lanes.values():
         lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
     put_saga(worker, "completed", 10 * DAY)
-    wait(worker, "b", since=NOW - 10, reason=Reason.RETRY)
-    set_timers(worker, NOW + 5)
+    worker.wait("b", since=NOW - 10)
+    worker.ring("k", NOW + 5)
     worker.put_letter("c", state="discarded")
     return worker
 
@@ -196,7 +164,7 @@ async def test_an_alert_fires_for_what_it_warns_of(worker, alert):
 
 
 async def test_a_lane_that_recovers_for_long_is_no_stall(worker):
-    stalled(worker)
+    worker.lanes[2].last_progress = NOW - 61
     worker.lanes[2].measures.recovering(5)
     assert fires(rules()["LaneStalled"]["expr"], await scrape(worker)) == set()
 
@@ -205,7 +173,7 @@ def test_an_alert_fires_when_there_is_no_worker():
     assert fires(rules()["NoWorker"]["expr"], "") == {""}
 
 
-def test_each_rule_is_fired_by_a_test_and_says_what_to_do():
+def test_each_rule_is_tested_and_says_what_to_do():
     found = rules()
     assert found.keys() == {"NoWorker", *CASES}
     page = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| (warning|critical) \|", PAGE.read_text(), re.MULTILINE))
@@ -221,19 +189,15 @@ def test_any_dead_letter_is_an_alert_at_once():
     assert "for" not in rule
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are_each_by_its_own_labels():
-    explained = on_the_page()
-    board = json.loads((OPS / "grafana-workers.json").read_text())
-    shown = set()
-    for panel in board["panels"]:
-        for target in panel["targets"]:
-            for name in re.findall(r"steadfaust_\w+", target["expr"]):
-                metric = re.sub(r"_(bucket|sum|count)$", "", name)
-                assert metric in explained, panel["title"]
-                shown.add(metric)
-                wanted = set(re.findall(r"(\w+)", " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))))
-                assert wanted <= {*explained[metric][1], "le"}, panel["title"]
+def test_the_dashboard_asks_for_metrics_by_their_own_labels():
+    explained, shown = on_the_page(), set()
+    panels = json.loads((OPS / "grafana-workers.json").read_text())["panels"]
+    for title, asked in [(panel["title"], each["expr"]) for panel in panels for each in panel["targets"]]:
+        wanted = set(re.findall(r"(\w+)", " ".join(re.findall(r"by \(([^)]*)\)", asked))))
+        for name in re.findall(r"steadfaust_\w+", asked):
+            metric = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert metric in explained, title
+            assert wanted <= {*explained[metric][1], "le"}, title
+            shown.add(metric)
     assert {name for name in explained if "dead_letters" in name} & shown
-    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]}) == len(
-        board["panels"]
-    )
+    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)

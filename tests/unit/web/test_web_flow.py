@@ -35,40 +35,18 @@ def part(**of) -> WorkerPart:
 # -- merging ----------------------------------------------------------------------------------------------
 
 
-def test_rates_lags_and_counts_of_workers_add_up_and_the_oldest_counts():
-    found = merge(
-        [
-            part(
-                topics=[TopicPart(topic="a", rate=1.5, rate_minute=1.0, lag=3, lag_before=1)],
-                handlers=[
-                    HandlerPart(
-                        handler="s.h",
-                        rate=2.0,
-                        failures=1,
-                        durations=[1, 0, 2],
-                        waiting={"retry": 2},
-                        oldest_waiting=5.0,
-                        letters=1,
-                    )
-                ],
-            ),
-            part(
-                url=OTHER,
-                topics=[TopicPart(topic="a", rate=0.5, lag=4), TopicPart(topic="b", rate=7.0)],
-                handlers=[
-                    HandlerPart(
-                        handler="s.h",
-                        rate=3.0,
-                        durations=[0, 1, 1],
-                        waiting={"retry": 1, "pause": 4},
-                        oldest_waiting=9.0,
-                        paused=2,
-                        breakers=1,
-                    )
-                ],
-            ),
-        ]
-    )
+def test_rates_lags_and_counts_of_workers_add_up():
+    here = HandlerPart(
+        handler="s.h", rate=2.0, failures=1, durations=[1, 0, 2], waiting={"retry": 2}, oldest_waiting=5.0,
+        letters=1,
+    )  # fmt: skip
+    there = HandlerPart(
+        handler="s.h", rate=3.0, durations=[0, 1, 1], waiting={"retry": 1, "pause": 4}, oldest_waiting=9.0,
+        paused=2, breakers=1,
+    )  # fmt: skip
+    first = TopicPart(topic="a", rate=1.5, rate_minute=1.0, lag=3, lag_before=1)
+    others = [TopicPart(topic="a", rate=0.5, lag=4), TopicPart(topic="b", rate=7.0)]
+    found = merge([part(topics=[first], handlers=[here]), part(url=OTHER, topics=others, handlers=[there])])
     assert found.topics["a"] == TopicPart(topic="a", rate=2.0, rate_minute=1.0, lag=7, lag_before=1)
     assert found.topics["b"].rate == 7.0
     handler = found.handlers["s.h"]
@@ -94,23 +72,17 @@ def test_of_what_is_well_nothing_is_said():
     assert texts(part(topics=[TopicPart(topic="a", rate=100.0, lag=5)])) == []
 
 
+def handler(**of) -> dict[str, list[HandlerPart]]:
+    return {"handlers": [HandlerPart(handler="s.h", **of)]}
+
+
 @pytest.mark.parametrize(
     ("of", "text", "link", "grave"),
     [
+        (handler(letters=2), "2 messages were given up by s.h", "/dead-letters?handler=s.h", False),
+        (handler(paused=3), "s.h is paused in 3 partitions: its messages wait", "/handlers/s.h", False),
         (
-            {"handlers": [HandlerPart(handler="s.h", letters=2)]},
-            "2 messages were given up by s.h",
-            "/dead-letters?handler=s.h",
-            False,
-        ),
-        (
-            {"handlers": [HandlerPart(handler="s.h", paused=3)]},
-            "s.h is paused in 3 partitions: its messages wait",
-            "/handlers/s.h",
-            False,
-        ),
-        (
-            {"handlers": [HandlerPart(handler="s.h", breakers=1)]},
+            handler(breakers=1),
             (
                 "The circuit breaker of s.h is open in 1 lane: what it calls fails, and its messages wait;"
                 " handler_failed in the log says how"
@@ -147,7 +119,7 @@ def test_each_trouble_is_a_sentence_with_a_link(of, text, link, grave):
         {"lag": 900, "lag_before": 0},
     ],
 )
-def test_a_lag_that_does_not_grow_or_is_soon_done_is_no_trouble(numbers):
+def test_a_lag_that_is_small_or_stands_is_no_trouble(numbers):
     assert texts(part(topics=[TopicPart(topic="a", **numbers)])) == []
 
 
@@ -200,7 +172,7 @@ def test_a_lane_that_recovers_tells_how_far_it_is(worker):
     assert worker_part(worker, Looks(worker), {}).lanes[2].recovery.copied == 0
 
 
-def test_a_follower_tells_how_far_it_is_until_it_has_caught_up(worker):
+def test_a_follower_that_catches_up_tells_how_far_it_is(worker):
     worker.standbys = {5: FakeStandby(5, to_copy=(100, 0.0), behind=40), 6: FakeStandby(6, behind=3)}
     catching_up, keeping_up = worker_part(worker, Looks(worker), {}).standbys
     assert (catching_up.copying.copied, catching_up.copying.percent) == (60, 60)
@@ -226,27 +198,30 @@ async def test_all_owners_are_asked_at_once_and_merged(worker):
     assert answer.homeless == [3]
 
 
-async def test_a_silent_worker_does_not_hold_up_the_page_and_is_shown(worker, monkeypatch):
+async def silent(*_):
+    await asyncio.Event().wait()
+
+
+async def gone(*_):
+    raise Problem(502, "owner_unreachable", "...")
+
+
+async def refuses(*_):
+    raise Problem(502, "owner_refused", "it wants another token")
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [(silent, "no answer in 0.02 s"), (gone, "it cannot be reached"), (refuses, "it wants another token")],
+)
+async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, why):
     monkeypatch.setattr(flow, "PATIENCE", 0.02)
     worker.owns({0: worker.url, 1: OTHER})
-
-    async def ask(owner, path, query):
-        await asyncio.Event().wait()
-
     answer = await overview_of(worker, Looks(worker), {}, ask)
-    silent = next(each for each in answer.workers if each.silent)
-    assert (silent.url, silent.silent, silent.owns) == (OTHER, "no answer in 0.02 s", [1])
+    (shown,) = (each for each in answer.workers if each.silent)
+    assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
-
-
-async def test_a_worker_that_has_gone_is_shown_as_such(worker):
-    worker.owns({0: worker.url, 1: OTHER})
-
-    async def ask(owner, path, query):
-        raise Problem(502, "owner_unreachable", "...")
-
-    answer = await overview_of(worker, Looks(worker), {}, ask)
-    assert answer.warnings[0].text == "127.0.0.1:2 does not answer, and owns lane 1: it cannot be reached"
+    assert answer.warnings[0].text == f"127.0.0.1:2 does not answer, and owns lane 1: {why}"
 
 
 def test_an_open_breaker_is_told_once_for_all_workers(worker):
@@ -260,20 +235,10 @@ def test_an_open_breaker_is_told_once_for_all_workers(worker):
     assert "is open in 2 lanes" in warned.text
 
 
-async def test_a_worker_that_refuses_is_shown_with_what_it_says(worker):
-    worker.owns({0: worker.url, 1: OTHER})
-
-    async def ask(owner, path, query):
-        raise Problem(502, "owner_refused", "it wants another token")
-
-    answer = await overview_of(worker, Looks(worker), {}, ask)
-    assert "it wants another token" in answer.warnings[0].text
-
-
 # -- the picture and the page -----------------------------------------------------------------------------
 
 
-def test_the_picture_has_each_service_and_topic_and_what_went_wrong(worker):
+def test_the_picture_has_services_topics_and_what_went_wrong(worker):
     letters = merge([part(handlers=[HandlerPart(handler="post.note", letters=2, rate=3.0)])])
     picture = flow_picture(shown(worker, letters))
     (service,) = picture.services
@@ -284,7 +249,7 @@ def test_the_picture_has_each_service_and_topic_and_what_went_wrong(worker):
     assert (arrow.label, arrow.bad, arrow.link) == ("2 dead", True, "/dead-letters?handler=post.note")
 
 
-def test_dead_letters_that_no_handler_had_are_in_the_tables_alone(worker):
+def test_dead_letters_of_no_handler_are_in_tables_alone(worker):
     answer = shown(worker, merge([part(handlers=[HandlerPart(handler="", letters=3)])]))
     assert [each.service for each in answer.services] == ["post", ""]
     assert [node.name for node in flow_picture(answer).services] == ["post"]
@@ -298,43 +263,25 @@ def test_where_things_stand_does_not_depend_on_the_numbers(worker):
     assert busy.arrows[0].width > quiet.arrows[0].width
 
 
-async def test_the_first_page_is_the_overview_with_everything_in_words_too(worker):
-    async with Browser.of(worker) as browser:
-        status, page = await browser.page("/")
-        assert status == 200
-        for expected in ("All is well", "<svg", "ParcelSeen", "post.note", TOPIC, "Slot 4"):
-            assert expected in page
-        assert 'href="/topics/post.parcel.seen.v1"' in page
-        assert "style=" not in page
-        answer = (await browser.json("/api/overview"))[1]
+async def test_the_first_page_is_the_overview_in_words_too(worker, browser):
+    said = ("All is well", "<svg", "ParcelSeen", "post.note", f'href="/topics/{TOPIC}"', "Slot 4")
+    await browser.shows("/", *said, hides="style=")
+    answer = (await browser.json("/api/overview"))[1]
     assert [each["topic"] for each in answer["topics"]] == [TOPIC]
 
 
-async def test_what_is_wrong_is_on_top_and_leads_to_where_it_is_mended(worker):
+async def test_what_is_wrong_is_on_top_and_not_run(worker, browser):
     worker.stuck_lanes = [1]
-    async with Browser.of(worker) as browser:
-        _, page = await browser.page("/")
-    assert "All is well" not in page
-    assert "lane 1 is open, without progress" in page
-    assert 'href="/workers/127.0.0.1:1"' in page
-
-
-async def test_what_a_lane_says_is_shown_and_not_run(worker):
     worker.lanes[1].error = ValueError(HOSTILE)
-    async with Browser.of(worker) as browser:
-        _, page = await browser.page("/")
-    assert HOSTILE not in page
-    assert "&lt;script&gt;alert" in page
+    mended_at = 'href="/workers/127.0.0.1:1"'
+    said = ("lane 1 is open, without progress", mended_at, "&lt;script&gt;alert")
+    await browser.shows("/", *said, hides=("All is well", HOSTILE))
 
 
-async def test_a_worker_has_a_page_by_its_address_and_by_its_slot(worker):
-    async with Browser.of(worker) as browser:
-        for name in ("4", "127.0.0.1:1"):
-            status, page = await browser.page(f"/workers/{name}")
-            assert status == 200
-            assert "worker in slot 4" in page
-        status, answer = await browser.json("/api/workers/127.0.0.1:99")
-    assert (status, answer["error"]) == (404, "no_worker")
+@pytest.mark.parametrize("name", ["4", "127.0.0.1:1"])
+async def test_a_worker_has_a_page_by_its_slot_and_address(browser, name):
+    await browser.shows(f"/workers/{name}", "worker in slot 4")
+    assert await browser.refusal("/api/workers/127.0.0.1:99") == (404, "no_worker")
 
 
 async def test_another_workers_page_is_asked_of_it(worker):
@@ -342,10 +289,7 @@ async def test_another_workers_page_is_asked_of_it(worker):
     async with Browser.of(other) as there, Browser.of(worker) as here:
         worker.owns({0: worker.url, 1: there.url})
         for name in ("7", there.url.partition("://")[2]):
-            status, page = await here.page(f"/workers/{name}")
-            assert status == 200
-            assert "worker in slot 7" in page
-            assert f'href="/api/workers/{quote(name)}"' in page
+            await here.shows(f"/workers/{name}", "worker in slot 7", f'href="/api/workers/{quote(name)}"')
         answer = (await here.json("/api/overview"))[1]
     assert sorted(each["slot"] for each in answer["workers"]) == [4, 7]
 
@@ -355,7 +299,7 @@ def test_a_part_reads_back_as_it_was_told(worker):
     assert msgspec.json.decode(msgspec.json.encode(told), type=WorkerPart) == told
 
 
-async def test_a_worker_that_owns_no_lane_is_shown_with_what_it_follows(worker):
+async def test_a_worker_without_lanes_is_shown_with_what_it_follows(worker):
     spare = WorkerPart(url=OTHER, slot=1, ready=True, standbys=[StandbyPart(lane=1, behind=0)])
     worker.assignment = msgspec.structs.replace(worker.assignment, members=(worker.url, OTHER))
 

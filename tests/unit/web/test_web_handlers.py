@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from web_workers import NOW, Browser, FakeWorker
+from web_workers import NOW, Browser, FakeWorker, bearer, owner_of
 
 from streams.model.envelope import TYPE, rfc3339
 from streams.model.operations import (
@@ -18,7 +18,7 @@ from streams.model.operations import (
 from streams.operator.pauses import set_pause
 from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, begin, queue_name, set_queue
+from streams.retry.queue import Reason
 from streams.web import handlers as handlers_module
 from streams.web.access import Access
 
@@ -28,16 +28,11 @@ ASK = {"operation": "pause", "who": "ann", "why": "the post is on strike"}
 
 
 @pytest.fixture
-async def two():
-    """Two workers that share eight partitions in four lanes, and a browser of the first."""
-    first, second = FakeWorker.with_lanes(0, 1), FakeWorker.with_lanes(2, 3)
-    async with Browser.of(first) as one, Browser.of(second) as other:
-        first.url, second.url = (str(browser.make_url("")).rstrip("/") for browser in (one, other))
-        for worker in (first, second):
-            worker.owns({0: first.url, 1: first.url, 2: second.url, 3: second.url})
-            for lane in worker.lanes.values():
-                lane.gates = {NOTE: HandlerGate(NOTE, BreakerPolicy(minimum=1, failure_rate=0.1))}
-        yield first, second, one
+def two(two):
+    for worker in two[:2]:
+        for lane in worker.lanes.values():
+            lane.gates = {NOTE: HandlerGate(NOTE, BreakerPolicy(minimum=1, failure_rate=0.1))}
+    return two
 
 
 def paused(
@@ -49,29 +44,19 @@ def paused(
         worker.put_raw("_handlers", partition, change.key[1:], change.value)
 
 
-def waits(worker: FakeWorker, key: str, reason: Reason) -> None:
-    """Write the row of a queue of one message."""
-    name = queue_name(NOTE.encode(), key.encode())
-    change = set_queue(name, begin(reason, due_ms=1, attempts=0, size=3))
-    worker.put_raw("_queues", worker.partition(key), name, change.value)
-
-
 async def only(browser: Browser, path: str = HANDLERS) -> tuple[Any, Any]:
-    status, answer = await browser.json(path)
-    assert status == 200, answer
+    answer = await browser.found(path)
     (handler,) = answer["handlers"]
     return handler, answer
 
 
-async def test_all_lanes_are_told_of_together(two):
-    first, second, one = two
+async def test_all_lanes_are_told_of_together(first, second, one):
     paused(first, 0, 4, 1, 5)
     paused(second, 2, at=NOW - 5)
     paused(second, 6, state=PauseState.DRAINING)
-    second.lanes[3].gates[NOTE].breaker.record(
-        second.lanes[3].gates[NOTE].breaker.acquire(NOW), ok=False, now=NOW
-    )
-    second.lanes[3].gates[NOTE].under_way = 2
+    gate = second.lanes[3].gates[NOTE]
+    gate.breaker.record(gate.breaker.acquire(NOW), ok=False, now=NOW)
+    gate.under_way = 2
     first.lanes[0].gates[NOTE].add(b"one")
     handler, answer = await only(one)
     assert handler["partitions"] == {"draining": 1, "paused": 5, "running": 2}
@@ -81,25 +66,18 @@ async def test_all_lanes_are_told_of_together(two):
     assert (answer["partitions"], answer["left_out"], answer["max_waiting"]) == (8, {}, 1000)
 
 
-async def test_schemas_that_are_waited_for_are_told_of_all_lanes_together(two):
-    first, second, one = two
-    first.lanes[0].gates[NOTE].unread.add(b"one", "post.made.v1", b"a" * 16, NOW - 5)
-    second.lanes[2].gates[NOTE].unread.add(b"two", "post.made.v1", b"a" * 16, NOW - 60)
-    second.lanes[2].gates[NOTE].unread.add(b"three", "post.made.v1", b"b" * 16, NOW - 50)
+async def test_awaited_schemas_are_told_of_all_lanes_together(first, second, one):
+    for worker, key, schema, age in ((first, 1, b"a", 5), (second, 2, b"a", 60), (second, 3, b"b", 50)):
+        gate = next(iter(worker.lanes.values())).gates[NOTE]
+        gate.unread.add(b"%d" % key, "post.made.v1", schema * 16, NOW - age)
     handler, _ = await only(one)
     found = [(each["schema"], each["handler"], each["keys"], each["since"]) for each in handler["schemas"]]
-    assert found == [
-        ("a" * 16, NOTE, 2, rfc3339(NOW - 60)),
-        ("b" * 16, NOTE, 1, rfc3339(NOW - 50)),
-    ]
+    assert found == [("a" * 16, NOTE, 2, rfc3339(NOW - 60)), ("b" * 16, NOTE, 1, rfc3339(NOW - 50))]
 
 
-async def test_of_one_handler_what_waits_is_counted_by_reason_up_to_a_bound(two, monkeypatch):
-    first, second, one = two
-    keys = [f"k{n}" for n in range(40)]
-    for number, key in enumerate(keys):
-        worker = first if first.lane(key) in first.lanes else second
-        waits(worker, key, Reason.PAUSED if number % 4 else Reason.RETRY)
+async def test_what_waits_is_counted_by_reason_up_to_a_bound(both, one, monkeypatch):
+    for number, key in enumerate(f"k{n}" for n in range(40)):
+        owner_of(key, *both).wait(key, reason=Reason.PAUSED if number % 4 else Reason.RETRY)
     handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
     assert (handler["waiting"], handler["counted_all"]) == ({"paused": 30, "retry": 10}, True)
     monkeypatch.setattr(handlers_module, "MOST_COUNTED", 2)
@@ -107,8 +85,7 @@ async def test_of_one_handler_what_waits_is_counted_by_reason_up_to_a_bound(two,
     assert (sum(handler["waiting"].values()), handler["counted_all"]) == (8, False)
 
 
-async def test_lanes_that_cannot_be_asked_are_named(two):
-    first, second, one = two
+async def test_lanes_that_cannot_be_asked_are_named(first, second, one):
     second.lanes[2].store = None
     first.owns({0: first.url, 1: first.url, 2: second.url})
     handler, answer = await only(one)
@@ -120,103 +97,73 @@ async def test_lanes_that_cannot_be_asked_are_named(two):
     assert (handler["handler"], handler["partitions"], len(answer["left_out"])) == (NOTE, {}, 4)
 
 
-async def test_a_worker_that_another_one_asks_answers_for_its_own_lanes_only(two):
-    _, _, one = two
+async def test_for_another_worker_one_answers_for_its_own_lanes(one):
     headers = {"Steadfaust-Asked-By": "http://127.0.0.1:9"}
-    status, answer = await one.json(HANDLERS, params={"lanes": "1,2"}, headers=headers)
-    assert status == 200
+    answer = await one.found(HANDLERS, params={"lanes": "1,2"}, headers=headers)
     assert answer["handlers"][0]["partitions"] == {"running": 2}
     assert list(answer["left_out"]) == ["2"]
-    status, answer = await one.json(HANDLERS, params={"lanes": "x"}, headers=headers)
-    assert (status, answer["error"]) == (400, "bad_lanes")
+    assert await one.refusal(HANDLERS, params={"lanes": "x"}, headers=headers) == (400, "bad_lanes")
 
 
-async def test_a_command_goes_to_every_partition_under_one_id(two):
-    first, _, one = two
+async def test_a_command_goes_to_every_partition_under_one_id(first, one):
     status, answer = await one.ask(f"{HANDLERS}/{NOTE}/operations", ASK)
     assert (status, answer["partitions"], answer["operation"]) == (200, 8, "pause")
     assert [to.partition for to, _ in first.asked] == list(range(8))
     for _, post in first.asked:
-        headers = dict(post.headers)
-        assert headers["ce_id"] == answer["id"].encode()
-        assert headers[TYPE] == HANDLER_OPERATION.encode()
-        command = decode_handler_operation(post.value)
-        assert (command.kind, command.handler, command.who, command.why) == (
-            HandlerCommand.PAUSE,
-            NOTE,
-            "ann",
-            ASK["why"],
-        )
+        headers, command = dict(post.headers), decode_handler_operation(post.value)
+        assert (headers["ce_id"], headers[TYPE]) == (answer["id"].encode(), HANDLER_OPERATION.encode())
+        assert (command.kind, command.handler) == (HandlerCommand.PAUSE, NOTE)
+        assert (command.who, command.why) == ("ann", ASK["why"])
     _, again = await one.ask(f"{HANDLERS}/{NOTE}/operations", {**ASK, "id": "mine"})
     assert again["id"] == "mine"
 
 
 @pytest.mark.parametrize(
-    ("handler", "change", "refused"),
+    ("handler", "change", "headers", "refused"),
     [
-        ("post.nobody", {}, (404, "no_handler")),
-        (NOTE, {"why": " "}, (400, "no_reason")),
-        (NOTE, {"operation": "stop"}, (400, "bad_request")),
-        (NOTE, {"id": "x" * 201}, (400, "bad_id")),
+        ("post.nobody", {}, {}, (404, "no_handler")),
+        (NOTE, {"why": " "}, {}, (400, "no_reason")),
+        (NOTE, {"operation": "stop"}, {}, (400, "bad_request")),
+        (NOTE, {"id": "x" * 201}, {}, (400, "bad_id")),
+        (NOTE, {}, {"Content-Type": "text/plain"}, (403, "not_json")),
+        (NOTE, {}, {"Origin": "http://evil.example"}, (403, "not_json")),
     ],
 )
-async def test_a_command_that_cannot_be_is_refused_and_nothing_is_sent(two, handler, change, refused):
-    first, _, one = two
-    status, answer = await one.ask(f"{HANDLERS}/{handler}/operations", {**ASK, **change})
+async def test_a_command_that_is_refused_sends_nothing(first, one, handler, change, headers, refused):
+    status, answer = await one.ask(f"{HANDLERS}/{handler}/operations", {**ASK, **change}, **headers)
     assert (status, answer["error"]) == refused
     assert first.asked == []
     if refused[0] == 404:
         assert NOTE in answer["detail"]
 
 
-async def test_a_foreign_page_cannot_pause_anything(two):
-    first, _, one = two
-    path = f"{HANDLERS}/{NOTE}/operations"
-    for headers in ({"Content-Type": "text/plain"}, {"Origin": "http://evil.example"}):
-        status, answer = await one.ask(path, ASK, **headers)
-        assert (status, answer["error"]) == (403, "not_json")
-    assert first.asked == []
-
-
-async def test_the_page_of_a_worker_shows_what_is_paused_in_its_lanes(two):
-    first, second, one = two
-    _, page = await one.page("/worker")
-    assert "Paused handlers" not in page
+async def test_the_page_of_a_worker_shows_what_is_paused(first, second, one):
+    await one.shows("/worker", hides="Paused handlers")
     paused(first, 0, 4)
     paused(second, 2)
     first.lanes[1].store = None
-    _, page = await one.page("/worker")
-    assert "paused in 2" in page
+    await one.shows("/worker", "paused in 2")
     _, worker = await one.json("/api/worker")
     (shown,) = worker["paused"]
     assert (shown["handler"], shown["partitions"], shown["who"]) == (NOTE, {"paused": 2}, "ann")
 
 
-async def test_handlers_have_pages_from_which_they_are_paused(two):
-    first, second, one = two
+async def test_handlers_have_pages_from_which_they_are_paused(first, second, one):
     paused(second, 2)
-    waits(first, first.keys_here([f"k{n}" for n in range(20)])[0], Reason.RETRY)
-    _, page = await one.page("/handlers")
-    assert f'href="/handlers/{NOTE}"' in page
-    assert "paused in 1 of 8, running in 7 of 8" in page
-    _, page = await one.page(f"/handlers/{NOTE}")
-    assert "messages that wait: retry 1;" in page
-    csrf = next(each.value for each in one.cookies if each.key == "csrf")
-    fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>", "csrf": csrf}
-    async with one.post(f"/handlers/{NOTE}", data=fields, allow_redirects=False) as response:
-        assert (response.status, response.headers["Location"]) == (303, f"/handlers/{NOTE}?asked=pause")
+    first.wait(first.key_in(0, 1))
+    await one.shows("/handlers", f'href="/handlers/{NOTE}"', "paused in 1 of 8, running in 7 of 8")
+    await one.shows(f"/handlers/{NOTE}", "messages that wait: retry 1;")
+    fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>"}
+    assert (await one.send(f"/handlers/{NOTE}", **fields))[:2] == (303, f"/handlers/{NOTE}?asked=pause")
     assert {tp.partition for tp, _ in first.asked} == set(range(8))
     operation = decode_handler_operation(first.asked[0][1].value)
     assert (operation.kind, operation.who) == (HandlerCommand.PAUSE, "ann")
-    _, page = await one.page(f"/handlers/{NOTE}?asked=pause")
-    assert "Asked for: pause" in page
-    async with one.post(f"/handlers/{NOTE}", data={**fields, "operation": "stop"}) as response:
-        assert response.status == 400
+    await one.shows(f"/handlers/{NOTE}?asked=pause", "Asked for: pause")
+    assert (await one.send(f"/handlers/{NOTE}", **{**fields, "operation": "stop"}))[0] == 400
 
 
-async def test_enter_in_the_form_of_a_handler_does_what_is_next(two):
+async def test_enter_in_a_handlers_form_does_what_is_next(second, one):
     """It presses the first button: one that is paused is to be resumed."""
-    _, second, one = two
     _, page = await one.page(f"/handlers/{NOTE}")
     assert page.index('value="pause"') < page.index('value="resume"')
     paused(second, 2)
@@ -224,14 +171,10 @@ async def test_enter_in_the_form_of_a_handler_does_what_is_next(two):
     assert page.index('value="resume"') < page.index('value="pause"')
 
 
-async def test_who_may_only_look_sees_handlers_and_cannot_pause_them():
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+async def test_who_may_only_look_sees_handlers_and_cannot_pause_them(worker):
     access = Access(token="t" * 20, viewer_token="v" * 20, login=True)
     async with Browser.of(worker, access) as browser:
-        looks = {"Authorization": f"Bearer {'v' * 20}"}
-        status, page = await browser.page(f"/handlers/{NOTE}", headers=looks)
-        assert status == 200
-        assert "<button name" not in page
-        async with browser.post(f"/handlers/{NOTE}", data=ASK, headers=looks) as response:
-            assert response.status == 403
+        looks = bearer("v" * 20)
+        await browser.shows(f"/handlers/{NOTE}", hides="<button name", headers=looks)
+        assert (await browser.send_raw(f"/handlers/{NOTE}", looks, **ASK))[0] == 403
     assert worker.asked == []

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout
-from web_workers import Browser, FakeWorker
 
 from streams.web import live as live_module
 from streams.web.live import Live, event
 from streams.web.view import Problem
+from tests.waiting import BOUND
 
 
 class Parts:
@@ -26,11 +26,11 @@ class Parts:
 
 
 async def some(events, number: int) -> list[bytes]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND):
         return [await anext(events) for _ in range(number)]
 
 
-async def test_a_listener_has_all_parts_at_first_and_then_those_that_change():
+async def test_a_listener_has_all_parts_then_those_that_change():
     parts = Parts(state="1", picture="same")
     live = Live(parts, interval=0.001)
     events = live.listen()
@@ -66,7 +66,7 @@ async def test_the_parts_are_made_once_for_all():
         await events.aclose()
 
 
-async def test_there_is_room_for_so_many_and_again_when_one_goes(monkeypatch):
+async def test_there_is_room_for_so_many_at_a_time(monkeypatch):
     monkeypatch.setattr(live_module, "MOST_LISTENERS", 1)
     live = Live(Parts(state="1"), interval=30)
     events = live.listen()
@@ -107,11 +107,9 @@ def test_an_event_keeps_its_lines():
     assert event("a", "<p>\nx</p>") == b"event: a\ndata: <p>\ndata: x</p>\n\n"
 
 
-async def test_the_overview_is_sent_to_who_looks_on_and_ends_with_the_worker():
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+async def test_the_overview_is_sent_to_who_looks_on(browser):
     async with (
-        Browser.of(worker) as browser,
-        ClientSession(timeout=ClientTimeout(total=10)) as session,
+        ClientSession(timeout=ClientTimeout(total=BOUND)) as session,
         session.get(f"{browser.url}/live/overview") as response,
     ):
         assert response.content_type == "text/event-stream"

@@ -17,6 +17,13 @@ KEYS = st.sets(st.text(min_size=1, max_size=5), max_size=40)
 SUBKEYS = st.sets(st.text(max_size=3), min_size=1, max_size=3)
 
 
+def with_keys(keys, **options):
+    worker = FakeWorker.with_lanes(0, 1, 2, 3, **options)
+    for key in keys:
+        worker.put(key)
+    return worker
+
+
 def all_pages(worker, **query):
     rows, cursor, pages = [], "", 0
     while True:
@@ -41,30 +48,24 @@ def test_pages_have_every_row_of_the_worker_exactly_once(keys, subkeys, limit):
 
 
 @given(keys=KEYS, prefix=st.text(min_size=1, max_size=2), limit=st.integers(1, 9))
-def test_a_prefix_finds_the_keys_that_begin_with_it_whatever_their_length(keys, prefix, limit):
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+def test_a_prefix_finds_the_keys_that_begin_with_it(keys, prefix, limit):
     keys |= {prefix + key for key in keys}
-    for key in keys:
-        worker.put(key)
+    worker = with_keys(keys)
     found, _ = all_pages(worker, prefix=prefix, limit=str(limit))
     assert sorted(key for key, _ in found) == sorted(key for key in keys if key.startswith(prefix))
 
 
 @given(keys=KEYS)
-def test_lanes_cut_a_table_into_parts_and_partitions_cut_a_lane(keys):
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
-    for key in keys:
-        worker.put(key)
+def test_lanes_and_partitions_cut_a_table_into_parts(keys):
+    worker = with_keys(keys)
     by_lane = [row for lane in range(4) for row in all_pages(worker, lane=str(lane))[0]]
     by_partition = [row for number in range(8) for row in all_pages(worker, partition=str(number))[0]]
     assert sorted(by_lane) == sorted(by_partition) == sorted((key, "") for key in keys)
 
 
-def test_a_row_that_goes_between_two_pages_takes_no_other_with_it():
-    worker = FakeWorker.with_lanes(0, 1, 2, 3, app=make_application(partitions=4))
+def test_a_row_that_goes_takes_no_other_with_it():
     keys = [f"k{n}" for n in range(30)]
-    for key in keys:
-        worker.put(key)
+    worker = with_keys(keys, app=make_application(partitions=4))
     first = browse(worker, "parcels", {"limit": "10"})
     gone = first.rows[3].key
     lane = worker.lanes[worker.lane(gone)]
@@ -74,15 +75,15 @@ def test_a_row_that_goes_between_two_pages_takes_no_other_with_it():
     assert sorted(row.key for row in [*first.rows, *rest.rows]) == sorted(keys)
 
 
-def test_a_page_of_large_rows_ends_early_and_each_has_at_least_one():
-    worker = FakeWorker.with_lanes(0, 1, 2, 3)
+def test_a_page_of_large_rows_ends_early_with_one():
+    worker = with_keys([])
     for n in range(5):
         worker.put(f"k{n}", note="x" * (paging.MOST_BYTES + 1))
     found, pages = all_pages(worker, limit="5")
     assert (len(found), pages) == (5, 5)
 
 
-def test_a_page_looks_into_so_many_partitions_and_no_more_though_they_are_empty():
+def test_a_page_looks_into_so_many_empty_partitions():
     worker = FakeWorker.with_lanes(0, app=make_application(partitions=1000, lanes=1))
     worker.put("only")
     first = browse(worker, "parcels", {})
@@ -96,18 +97,18 @@ def test_a_cursor_is_read_as_it_was_written(place):
     assert paging.decode_cursor(paging.encode_cursor(place)) == place
 
 
-@pytest.mark.parametrize("text", ["!", "a", "AA==", "AAB", "AA AA", "\u00e4", "AA\n"])
-def test_what_is_no_cursor_is_refused(text):
+@pytest.mark.parametrize(
+    ("decode", "error", "text"),
+    [
+        *((paging.decode_cursor, "bad_cursor", it) for it in ("!", "a", "AA==", "AAB", "AA AA", "ä", "AA\n")),
+        *((paging.decode_limit, "bad_limit", it) for it in ("0", "-1", "501", "ten", "1.5", "\u0661")),
+        (paging.decode_limit, "bad_limit", "9" * 5000),
+    ],
+)
+def test_what_is_no_cursor_and_no_limit_is_refused(decode, error, text):
     with pytest.raises(Problem) as raised:
-        paging.decode_cursor(text)
-    assert (raised.value.status, raised.value.error) == (400, "bad_cursor")
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "501", "ten", "1.5", "\u0661", "9" * 5000])
-def test_what_is_no_limit_is_refused(text):
-    with pytest.raises(Problem) as raised:
-        paging.decode_limit(text)
-    assert (raised.value.status, raised.value.error) == (400, "bad_limit")
+        decode(text)
+    assert (raised.value.status, raised.value.error) == (400, error)
 
 
 @pytest.mark.parametrize("prefix", [b"", b"\xff", b"\xff\xff"])
@@ -116,7 +117,7 @@ def test_nothing_comes_after_the_last_prefix(prefix):
 
 
 @given(prefix=st.binary(min_size=1, max_size=4), rest=st.binary(max_size=3), other=st.binary(max_size=6))
-def test_after_a_prefix_is_the_least_key_that_does_not_begin_with_it(prefix, rest, other):
+def test_after_a_prefix_is_the_least_other_key(prefix, rest, other):
     end = paging.after(prefix)
     if end is not None:
         assert prefix + rest < end

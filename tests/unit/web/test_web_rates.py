@@ -21,13 +21,15 @@ def test_a_rate_is_what_was_counted_between_two_looks():
     assert rates.commits(0) == 2.0
 
 
-def test_a_counter_that_began_again_counts_from_nothing():
-    rates = Rates(Look(NOW, taken={(0, "a"): 30}), Look(NOW - 10, taken={(0, "a"): 1000}))
-    assert rates.topic("a") == 3.0
-
-
-def test_a_lane_that_has_gone_counts_no_more():
-    assert Rates(Look(NOW), Look(NOW - 10, taken={(0, "a"): 1000})).topic("a") == 0.0
+@pytest.mark.parametrize(
+    ("taken", "rate"),
+    [
+        pytest.param({(0, "a"): 30}, 3.0, id="a counter that began again counts from nothing"),
+        pytest.param({}, 0.0, id="a lane that has gone counts no more"),
+    ],
+)
+def test_counters_that_begin_again_or_go(taken, rate):
+    assert Rates(Look(NOW, taken=taken), Look(NOW - 10, taken={(0, "a"): 1000})).topic("a") == rate
 
 
 def test_before_the_first_look_no_rate_is_known():
@@ -43,7 +45,7 @@ def test_attempts_are_counted_by_how_long_they_took():
 
 
 @pytest.mark.parametrize(("span", "before"), [(LONG, 10), (LONG / 2 - 1, 500)])
-def test_a_lag_has_one_before_only_when_there_was_time_to_tell(span, before):
+def test_a_lag_has_one_before_once_there_was_time(span, before):
     rates = Rates(Look(NOW, lags={"a": 500}), Look(NOW - span, lags={"a": 10}))
     assert (rates.lag("a"), rates.lag_before("a")) == (500, before)
 
@@ -104,7 +106,7 @@ def test_a_percentile_lies_between_the_bounds_of_the_values():
     assert 0.01 < high <= 0.05
 
 
-def test_nothing_has_no_percentile_and_what_is_beyond_all_bounds_has_the_largest():
+def test_nothing_has_no_percentile_and_beyond_all_bounds_the_largest():
     assert percentile([0] * 13, DURATIONS, 0.5) is None
     assert percentile([], DURATIONS, 0.5) is None
     assert percentile([0] * 12 + [3], DURATIONS, 0.5) == DURATIONS[-1]
@@ -113,24 +115,20 @@ def test_nothing_has_no_percentile_and_what_is_beyond_all_bounds_has_the_largest
 # -- progress ---------------------------------------------------------------------------------------------
 
 
-def test_progress_has_a_share_a_rate_and_a_time_left():
-    found = progress(1000, 250, 10.0)
-    assert (found.copied, found.total, found.percent) == (750, 1000, 75)
-    assert (found.rate, found.seconds_left) == (75.0, 3.3)
-
-
-def test_progress_is_never_all_while_something_is_left():
-    assert progress(100_000, 1, 5.0).percent == 99
-
-
-def test_a_copy_that_has_just_begun_has_no_time_left():
-    found = progress(1000, 1000, 0.0)
-    assert (found.copied, found.percent, found.rate, found.seconds_left) == (0, 0, 0.0, None)
-
-
-def test_a_log_that_grows_meanwhile_has_more_to_copy():
-    found = progress(1000, 1200, 5.0)
-    assert (found.copied, found.total, found.percent) == (0, 1200, 0)
+@pytest.mark.parametrize(
+    ("total", "left", "seconds", "expected"),
+    [
+        pytest.param(1000, 250, 10.0, (750, 1000, 75, 75.0, 3.3), id="on its way"),
+        pytest.param(
+            100_000, 1, 5.0, (99_999, 100_000, 99, 19_999.8, 0.0), id="never all while some is left"
+        ),
+        pytest.param(1000, 1000, 0.0, (0, 1000, 0, 0.0, None), id="just begun"),
+        pytest.param(1000, 1200, 5.0, (0, 1200, 0, 0.0, None), id="the log grows meanwhile"),
+    ],
+)
+def test_progress_has_a_share_a_rate_and_a_time_left(total, left, seconds, expected):
+    found = progress(total, left, seconds)
+    assert (found.copied, found.total, found.percent, found.rate, found.seconds_left) == expected
 
 
 def test_nothing_left_is_no_progress():

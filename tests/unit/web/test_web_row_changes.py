@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+import msgspec
 from test_web_timeline import HOSTILE, MS, there
 from test_web_timeline import record as message
 from web_workers import Browser, FakeWorker, Parcel, ParcelSeen, make_application
@@ -12,7 +12,7 @@ from web_workers import Browser, FakeWorker, Parcel, ParcelSeen, make_applicatio
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, claim_of, with_claim
 from streams.model.application import Application
-from streams.model.codecs import encode_row
+from streams.model.codecs import encode_row, json_without_schema
 from streams.model.personal import MASK, masked
 from streams.model.row_keys import row_key
 from streams.testing.blobs import MemoryBlobs
@@ -25,33 +25,12 @@ from streams.web.timeline import timeline
 CHANGELOG = "post-parcels-changelog"
 
 
-@pytest.fixture
-def worker() -> FakeWorker:
-    return FakeWorker.with_lanes(0, 1, 2, 3)
-
-
-@pytest.fixture
-async def browser(worker):
-    async with Browser.of(worker) as browser:
-        yield browser
-
-
-def version(
-    app: Application, note: str | None, *, at: int, key: str = "k1", subkey: str = "", offset: int = 0
-) -> FakeRecord:
+def version(app: Application, note: str | None, *, at: int, key: str = "k1", subkey: str = "") -> FakeRecord:
     """A row of a parcel as its changelog has it, `at` milliseconds after a minute ago."""
-    table = app.tables["parcels"]
+    table, name = app.tables["parcels"], key.encode()
     value = None if note is None else encode_row(table.codec, Parcel(note=note))
-    place = app.layout.partition_of(key.encode())
-    return FakeRecord(
-        table.changelog,
-        place,
-        offset or at,
-        MS - 60_000 + at,
-        row_key(key.encode(), subkey.encode()),
-        value,
-        [],
-    )
+    place, when = app.layout.partition_of(name), MS - 60_000 + at
+    return FakeRecord(table.changelog, place, at, when, row_key(name, subkey.encode()), value, [])
 
 
 def changes(app: Application, messages: list[FakeRecord], rows: list[FakeRecord]) -> list[Any]:
@@ -61,16 +40,14 @@ def changes(app: Application, messages: list[FakeRecord], rows: list[FakeRecord]
 # -- which step changed what ------------------------------------------------------------------------------
 
 
-def test_a_change_is_of_the_message_that_caused_what_was_sent_in_the_same_transaction():
-    app = make_application()
+def test_a_change_is_of_the_message_whose_transaction_sent_it(app):
     messages = [message("m1"), message("m2", at=2), message("out", at=10, cause="m1", key="k2")]
     (change,) = changes(app, messages, [version(app, "seen", at=10)])
     assert (change.table, change.step, change.sure, change.is_first) == ("parcels", 1, True, True)
     assert (change.topic, change.offset) == (CHANGELOG, 10)
 
 
-def test_a_change_that_no_message_was_sent_with_is_put_to_the_last_one_that_may_have_made_it():
-    app = make_application()
+def test_a_change_sent_alone_is_put_to_the_last_message(app):
     messages = [message("m1"), message("m2", at=20), message("other", at=5, key="k2")]
     first, second = changes(app, messages, [version(app, "a", at=10), version(app, "b", at=30)])
     assert [(each.step, each.sure) for each in (first, second)] == [(1, False), (3, False)]
@@ -78,14 +55,8 @@ def test_a_change_that_no_message_was_sent_with_is_put_to_the_last_one_that_may_
     assert (alone.step, alone.sure) == (0, False)
 
 
-def test_only_what_is_different_is_shown_and_a_removed_row_is_said():
-    app = make_application()
-    rows = [
-        version(app, "a", at=1),
-        version(app, "b", at=2),
-        version(app, None, at=3),
-        version(app, "c", at=4),
-    ]
+def test_only_differences_and_removals_of_rows_are_shown(app):
+    rows = [version(app, note, at=at) for at, note in enumerate(("a", "b", None, "c"), 1)]
     first, second, gone, again = changes(app, [message("m1")], rows)
     assert (first.before, first.after, first.is_first) == (None, {"note": "a"}, True)
     assert (second.before, second.after, second.is_first) == ({"note": "a"}, {"note": "b"}, False)
@@ -93,38 +64,27 @@ def test_only_what_is_different_is_shown_and_a_removed_row_is_said():
     assert (again.was_removed, again.after) == (True, {"note": "c"})
 
 
-def test_rows_of_one_key_with_other_subkeys_are_compared_with_their_own_versions():
-    app = make_application()
-    rows = [
-        version(app, "a", at=1, subkey="x"),
-        version(app, "b", at=2, subkey="y"),
-        version(app, "c", at=3, subkey="x"),
-    ]
+def test_rows_of_a_key_are_compared_with_their_own_versions(app):
+    rows = [version(app, note, at=at, subkey=sub) for at, (note, sub) in enumerate(("ax", "by", "cx"), 1)]
     found = changes(app, [], rows)
     assert [(each.subkey, each.before) for each in found] == [("x", None), ("y", None), ("x", {"note": "a"})]
 
 
-def test_of_another_key_only_what_belongs_to_the_story_is_shown():
-    app = make_application()
+def test_of_another_key_only_the_same_story_is_shown(app):
     messages = [message("m1"), message("m2", at=1, key="k2"), message("out", at=10, cause="m2", key="k1")]
-    rows = [
-        version(app, "a", at=5, key="k2"),
-        version(app, "b", at=10, key="k2"),
-        version(app, "c", at=20, key="k2"),
-    ]
+    rows = [version(app, note, at=at, key="k2") for note, at in (("a", 5), ("b", 10), ("c", 20))]
     (change,) = changes(app, messages, rows)
     assert (change.key, change.before, change.after) == ("k2", {"note": "a"}, {"note": "b"})
 
 
-def test_a_version_that_cannot_be_read_says_why_and_so_does_the_one_behind_it():
-    app = make_application()
+def test_an_unreadable_version_and_the_one_behind_it_say_why(app):
     broken = version(app, "a", at=1)._replace(value=b"nonsense")
     first, second = changes(app, [], [broken, version(app, "b", at=2)])
     assert first.error
     assert second.error == first.error
 
 
-def test_a_difference_keeps_the_names_of_fields_and_the_places_of_lists():
+def test_a_difference_keeps_names_of_fields_and_places_of_lists():
     before = {"same": 1, "status": "new", "lines": [{"sku": "a", "count": 1}, {"sku": "b"}], "old": 1}
     after = {
         "same": 1,
@@ -149,7 +109,7 @@ def test_a_difference_keeps_the_names_of_fields_and_the_places_of_lists():
 # -- the page ---------------------------------------------------------------------------------------------
 
 
-async def test_the_timeline_shows_what_a_step_changed_and_leads_to_the_record(browser, worker):
+async def test_the_timeline_shows_what_a_step_changed(browser, worker):
     app = worker.application
     there(worker, message("m1"), message("m2", at=10, cause="m1"))
     worker.records += [version(app, "weighed", at=-500), version(app, HOSTILE, at=10)]
@@ -165,8 +125,7 @@ async def test_the_timeline_shows_what_a_step_changed_and_leads_to_the_record(br
     assert "Changes of rows without a message here" in page
 
 
-def test_what_is_personal_is_masked_in_a_difference_too():
-    app = make_application()
+def test_what_is_personal_is_masked_in_a_difference_too(app):
     rows = [version(app, "Ann", at=1), version(app, "Bob", at=2)]
     first, second = masked(changes(app, [], rows), frozenset({"note"}))
     assert (first.after, second.before, second.after) == ({"note": MASK}, {"note": MASK}, {"note": MASK})
@@ -178,31 +137,21 @@ async def test_rows_of_the_outbox_stand_with_their_messages(browser, worker):
         id="m1", topic=ParcelSeen.TOPIC, aggregate="parcel k1", written="2027-01-15T07:59:00.000Z",
         published="2027-01-15T07:59:01.000Z", attempts=2, error=HOSTILE, retry_at="",
     )  # fmt: skip
-    waits = OutboxRowAnswer(
-        id="m9", topic=ParcelSeen.TOPIC, aggregate="parcel k9", written="2027-01-15T07:59:00.000Z",
-        published="", attempts=0, error="", retry_at="",
-    )  # fmt: skip
+    waits = msgspec.structs.replace(row, id="m9", aggregate="parcel k9", published="", attempts=0, error="")
     worker.outbox = OutboxRows(rows=[row, waits])
     _, found = await browser.json("/api/search?q=k1")
     assert [(each["outbox"] or {}).get("published") for each in found["entries"]] == [row.published, None]
-    _, page = await browser.page("/timeline?q=k1")
-    assert "<script>" not in page
-    assert "refused 2 times" in page
-    _, page = await browser.page("/timeline?q=m9")
-    assert "not published" in page
+    await browser.shows("/timeline?q=k1", "refused 2 times", hides="<script>")
+    await browser.shows("/timeline?q=m9", "not published")
     worker.outbox = OutboxRows(missing="no such host")
-    _, page = await browser.page("/timeline?q=k1")
-    assert "Rows of the outbox are not known: no such host" in page
+    await browser.shows("/timeline?q=k1", "Rows of the outbox are not known: no such host")
 
 
-async def test_a_payload_in_the_object_store_is_shown_with_what_became_of_it():
+async def test_a_payload_in_the_object_store_is_followed_up():
     blobs = MemoryBlobs()
-    app = Application(
-        make_application().layout,
-        make_application().wiring,
-        lambda *_: make_application().message_codecs[ParcelSeen.TOPIC],
-        claims=ClaimChecks(blobs, bucket="post"),
-    )
+    plain = make_application()
+    claims = ClaimChecks(blobs, bucket="post")
+    app = Application(plain.layout, plain.wiring, json_without_schema, claims=claims)
     worker = FakeWorker.with_lanes(0, 1, 2, 3, app=app)
     kept, lost = (claim_of("post", ParcelSeen.TOPIC, name, b"payload") for name in ("kept", "lost"))
     foreign = claim_of("elsewhere", ParcelSeen.TOPIC, "foreign", b"payload")
@@ -216,7 +165,5 @@ async def test_a_payload_in_the_object_store_is_shown_with_what_became_of_it():
         assert [each["there"] for each in claims] == [True, False, None]
         assert (claims[0]["bucket"], claims[0]["name"], claims[0]["size"]) == ("post", kept.name, 7)
         assert "not ours to read" in claims[2]["standing"]
-        _, page = await browser.page("/timeline?q=k1")
-        assert "it is no longer there" in page
-        _, page = await browser.page(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1")
-        assert "it is no longer there" in page
+        await browser.shows("/timeline?q=k1", "it is no longer there")
+        await browser.shows(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1", "it is no longer there")

@@ -54,7 +54,7 @@ def expected(store: Store) -> list[tuple[str, str, bytes, bytes]]:
 
 
 @given(st.lists(STEP, max_size=30))
-def test_once_it_has_caught_up_it_says_what_the_rows_say(steps):
+def test_once_caught_up_it_says_what_the_rows_say(steps):
     stores, writes = MemoryStores(), Writes(60.0, TABLES)
     store = open_store(stores, 0, followed=True)
     for step in steps:
@@ -81,7 +81,7 @@ def changed(store: Store, number: int, table: str = "a") -> None:
     store.apply(list(writes.local(table, rows)), {})
 
 
-def test_who_waits_is_told_that_there_is_more_than_a_few_changes():
+def test_who_waits_is_told_that_many_changes_are_left():
     store = MemoryStores().open(0)
     assert not caught_up(store, most=1), "there is no index yet"
     assert caught_up(store)
@@ -92,7 +92,7 @@ def test_who_waits_is_told_that_there_is_more_than_a_few_changes():
     assert counted(store, "rows") == {("a", "new"): 3 * AT_ONCE}
 
 
-def test_a_table_that_is_new_in_the_index_is_indexed_with_all_its_rows():
+def test_a_table_that_is_new_is_indexed_whole():
     store = MemoryStores().open(0)
     one: Index = {"a": INDEX["a"]._replace(others=())}
     assert caught_up(store, one)
@@ -101,7 +101,7 @@ def test_a_table_that_is_new_in_the_index_is_indexed_with_all_its_rows():
     assert counted(store, "rows") == {("b", "new"): 2}
 
 
-def test_nothing_is_left_of_it_where_changes_are_no_longer_marked():
+def test_nothing_is_left_where_changes_are_not_marked():
     stores = MemoryStores()
     store = open_store(stores, 0, followed=True)
     changed(store, 2)
@@ -113,7 +113,7 @@ def test_nothing_is_left_of_it_where_changes_are_no_longer_marked():
 
 
 @pytest.mark.parametrize("followed", [(), TABLES])
-def test_a_change_is_marked_where_it_is_followed_and_costs_nothing_elsewhere(followed):
+def test_a_change_is_marked_where_it_is_followed_alone(followed):
     writes = list(Writes(60.0, followed).local("a", [(b"\0\0k", b"new 1"), (b"\0\0l", None)]))
     assert [write.key for write in writes if write.table == "a"] == [b"\0\0k", b"\0\0l"]
     marks = [write.key for write in writes if write.table == CHANGED]

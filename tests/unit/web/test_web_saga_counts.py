@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_web_sagas import SAGA_ROWS, VISITS, make_application, put, saga_row
+from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker
 
 from streams.web.owner import ASKED_BY
@@ -33,7 +33,7 @@ def test_a_line_begins_when_all_lanes_were_known():
     assert lines([], NOW_MINUTE) == []
 
 
-def test_what_was_counted_before_the_last_hour_or_by_a_clock_that_is_ahead_holds_nothing_up():
+def test_what_was_counted_too_early_or_late_holds_nothing_up():
     kept = counted({KEPT + 5: {3: {"started": 9}}, 1: {0: {"started": 1}}, -2: {7: {"started": 9}}})
     assert [each.counts for each in lines([kept], NOW_MINUTE)] == [[1, 1]]
 
@@ -46,7 +46,7 @@ def test_a_line_stays_within_its_picture():
     assert points[0][1] < points[-1][1]  # there were more before, and y goes down
 
 
-def test_an_hour_is_kept_with_the_last_count_of_each_minute():
+def test_the_last_count_of_each_minute_is_kept():
     ring = CountRing()
     for second in range(0, 2 * KEPT * 60, 30):
         ring.put(
@@ -59,16 +59,15 @@ def test_an_hour_is_kept_with_the_last_count_of_each_minute():
 async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
     worker = FakeWorker.with_lanes(0, 1, 2, 3, app=make_application(), choreographed=[VISITS])
     for key in ("a", "b", "c"):
-        put((worker,), SAGA_ROWS, key, saga_row(key))
+        put_saga([worker], key)
     async with Browser.of(worker) as browser:
         await browser.sampler.round()
         _, page = await browser.page("/sagas")
         assert "<polyline" not in page  # one point is no line
         monkeypatch.setattr("web_workers.NOW", NOW + 60)
-        put((worker,), SAGA_ROWS, "d", saga_row("d"))
+        put_saga([worker], "d")
         await browser.sampler.round()
-        _, page = await browser.page("/sagas")
-        assert 'aria-label="started: 3 then, 4 now, 4 at most"' in page
+        page = await browser.shows("/sagas", 'aria-label="started: 3 then, 4 now, 4 at most"')
         assert page.count("<polyline") == 1
         _, found = await browser.json("/api/sagas-over-time")
         assert [(each["status"], each["counts"]) for each in found["lines"]] == [("started", [3, 4])]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from test_web_row_changes import CHANGELOG, version
 from test_web_timeline import HOSTILE
-from web_workers import NOW, Browser, FakeStandby, FakeWorker
+from web_workers import NOW, Browser, FakeStandby, FakeWorker, owner_of
 
 from streams.errors import StoreBroken
 from streams.lane.state import LaneState
@@ -25,17 +25,6 @@ from streams.web.view import Problem
 GONE = "http://127.0.0.1:2"
 
 
-@pytest.fixture
-def worker() -> FakeWorker:
-    return FakeWorker.with_lanes(0, 1, 2, 3)
-
-
-@pytest.fixture
-async def browser(worker):
-    async with Browser.of(worker) as browser:
-        yield browser
-
-
 def two_workers() -> tuple[FakeWorker, FakeWorker]:
     """The second one follows the lanes 0 and 1 of the first one, and has a copy of lane 0."""
     first = FakeWorker.with_lanes(0, 1)
@@ -45,6 +34,11 @@ def two_workers() -> tuple[FakeWorker, FakeWorker]:
     for each in (first, second):
         each.assignment = Assignment(owners=owners, followers=followers)
     return first, second
+
+
+@pytest.fixture
+def short_patience(monkeypatch):
+    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
 
 
 async def silent(*_: Any) -> Any:
@@ -57,7 +51,7 @@ async def silent(*_: Any) -> Any:
 async def test_tables_are_listed_with_what_all_workers_have_of_them():
     first, second = two_workers()
     for n in range(40):
-        (first if first.lane(f"k{n}") in first.lanes else second).put(f"k{n}", note="x" * 100)
+        owner_of(f"k{n}", first, second).put(f"k{n}", note="x" * 100)
 
     async def ask(url: str, path: str, query: Any) -> TablesAnswer:
         assert (url, path, query) == (GONE, "/api/tables", {})
@@ -84,7 +78,7 @@ async def test_a_lane_that_two_workers_have_at_once_counts_once():
     """The one that has just given it away, and the one that has it now."""
     first, _ = two_workers()
     both = FakeWorker.with_lanes(0, 1, 2, 3, app=first.application, url=GONE)
-    key = next(key for key in (f"k{n}" for n in range(100)) if first.lane(key) == 0)
+    key = first.key_in(0)
     for worker in (first, both):
         worker.put(key, note="there")
 
@@ -111,31 +105,30 @@ async def test_lanes_whose_worker_tells_no_sizes_are_named():
     assert "no owner" in found.left_out[3]
 
 
-async def test_only_the_first_page_of_a_table_asks_all_workers_for_its_size(browser, worker):
+async def test_only_a_tables_first_page_asks_for_its_size(browser, worker):
     worker.owns({0: GONE, 1: worker.url, 2: worker.url, 3: worker.url})
     del worker.lanes[0]
-    for n in range(40):
-        if worker.lane(f"k{n}") != 0:
-            worker.put(f"k{n}")
-    _, first = await browser.json("/api/tables/parcels?limit=5")
+    for key in worker.keys_here(f"k{n}" for n in range(40)):
+        worker.put(key)
+    first, then, *_ = await browser.pages("/api/tables/parcels", limit="5")
     assert first["table"]["parts"]
-    _, then = await browser.json(f"/api/tables/parcels?limit=5&cursor={first['next']}")
     assert then["table"]["parts"] == []
 
 
-async def test_the_page_of_a_table_has_its_lanes_with_owner_and_standby(browser, worker):
+async def test_the_page_of_a_table_has_owners_and_standbys(browser, worker):
     worker.put("k1", note="weighed")
     worker.assignment = msgspec.structs.replace(worker.assignment, followers={worker.lane("k1"): (GONE,)})
-    _, page = await browser.page("/tables/parcels")
-    assert "About 1 row," in page
-    assert GONE in page
-    _, page = await browser.page("/tables")
-    assert "Rows, about" in page
+    await browser.shows("/tables/parcels", "About 1 row,", GONE)
+    await browser.shows("/tables", "Rows, about")
     _, found = await browser.json("/api/tables/parcels")
     assert sum(part["rows"] for part in found["table"]["parts"]) == 1
 
 
 # -- what a row was ---------------------------------------------------------------------------------------
+
+
+async def history(browser: Browser, query: str = "key=k1") -> Any:
+    return (await browser.json(f"/api/tables/parcels/history?{query}"))[1]
 
 
 async def test_a_row_has_its_versions_the_newest_first(browser, worker):
@@ -145,48 +138,45 @@ async def test_a_row_has_its_versions_the_newest_first(browser, worker):
         version(app, "a", at=1), version(app, "other", at=2, key="k2"), version(app, HOSTILE, at=3),
         version(app, None, at=4), version(app, "c", at=5), version(app, "sub", at=6, subkey="s"),
     ]  # fmt: skip
-    _, found = await browser.json("/api/tables/parcels/history?key=k1&subkey=")
+    found = await history(browser, "key=k1&subkey=")
     versions = found["versions"]
     assert [each["offset"] for each in versions] == [5, 4, 3, 1]
     assert [each["after"] for each in versions] == [{"note": "c"}, None, {"note": HOSTILE}, {"note": "a"}]
     assert (versions[2]["before"], versions[0]["was_removed"]) == ({"note": "a"}, True)
     assert found["whole"]
     assert (found["topic"], found["partition"]) == (CHANGELOG, worker.partition("k1"))
-    _, page = await browser.page("/tables/parcels/history?key=k1")
-    assert "<script>" not in page
-    assert "older ones were compacted away" in page
-    assert "The row is removed" in page
-    _, page = await browser.page("/tables/parcels/rows?key=k1")
-    assert 'href="/tables/parcels/history?key=k1"' in page
+    said = ("older ones were compacted away", "The row is removed")
+    await browser.shows("/tables/parcels/history?key=k1", *said, hides="<script>")
+    await browser.shows("/tables/parcels/rows?key=k1", 'href="/tables/parcels/history?key=k1"')
 
 
 async def test_older_versions_than_a_page_has_are_led_to(browser, worker):
-    app = worker.application
-    worker.records += [version(app, f"n{n}", at=n + 1) for n in range(25)]
-    _, found = await browser.json("/api/tables/parcels/history?key=k1")
+    worker.records += [version(worker.application, f"n{n}", at=n + 1) for n in range(25)]
+    found = await history(browser)
     assert len(found["versions"]) == 20
     assert not found["whole"]
-    _, page = await browser.page("/tables/parcels/history?key=k1")
-    assert "Look for older ones" in page
+    await browser.shows("/tables/parcels/history?key=k1", "Look for older ones")
 
 
-async def test_the_versions_of_one_row_are_found_among_many_of_others_of_its_key(browser, worker):
+async def test_the_versions_of_one_row_are_found_among_others(browser, worker):
     app = worker.application
     worker.records += [version(app, "mine", at=1, subkey="s")]
     worker.records += [version(app, f"n{n}", at=n + 2, subkey="other") for n in range(50)]
-    _, found = await browser.json("/api/tables/parcels/history?key=k1&subkey=s")
+    found = await history(browser, "key=k1&subkey=s")
     assert [each["after"] for each in found["versions"]] == [{"note": "mine"}]
     assert found["whole"]
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/api/tables/parcels/history", "/api/tables/_timers/history?key=a", "/api/tables/none/history?key=a"],
+    ("path", "refused"),
+    [
+        ("parcels/history", (400, "no_key")),
+        ("_timers/history?key=a", (400, "no_history")),
+        ("none/history?key=a", (404, "unknown_table")),
+    ],
 )
-async def test_a_history_that_means_nothing_is_refused(browser, path):
-    status, found = await browser.json(path)
-    assert status in (400, 404)
-    assert found["detail"]
+async def test_a_history_that_means_nothing_is_refused(browser, path, refused):
+    assert await browser.refusal(f"/api/tables/{path}") == refused
 
 
 # -- standbys ---------------------------------------------------------------------------------------------
@@ -196,43 +186,34 @@ def with_a_copy(note: str = "copied") -> tuple[FakeWorker, str]:
     """A worker whose standby has the row of a key, and that key; the owner is gone."""
     worker = FakeWorker.with_lanes(0)
     owner = FakeWorker.with_lanes(1, 2, 3, app=worker.application)
-    key = next(key for key in (f"k{n}" for n in range(100)) if worker.lane(key) == 2)
+    key = worker.key_in(2)
     owner.put(key, note=note)
     worker.standbys[2] = FakeStandby(2, behind=7, store=owner.lanes[2].store, fresh_at=NOW - 12)
     worker.owns({0: worker.url, 1: GONE, 2: GONE, 3: GONE})
     return worker, key
 
 
-async def test_a_page_shows_the_row_of_a_standby_with_its_age_when_the_owner_is_gone():
+async def test_a_page_shows_a_standbys_row_without_the_owner():
     worker, key = with_a_copy(HOSTILE)
     async with Browser.of(worker) as browser:
-        status, page = await browser.page(f"/tables/parcels/rows?key={key}")
-        assert status == 200
-        assert "<script>" not in page
-        assert "it lacks about 7 records" in page
-        assert "It had all there was 12 s ago" in page
-        status, found = await browser.json(f"/api/tables/parcels/rows?key={key}&stale=1")
+        said = ("it lacks about 7 records", "It had all there was 12 s ago")
+        await browser.shows(f"/tables/parcels/rows?key={key}", *said, hides="<script>")
+        found = await browser.found(f"/api/tables/parcels/rows?key={key}&stale=1")
         assert (found["stale"]["behind"], found["stale"]["seconds"]) == (7, 12.0)
         assert found["rows"][0]["value"] == {"note": HOSTILE}
         assert "cannot be asked" in found["stale"]["why"]
 
 
-async def test_a_program_is_not_given_a_copy_unless_it_asks_for_one():
+async def test_programs_are_given_no_copy_unasked():
     worker, key = with_a_copy()
+    missing = worker.key_in(2, other_than=key)  # that the copy lacks a row does not say that there is none
     async with Browser.of(worker) as browser:
-        status, found = await browser.json(f"/api/tables/parcels/rows?key={key}")
-        assert (status, found["error"]) == (502, "owner_unreachable")
+        for query in (f"key={key}", f"key={missing}&stale=1"):
+            refused = await browser.refusal(f"/api/tables/parcels/rows?{query}")
+            assert refused == (502, "owner_unreachable")
 
 
-async def test_a_row_that_the_copy_lacks_is_not_said_to_be_missing():
-    worker, key = with_a_copy()
-    other = next(each for each in (f"k{n}" for n in range(100)) if each != key and worker.lane(each) == 2)
-    async with Browser.of(worker) as browser:
-        status, found = await browser.json(f"/api/tables/parcels/rows?key={other}&stale=1")
-        assert (status, found["error"]) == (502, "owner_unreachable")
-
-
-async def test_a_table_is_browsed_with_the_rows_of_standbys_where_owners_are_gone():
+async def test_a_table_is_browsed_with_standbys_where_owners_are_gone():
     worker, key = with_a_copy()
     found = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent, copies=True)
     assert [row.key for row in found.rows] == [key]
@@ -241,13 +222,12 @@ async def test_a_table_is_browsed_with_the_rows_of_standbys_where_owners_are_gon
     plain = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent)
     assert (plain.rows, sorted(plain.left_out)) == ([], [1, 2, 3])
     async with Browser.of(worker) as browser:
-        _, page = await browser.page("/tables/parcels")
-        assert "is shown from the standby" in page
+        await browser.shows("/tables/parcels", "is shown from the standby")
 
 
 async def test_the_standby_of_another_worker_is_asked_for_its_copy():
     first, second = two_workers()
-    key = next(key for key in (f"k{n}" for n in range(100)) if first.lane(key) == 2)
+    key = first.key_in(2)
     second.put(key, note="there")
     third = "http://127.0.0.1:3"
     first.assignment = msgspec.structs.replace(first.assignment, followers={2: (third,)})
@@ -264,7 +244,7 @@ async def test_the_standby_of_another_worker_is_asked_for_its_copy():
     assert (found.stale[0].worker, found.stale[0].why) == (third, "no answer")
 
 
-async def test_an_owner_that_is_silent_is_waited_for_once_on_a_page():
+async def test_a_silent_owner_is_waited_for_once_on_a_page():
     worker, key = with_a_copy()
     asked: list[str] = []
 
@@ -280,47 +260,45 @@ async def test_an_owner_that_is_silent_is_waited_for_once_on_a_page():
         assert [row.key for row in found.rows] == ([key] if copies else [])
 
 
-async def test_a_slow_owner_is_waited_for_once_and_one_that_opens_a_lane_is_asked_for_the_others(monkeypatch):
+async def test_a_slow_owner_is_waited_for_once(short_patience):
     worker, _ = with_a_copy()
-    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
-    never, asked = asyncio.Event(), list[str]()
+    asked = list[str]()
 
     async def ask(_: str, __: str, query: Any) -> Any:
         asked.append(query["lane"])
-        await never.wait()
+        await asyncio.Event().wait()
 
     worker.standbys[1] = worker.standbys[3] = worker.standbys[2]
     found = await browse_all(worker, "parcels", {}, asked_by=None, ask=ask, copies=True)
     assert asked == ["1"]
     assert found.lanes == [0, 1, 2, 3]
-    whole = FakeWorker.with_lanes(0, 1, 2, 3)
+
+
+async def test_while_one_lane_opens_the_owner_answers_for_others(worker):
     for n in range(40):
-        whole.put(f"k{n}")
-    whole.standbys[0] = FakeStandby(0, store=whole.lanes[0].store)
-    whole.lanes[0].state = LaneState.OPENING
-    found = await browse_all(whole, "parcels", {}, asked_by=None, ask=ask, copies=True)
+        worker.put(f"k{n}")
+    worker.standbys[0] = FakeStandby(0, store=worker.lanes[0].store)
+    worker.lanes[0].state = LaneState.OPENING
+    found = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent, copies=True)
     assert [each.lane for each in found.stale] == [0]
     assert len(found.rows) == 40
 
 
-async def test_an_owner_that_takes_long_is_not_waited_for_where_there_is_a_copy(monkeypatch):
+async def never(*_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def a_copy(*_: Any) -> str:
+    return "a copy"
+
+
+async def test_a_slow_owner_is_not_waited_for_beside_a_copy(short_patience):
     worker, _ = with_a_copy()
-    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
-    never = asyncio.Event()
-
-    async def owner() -> str:
-        await never.wait()
-        return "the owner's"
-
-    async def copied(*_: Any) -> str:
-        return "a copy"
-
-    assert await or_standby(worker, 2, owner, copied, copied) == ("a copy", "no answer in 0.01 s")
+    assert await or_standby(worker, 2, never, a_copy, a_copy) == ("a copy", "no answer in 0.01 s")
 
 
-async def test_an_owner_that_takes_long_is_waited_for_where_there_is_no_copy(monkeypatch):
+async def test_a_slow_owner_is_waited_for_without_a_copy(short_patience):
     worker, _ = with_a_copy()
-    monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
     asked = asyncio.Event()
 
     async def owner() -> str:
@@ -347,19 +325,14 @@ async def test_a_copy_that_cannot_be_read_is_none():
 @pytest.mark.parametrize("path", ["/tables/parcels", "/tables/parcels/rows"])
 async def test_people_cannot_ask_for_a_copy_as_workers_do(browser, worker, path):
     worker.put("k1", note="the owner's")
-    status, page = await browser.page(f"{path}?key=k1&standby=1&lane={worker.lane('k1')}")
-    assert status == 200
-    assert "the owner" in page
+    await browser.shows(f"{path}?key=k1&standby=1&lane={worker.lane('k1')}", "the owner")
 
 
-async def test_a_question_that_has_no_answer_anywhere_is_not_asked_of_standbys():
+async def test_standbys_are_not_asked_what_has_no_answer_anywhere():
     worker, _ = with_a_copy()
 
     async def refused() -> str:
         raise Problem(404, "no_row", "there is no such row")
 
-    async def copied(*_: Any) -> str:
-        raise AssertionError("nobody asks a standby")
-
     with pytest.raises(Problem, match="no such row"):
-        await or_standby(worker, 2, refused, copied, copied)
+        await or_standby(worker, 2, refused, a_copy, a_copy)

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_web_sagas import SAGA_ROWS, VisitTransition, VisitWanted, make_application, put, saga_row, two  # noqa: F401
+from test_web_sagas import VisitTransition, VisitWanted, make_application
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen
 
 import streams.web
 from streams.claims.claim import VALUE, claim_of, with_claim
 from streams.model.codecs import AvroCodec, Schemas
 from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, SOURCE, TYPE
-from streams.ports import TP, Damaged, Outgoing
-from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
-from streams.staging.changes import Writes
-from streams.staging.timers import set_timer, timer_name
+from streams.ports import TP, Damaged
 from streams.testing.log import FakeRecord
-from streams.testing.sagas import error
 from streams.web import scans
 from streams.web.search import since_of
 from streams.web.timeline import MOST_SHOWN, timeline
@@ -29,6 +25,7 @@ from streams.web.view import Problem
 HOSTILE = "</pre><script>alert(1)</script>"
 MS = int(NOW * 1000)
 T = ParcelSeen.TOPIC
+STYLE = (Path(streams.web.__file__).parent / "static" / "style.css").read_text()
 
 
 def record(
@@ -52,17 +49,6 @@ def record(
     return FakeRecord(topic, partition, offset, MS - 60_000 + at, key.encode(), value, given)
 
 
-@pytest.fixture
-def worker() -> FakeWorker:
-    return FakeWorker.with_lanes(0, 1, 2, 3)
-
-
-@pytest.fixture
-async def browser(worker):
-    async with Browser.of(worker) as browser:
-        yield browser
-
-
 def there(worker: FakeWorker, *records: FakeRecord) -> None:
     """Records, each in the partition of its key; those of retries and dead letters in the only one."""
     worker.records += [
@@ -74,8 +60,13 @@ def there(worker: FakeWorker, *records: FakeRecord) -> None:
 # -- assembling -------------------------------------------------------------------------------------------
 
 
-def test_entries_are_in_order_of_time_and_of_one_millisecond_the_cause_comes_first():
-    app = FakeWorker.with_lanes(0).application
+@pytest.fixture
+def found(worker):
+    """The timeline of records."""
+    return lambda *records: timeline(worker.application, records)
+
+
+def test_entries_are_in_order_of_time_and_causes(found):
     records = [
         record("first"),
         record("effect", cause="cause", at=5, offset=1),
@@ -83,30 +74,24 @@ def test_entries_are_in_order_of_time_and_of_one_millisecond_the_cause_comes_fir
         record("last", cause="elsewhere", at=1200, offset=3),
     ]
     for order in permutations(records):
-        entries = timeline(app, order)
+        entries = found(*order)
         assert [each.id for each in entries] == ["first", "cause", "effect", "last"]
         assert [each.number for each in entries] == [1, 2, 3, 4]
         assert [each.after_ms for each in entries] == [0, 5, 5, 1200]
         assert [each.cause for each in entries] == [0, 1, 2, 0]
-        assert entries[3].caused_by == "elsewhere"
-        assert entries[0].handlers == ["post.note"]
-        assert entries[0].value == {"id": "k1"}
-        assert (entries[0].type, entries[0].kind) == ("ParcelSeen", "event")
+    assert entries[3].caused_by == "elsewhere"
+    first = entries[0]
+    assert (first.handlers, first.value) == (["post.note"], {"id": "k1"})
+    assert (first.type, first.kind) == ("ParcelSeen", "event")
 
 
-def test_a_circle_of_causes_is_shown_and_not_followed_for_ever():
-    app = FakeWorker.with_lanes(0).application
-    entries = timeline(app, [record("a", cause="b"), record("b", cause="a"), record("c", cause="c")])
-    numbers = {each.id: each.number for each in entries}
-    assert {each.id: each.cause for each in entries} == {
-        "a": numbers["b"],
-        "b": numbers["a"],
-        "c": numbers["c"],
-    }
+def test_a_circle_of_causes_is_not_followed_for_ever(found):
+    entries = found(record("a", cause="b"), record("b", cause="a"), record("c", cause="c"))
+    ids = {each.number: each.id for each in entries}
+    assert {each.id: ids[each.cause] for each in entries} == {"a": "b", "b": "a", "c": "c"}
 
 
-def test_retries_and_dead_letters_name_their_handler_their_error_and_the_message_they_are_of():
-    app = FakeWorker.with_lanes(0).application
+def test_retries_and_dead_letters_name_their_error_and_message(found):
     retry = record(
         "m", topic=f"{T}.retry-1", at=10, retry_handler="post.note", retry_attempt="1",
         retry_error_type="ConnectionError", retry_error_message="no answer", retry_due="soon",
@@ -115,14 +100,11 @@ def test_retries_and_dead_letters_name_their_handler_their_error_and_the_message
         "m", topic=f"{T}.dlq", at=20, dlq_handler="post.note", dlq_error_type="ValueError",
         dlq_error_message="no such parcel", dlq_retry_count="3",
     )  # fmt: skip
-    sent, tried, given_up = timeline(app, [letter, retry, record("m")])
+    sent, tried, given_up = found(letter, retry, record("m"))
     assert [each.kind for each in (sent, tried, given_up)] == ["event", "retry", "dead letter"]
     assert tried.failure == {
-        "attempt": "1",
-        "error-type": "ConnectionError",
-        "error-message": "no answer",
-        "due": "soon",
-    }
+        "attempt": "1", "error-type": "ConnectionError", "error-message": "no answer", "due": "soon",
+    }  # fmt: skip
     assert given_up.failure["error-message"] == "no such parcel"
     assert (tried.cause, given_up.cause, sent.cause) == (1, 1, 0)
     assert tried.handlers == given_up.handlers == ["post.note"]
@@ -146,39 +128,35 @@ def test_the_kind_of_a_message_is_that_of_its_class():
         ({"topic": "unknown.v1"}, "no message of unknown.v1", b'{"id":"k1"}'.hex()),
     ],
 )
-def test_what_cannot_be_decoded_is_shown_as_bytes(changes, why, shown):
-    (entry,) = timeline(FakeWorker.with_lanes(0).application, [record("m", **changes)])
+def test_what_cannot_be_decoded_is_shown_as_bytes(found, changes, why, shown):
+    (entry,) = found(record("m", **changes))
     assert why in entry.unreadable
     assert (entry.hex, entry.value) == (shown, None)
 
 
-def test_a_tombstone_a_damaged_record_and_one_without_headers_are_shown():
-    app = FakeWorker.with_lanes(0).application
+def test_tombstones_damaged_records_and_bare_ones_are_shown(found):
     gone = record("m")._replace(value=None)
     damaged = Damaged(T, 0, 7, MS, None, b"\x01", (), "a record", "its length is wrong")
     bare = FakeRecord(T, 0, 8, MS, b"k1", b"\xff", [("ce_id", None)])
-    entries = {each.offset: each for each in timeline(app, [gone, damaged, bare])}
+    entries = {each.offset: each for each in found(gone, damaged, bare)}
     assert entries[0].unreadable == "it has no value"
     assert (entries[7].unreadable, entries[7].hex) == ("its length is wrong", "01")
     assert (entries[8].id, entries[8].hex) == ("", "ff")
 
 
-def test_a_payload_by_reference_is_named():
+def test_a_payload_by_reference_is_named(found):
     claim = claim_of("payloads", T, "m", b"x" * 2000)
-    sent = record("m")
-    sent = sent._replace(value=VALUE, headers=with_claim(sent.headers, claim))
-    (entry,) = timeline(FakeWorker.with_lanes(0).application, [sent])
+    sent = record("m", value=VALUE)
+    (entry,) = found(sent._replace(headers=with_claim(sent.headers, claim)))
     assert entry.reference == f"{claim.reference} (2,000 bytes)"
     assert not entry.unreadable
 
 
-def test_a_schema_that_nobody_knows_is_said(worker):
+def test_a_schema_that_nobody_knows_is_said(found, worker):
     schema = '{"type":"record","name":"P","fields":[{"name":"id","type":"string"}]}'
-    codec = AvroCodec(ParcelSeen, schema, Schemas())
-    worker.application.message_codecs[T] = codec
+    worker.application.message_codecs[T] = AvroCodec(ParcelSeen, schema, Schemas())
     sent = record("m", value=b"\x04k1")
-    sent = sent._replace(headers=[*sent.headers, (FINGERPRINT, b"0123456789abcdef")])
-    (entry,) = timeline(worker.application, [sent])
+    (entry,) = found(sent._replace(headers=[*sent.headers, (FINGERPRINT, b"0123456789abcdef")]))
     assert "0123456789abcdef" in entry.unreadable
     assert entry.hex == b"\x04k1".hex()
 
@@ -186,21 +164,34 @@ def test_a_schema_that_nobody_knows_is_said(worker):
 # -- search -----------------------------------------------------------------------------------------------
 
 
+async def search(browser: Browser, query: str) -> Any:
+    return (await browser.json(f"/api/search?q={query}"))[1]
+
+
+async def ids_of(browser: Browser, query: str) -> list[str]:
+    return [each["id"] for each in (await search(browser, query))["entries"]]
+
+
+async def leads_to(browser: Browser, query: str) -> tuple[int, str]:
+    async with browser.get(f"/search?q={query}", allow_redirects=False) as response:
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        return response.status, response.headers.get("Location", "")
+
+
 async def test_one_search_has_timeline_rows_letters_waiting_and_timers(browser, worker):
     worker.put("k1", note="weighed")
     letter = worker.put_letter("k1", why="no such parcel")
-    wait(worker, "k1", due=NOW + 12)
-    ring(worker, "k1", due=NOW + 30)
+    worker.wait("k1", due=NOW + 12, attempts=2)
+    worker.ring("k1", NOW + 30)
     there(worker, record("a"), record("b", cause="a", at=7), record("c", key="k2"))
-    _, found = await browser.json("/api/search?q=k1")
-    assert [each["id"] for each in found["entries"]] == ["a", "b"]
-    held = found["held"]
+    assert await ids_of(browser, "k1") == ["a", "b"]
+    held = (await search(browser, "k1"))["held"]
     assert held["tables"][0]["rows"][0]["value"] == {"note": "weighed"}
     assert [each["id"] for each in held["letters"]] == [letter]
     (waiting,) = held["waiting"]
     assert (waiting["handler"], waiting["reason"], waiting["due_in"]) == ("post.note", "retry", 12.0)
     assert (waiting["id"], waiting["attempts"]) == ("w-k1", 2)
-    assert [(each["name"], each["due_in"]) for each in held["timers"]] == [("late", 30.0)]
+    assert [(each["name"], each["due_in"]) for each in held["timers"]] == [("late-0", 30.0)]
     status, page = await browser.page("/search?q=k1", allow_redirects=False)
     assert status == 200
     for text in ("due in 12 s", "due in 30 s", "no such parcel", "weighed", "caused by", 'href="#e1"'):
@@ -209,9 +200,9 @@ async def test_one_search_has_timeline_rows_letters_waiting_and_timers(browser, 
     assert (await browser.page(raw[1]))[0] == 200  # the record itself
 
 
-async def test_a_key_is_looked_for_in_its_own_partition_of_each_topic(browser, worker):
+async def test_a_key_is_looked_for_in_its_own_partitions(browser, worker):
     there(worker, record("a"))
-    await browser.json("/api/search?q=k1")
+    await search(browser, "k1")
     question, rows = worker.scanned
     number = worker.partition("k1")
     assert (rows.partitions, rows.rows) == ((TP("post-parcels-changelog", number),), True)
@@ -222,11 +213,10 @@ async def test_a_key_is_looked_for_in_its_own_partition_of_each_topic(browser, w
 
 async def test_what_is_no_key_is_looked_for_in_all_partitions(browser, worker):
     there(worker, *(record(f"m-{n}", key=f"k{n}", correlation="together", offset=n) for n in range(5)))
-    _, found = await browser.json("/api/search?q=together")
+    found = await search(browser, "together")
     assert found["everywhere"]
     assert len(found["entries"]) == 5
-    _, found = await browser.json("/api/search?q=m-3")
-    assert [each["key"] for each in found["entries"]] == ["k3"]
+    assert await ids_of(browser, "m-3") == ["m-3"]
 
 
 async def test_everywhere_follows_the_correlation_of_a_key(browser, worker):
@@ -236,66 +226,36 @@ async def test_everywhere_follows_the_correlation_of_a_key(browser, worker):
         record("b", key="k7", correlation="c-1", cause="a", at=5),
         record("x", key="k7", correlation="c-2"),
     )
-    _, found = await browser.json("/api/search?q=k1")
-    assert [each["id"] for each in found["entries"]] == ["a"]
-    _, found = await browser.json("/api/search?q=k1&everywhere=1")
+    assert await ids_of(browser, "k1") == ["a"]
+    found = await search(browser, "k1&everywhere=1")
     assert [(each["id"], each["cause"]) for each in found["entries"]] == [("a", 0), ("b", 1)]
 
 
-async def test_a_bounded_look_says_how_far_it_came_and_leads_on(browser, worker):
+async def test_a_bounded_look_says_how_far_it_came(browser, worker):
     there(worker, *(record(f"m-{n}", at=n * 1000, offset=n) for n in range(10)))
-    _, found = await browser.json("/api/search?q=k1&most=4")
+    found = await search(browser, "k1&most=4")
     assert (found["looked"], len(found["entries"])) == (4, 4)
     assert found["stopped"] == "so many are looked at"
-    _, page = await browser.page("/timeline?q=k1&most=4")
-    assert f"It is complete until {found['until']} only" in page
+    page = await browser.shows("/timeline?q=k1&most=4", f"It is complete until {found['until']} only")
     on = re.search(r'href="([^"]+)">Look on from there', page)[1].replace("&amp;", "&")
-    _, page = await browser.page(on.replace("most=4", "most=400"))
-    assert "m-9" in page
-    assert "m-2" not in page
+    await browser.shows(on.replace("most=4", "most=400"), "m-9", hides="m-2")
 
 
-async def test_nothing_found_says_where_it_was_looked_and_how_to_look_further(browser):
+async def test_nothing_found_says_how_to_look_further(browser):
     status, page = await browser.page("/search?q=nobody", allow_redirects=False)
     assert status == 200
-    assert "No message of it was found" in page
-    assert "who has nothing of it" in page
-    assert "all partitions" in page
-    assert "since=6h" in page
+    for said in ("No message of it was found", "who has nothing of it", "all partitions", "since=6h"):
+        assert said in page
     _, page = await browser.page("/search?q=nobody&since=365d", allow_redirects=False)
     assert "Look back" not in page
 
 
 async def test_the_one_thing_that_is_found_is_gone_to(browser, worker):
     worker.put("a row", note="weighed")
-    async with browser.get("/search?q=a row", allow_redirects=False) as response:
-        assert (response.status, response.headers["Location"]) == (303, "/tables/parcels/rows?key=a+row")
-        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert await leads_to(browser, "a row") == (303, "/tables/parcels/rows?key=a+row")
     there(worker, record("m", key="only/message"))
-    async with browser.get("/search?q=only/message", allow_redirects=False) as response:
-        assert (response.status, response.headers["Location"]) == (303, "/timeline?q=only%2Fmessage")
-    _, page = await browser.page("/search?q=only/message")
-    assert "ParcelSeen" in page
-
-
-async def test_a_saga_is_found_by_its_id_and_by_its_key_and_its_timeline_begins_before_it(two):  # noqa: F811
-    first, second, browser = two
-    for n in range(8):  # of both workers
-        put(
-            (first, second),
-            SAGA_ROWS,
-            f"k{n}",
-            saga_row(f"k{n}", age=7200.0, outcome=error),
-        )
-    for asked in ("visit:k1", "k1", "k2", "k3", "k4"):
-        _, found = await browser.json("/api/search", params={"q": asked})
-        (saga,) = found["held"]["sagas"]
-        assert (saga["id"], saga["status"]) == (f"visit:{asked[-2:]}", "failed")
-        assert first.scanned[-1].since_ms <= MS - 7_260_000
-    async with browser.get("/search?q=k1", allow_redirects=False) as response:
-        assert response.status == 200  # its row is a thing, too
-    _, page = await browser.page("/sagas/visit:k1")
-    assert 'href="/timeline?q=visit%3Ak1"' in page
+    assert await leads_to(browser, "only/message") == (303, "/timeline?q=only%2Fmessage")
+    await browser.shows("/search?q=only/message", "ParcelSeen")
 
 
 async def test_an_owner_that_is_not_there_leaves_the_timeline(browser, worker):
@@ -311,8 +271,8 @@ async def test_an_owner_that_is_not_there_leaves_the_timeline(browser, worker):
 async def test_a_hostile_key_value_header_and_error_stay_text(browser, worker):
     worker.put(HOSTILE, HOSTILE, note=HOSTILE)
     worker.put_letter(HOSTILE, why=HOSTILE)
-    wait(worker, HOSTILE, due=NOW + 1)
-    ring(worker, HOSTILE, due=NOW + 1)
+    worker.wait(HOSTILE, due=NOW + 1)
+    worker.ring(HOSTILE, NOW + 1)
     there(
         worker,
         record(HOSTILE, key=HOSTILE, cause=HOSTILE, correlation=HOSTILE + "c", value=b'{"id":"<script>"}'),
@@ -342,14 +302,11 @@ async def test_a_hostile_key_value_header_and_error_stay_text(browser, worker):
     ],
 )
 async def test_a_search_that_means_nothing_is_refused(browser, query, error):
-    status, problem = await browser.json(f"/api/search?{query}")
-    assert (status, problem["error"]) == (400, error)
+    assert await browser.refusal(f"/api/search?{query}") == (400, error)
 
 
 async def test_an_empty_box_says_what_may_be_searched(browser):
-    status, page = await browser.page("/search")
-    assert status == 200
-    assert "message id" in page
+    await browser.shows("/search", "message id")
 
 
 def test_ages_and_times():
@@ -366,24 +323,21 @@ def test_ages_and_times():
 
 
 def test_colours_have_the_contrast_of_wcag_aa_in_both_schemes():
-    page = (Path(streams.web.__file__).parent / "static" / "style.css").read_text()
-    schemes = re.findall(r":root \{([^}]*)\}", page)
+    schemes = re.findall(r":root \{([^}]*)\}", STYLE)
     assert len(schemes) == 2
-    assert "prefers-color-scheme: dark" in page
+    assert "prefers-color-scheme: dark" in STYLE
     for scheme in schemes:
         colours = dict(re.findall(r"--(\w+): #([0-9a-f]{6})", scheme))
         for ground in ("page", "panel"):
             for name in ("text", "link", "quiet", "bad", "good"):
                 assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
             assert contrast(colours["edge"], colours[ground]) >= 3.0
-    style = page
-    assert set(re.findall(r"#[0-9a-f]{3,6}\b", style)) <= {
-        f"#{c}" for s in schemes for c in re.findall("#(.{6})", s)
-    }
+    named = {colour for scheme in schemes for colour in re.findall("#.{6}", scheme)}
+    assert set(re.findall(r"#[0-9a-f]{3,6}\b", STYLE)) <= named
 
 
 async def test_every_box_has_a_label_and_focus_is_seen(browser):
-    assert ":focus-visible" in (Path(streams.web.__file__).parent / "static" / "style.css").read_text()
+    assert ":focus-visible" in STYLE
     for path in ("/", "/tables/parcels", "/sagas", "/search"):
         _, page = await browser.page(path)
         boxes = len(re.findall(r"<(?:input|select)\b", page))
@@ -403,59 +357,29 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-# -- what a lane keeps ------------------------------------------------------------------------------------
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-def change(worker: FakeWorker, key: str, *changes: Any) -> None:
-    partition = worker.partition(key)
-    store = worker.lanes[worker.lane(key)].store
-    for each in changes:
-        store.apply(Writes(86400.0).of("lane", partition, [(each.key, each.value)]), {})
+async def traces_of(worker: FakeWorker, browser: Browser, *headers: str) -> str:
+    """The timeline of messages with these traces."""
+    there(worker, *(record(f"m{n}", offset=7 + n, traceparent=each) for n, each in enumerate(headers)))
+    return (await browser.page("/timeline?q=k1"))[1]
 
 
-def wait(worker: FakeWorker, key: str, *, due: float) -> None:
-    """A message of the key waits for its third attempt."""
-    name = queue_name(b"post.note", key.encode())
-    waits = message_of(record(f"w-{key}", key=key), MS)
-    queue = begin(Reason.RETRY, due_ms=int(due * 1000), attempts=2, size=waits.size)
-    change(worker, key, set_queue(name, queue), set_message(name, queue.head, waits))
-
-
-def ring(worker: FakeWorker, key: str, *, due: float) -> None:
-    name = timer_name(b"post.note", key.encode(), "late")
-    change(worker, key, set_timer(name, due, "post.late.v1", Outgoing(key.encode(), b"", ())))
-
-
-async def test_a_trace_is_a_link_to_where_traces_are_looked_at_and_what_is_none_is_not(browser, worker):
-    trace = "0af7651916cd43dd8448eb211c80319c"
+async def test_only_a_trace_is_a_link(browser, worker):
     worker.trace_url = 'https://traces.example/trace/{trace_id}?from=timeline&x="y'
     hostile = "javascript:alert(1)"
-    headers = [f"00-{trace}-b7ad6b7169203331-01", f"00-{hostile}-b7ad6b7169203331-01", f"00-{'0' * 32}-1-01"]
-    there(
-        worker,
-        *(
-            record(name, offset=7 + i, partition=worker.partition("k1"), traceparent=header)
-            for i, (name, header) in enumerate(zip("abc", headers, strict=True))
-        ),
-    )
-    _, page = await browser.page("/timeline?q=k1")
-    link = f"https://traces.example/trace/{trace}?from=timeline&amp;x=&#34;y"
-    assert f'<a href="{link}" rel="noopener noreferrer">trace {trace}</a>' in page
+    ids = (f"{TRACE}-b7ad6b7169203331", f"{hostile}-b7ad6b7169203331", f"{'0' * 32}-1")
+    page = await traces_of(worker, browser, *(f"00-{each}-01" for each in ids))
+    link = f"https://traces.example/trace/{TRACE}?from=timeline&amp;x=&#34;y"
+    assert f'<a href="{link}" rel="noopener noreferrer">trace {TRACE}</a>' in page
     assert page.count("traces.example") == 1
     assert f"; trace {hostile}" in page
     assert 'href="javascript' not in page
 
 
 async def test_a_message_leads_to_its_record_and_names_its_trace(browser, worker):
-    trace, at = "0af7651916cd43dd8448eb211c80319c", worker.partition("k1")
-    there(
-        worker,
-        record(
-            "a", offset=7, partition=worker.partition("k1"), traceparent=f"00-{trace}-b7ad6b7169203331-01"
-        ),
-        record("b", offset=8, partition=worker.partition("k1"), traceparent="junk"),
-    )
-    _, page = await browser.page("/timeline?q=k1")
-    assert f'<a href="/topics/{T}/{at}/7">' in page
-    assert f"; trace {trace}" in page
+    page = await traces_of(worker, browser, f"00-{TRACE}-b7ad6b7169203331-01", "junk")
+    assert f'<a href="/topics/{T}/{worker.partition("k1")}/7">' in page
+    assert f"; trace {TRACE}" in page
     assert page.count("; trace") == 1

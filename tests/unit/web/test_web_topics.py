@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from itertools import product
 
 import msgspec
 import pytest
-from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, make_application
+from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, bearer, make_application
 
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID
@@ -31,17 +32,6 @@ def put(worker: FakeWorker, n: int, key: str = "k", *, topic: str = T, partition
     value = b'{"id":"%d"}' % n
     made = FakeRecord(topic, partition, n, MS + n, key.encode(), value, [(ID, b"m%d" % n)])
     worker.records.append(made._replace(**changes))
-
-
-@pytest.fixture
-def worker() -> FakeWorker:
-    return FakeWorker.with_lanes(0, 1, 2, 3)
-
-
-@pytest.fixture
-async def browser(worker):
-    async with Browser.of(worker) as made:
-        yield made
 
 
 def places(page: str) -> list[str]:
@@ -71,9 +61,7 @@ async def test_topics_are_listed_with_what_they_hold(worker, browser):
     assert by_name["post-parcels-changelog"]["kept"] == "the newest of each key"
     assert by_name[f"{T}.dlq"]["about"] == f"of {T}"
     assert not by_name["post-operations"]["exists"]
-    _, page = await browser.page("/topics")
-    assert f'href="/topics/{T}"' in page
-    assert "the cluster has none" in page
+    await browser.shows("/topics", f'href="/topics/{T}"', "the cluster has none")
 
 
 async def test_the_newest_come_first_and_pages_lead_to_both_sides(worker, browser):
@@ -94,22 +82,21 @@ async def test_the_newest_come_first_and_pages_lead_to_both_sides(worker, browse
     assert not link(page, "Newer")
 
 
-async def test_a_page_begins_at_an_offset_a_time_or_a_key(worker, browser):
-    key = "k7"
+async def test_a_page_begins_at_an_offset_time_or_key(worker, browser):
+    key, path = "k7", f"/topics/{T}"
     own = worker.partition(key)
     for n in range(6):
         put(worker, n, key if n % 2 else "other", partition=own)
-    path = f"/topics/{T}"
-    assert places((await browser.page(f"{path}?partition={own}&offset=2&limit=2"))[1]) == [
-        f"{own}@2",
-        f"{own}@3",
-    ]
     at = "2027-01-15T08:00:00.004"  # NOW and four milliseconds, UTC
-    assert places((await browser.page(path, params={"time": at}))[1]) == [f"{own}@4", f"{own}@5"]
-    _, page = await browser.page(f"{path}?key={key}")
-    assert places(page) == [f"{own}@5", f"{own}@3", f"{own}@1"]
+    for query, offsets in (
+        (f"partition={own}&offset=2&limit=2", [2, 3]),
+        (f"time={at}", [4, 5]),
+        ("oldest=1&limit=1", [0]),
+        (f"key={key}", [5, 3, 1]),
+    ):
+        _, page = await browser.page(f"{path}?{query}")
+        assert places(page) == [f"{own}@{offset}" for offset in offsets], query
     assert worker.windows[-1].partitions == (TP(T, own),)
-    assert places((await browser.page(f"{path}?oldest=1&limit=1"))[1]) == [f"{own}@0"]
 
 
 async def test_what_an_open_transaction_hides_is_said(worker, browser):
@@ -123,15 +110,12 @@ async def test_what_an_open_transaction_hides_is_said(worker, browser):
     assert (status, "once that is committed" in page) == (404, True)
 
 
-async def test_an_empty_topic_and_places_outside_of_a_log_are_explained(worker, browser):
-    _, page = await browser.page(f"/topics/{T}")
-    assert "When the application writes one, it comes here." in page
+async def test_empty_topics_and_places_outside_of_a_log_are_explained(worker, browser):
+    await browser.shows(f"/topics/{T}", "When the application writes one, it comes here.")
     for n in (5, 6, 9):
         put(worker, n)
-    _, page = await browser.page(f"/topics/{T}?partition=0&offset=99")
-    assert "ends at offset 10, before 99" in page
-    _, page = await browser.page(f"/topics/{T}?partition=0&offset=1")
-    assert "begins at offset 5" in page
+    for offset, why in ((99, "ends at offset 10, before 99"), (1, "begins at offset 5")):
+        await browser.shows(f"/topics/{T}?partition=0&offset={offset}", why)
     for offset, why in (
         (1, "the log begins at 5"),
         (10, "the log ends at 10"),
@@ -157,25 +141,20 @@ async def test_an_empty_topic_and_places_outside_of_a_log_are_explained(worker, 
     ],
 )
 async def test_what_makes_no_sense_is_refused_with_a_reason(browser, query, error):
-    status, answer = await browser.json(f"/api/topics/{T}?{query}")
-    assert (status, answer["error"]) == (400, error)
+    assert await browser.refusal(f"/api/topics/{T}?{query}") == (400, error)
 
 
 async def test_topics_of_others_are_not_read(worker, browser):
-    status, answer = await browser.json("/api/topics/somebody.elses.v1")
-    assert (status, answer["error"]) == (404, "no_topic")
+    assert await browser.refusal("/api/topics/somebody.elses.v1") == (404, "no_topic")
     worker.missing.add(T)
     assert "creates it" in (await browser.json(f"/api/topics/{T}"))[1]["detail"]
     assert worker.windows == []
 
 
-async def test_a_record_is_shown_in_full_and_what_it_says_is_inert(worker, browser):
+async def test_a_record_is_shown_in_full_and_inert(worker, browser):
     put(worker, 3, "k<3>", value=b'{"id":"%s"}' % HOSTILE.encode(), headers=[(ID, HOSTILE.encode())])
     for path in (f"/topics/{T}", f"/topics/{T}/0/3"):
-        status, page = await browser.page(path)
-        assert status == 200
-        assert "&lt;script&gt;alert(1)" in page
-        assert "<script>alert" not in page
+        page = await browser.shows(path, "&lt;script&gt;alert(1)", hides="<script>alert")
     assert "/timeline?q=k%3C3%3E" in page
     assert "000000  7b 22 69 64" in page
     _, answer = await browser.json(f"/api/topics/{T}/0/3")
@@ -184,7 +163,7 @@ async def test_a_record_is_shown_in_full_and_what_it_says_is_inert(worker, brows
     assert (answer["begin"], answer["stable"]) == (3, 4)
 
 
-async def test_what_cannot_be_decoded_is_shown_as_bytes_with_the_reason(worker, browser):
+async def test_what_cannot_be_decoded_is_shown_with_the_reason(worker, browser):
     put(worker, 0, value=b"\xff\x00no json")
     worker.records.append(Damaged(T, 0, 1, MS, None, b"\x07", (), "record", "its length is wrong"))
     put(worker, 2, value=None)
@@ -223,7 +202,7 @@ async def test_records_of_the_applications_other_topics_are_decoded(worker, brow
     assert (await shown(layout.changelog("dead_letters")))["value"]["handler"] == "post.note"
 
 
-async def test_who_may_only_look_sees_nothing_personal_in_any_topic(worker, monkeypatch):
+async def test_viewers_see_nothing_personal_in_any_topic(worker, monkeypatch):
     """Not in a message, a row, a row that does not decode, an edited message, nor as bytes."""
     monkeypatch.setattr(writing, "personal_fields", lambda _: frozenset({"note", "id"}))
     layout = worker.application.layout
@@ -234,17 +213,15 @@ async def test_who_may_only_look_sees_nothing_personal_in_any_topic(worker, monk
     put(worker, 0, topic=layout.changelog("parcels"), partition=1, value=row[:-2])
     put(worker, 0, topic=layout.operations, value=msgspec.json.encode(edited))
     paths = [f"/{each.topic}{rest}" for each in worker.records for rest in ("", f"/{each.partition}/0")]
+    asked = [(path, f"{api}/topics{path}") for path in paths for api in ("", "/api")]
     async with Browser.of(worker, Access("operator-token", "viewer-token", login=True)) as browser:
-        for path in paths:
-            for token, sees in (("operator-token", True), ("viewer-token", False)):
-                for at in (f"/topics{path}", f"/api/topics{path}"):
-                    headers = {"Authorization": f"Bearer {token}"}
-                    async with browser.get(at, headers=headers) as response:
-                        text = await response.text()
-                    assert response.status == 200
-                    leaks = [each for each in ("Ada", "QWRh", b"Ada".hex(), "41 64 61") if each in text]
-                    assert sees or not leaks, (at, leaks)
-                    assert sees is ("(masked)" not in text) or "operations" in at or path.endswith("/1/0"), at
+        for (path, at), (token, sees) in product(asked, (("operator-token", True), ("viewer-token", False))):
+            async with browser.get(at, headers=bearer(token)) as response:
+                text = await response.text()
+            assert response.status == 200
+            leaks = [each for each in ("Ada", "QWRh", b"Ada".hex(), "41 64 61") if each in text]
+            assert sees or not leaks, (at, leaks)
+            assert sees is ("(masked)" not in text) or "operations" in at or path.endswith("/1/0"), at
 
 
 def test_pages_of_several_partitions_join_without_gaps():

@@ -30,24 +30,29 @@ from streams.model.table import Table
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.retry.gate import HandlerGate
+from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.runtime.declared import declare
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
-from streams.staging.changes import CHANGED, mark_of
+from streams.staging.changes import CHANGED, Writes, mark_of
 from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
+from streams.staging.timers import set_timer, timer_name
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.access import Access
 from streams.web.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.indexes import followed_tables, index_of
+from streams.web.metrics import WorkerMetrics
 from streams.web.routes import site
 from streams.web.row_index import catch_up
 from streams.web.samples import Sampler
 from streams.web.scans import Question, Scan
+from streams.web.site import Site
 from streams.web.windows import Log, Part, Seen, TopicFacts, Window, page_of
 
 NOW = 1_800_000_000.0
+MANY_KEYS = [f"k{n}" for n in range(100)]
 
 
 class Parcel(Row, frozen=True, kw_only=True):
@@ -246,6 +251,34 @@ class FakeWorker:
         marks = [Write(CHANGED, mark_of(table, local), b"")] if table in self.application.followed else []
         store.apply([Write(table, local, value), *marks], {})
 
+    def change(self, key: str, *changes: Any) -> None:
+        """Write rows of a lane itself, to that of the key."""
+        partition = self.partition(key)
+        rows = [(store_key(partition, each.key), each.value) for each in changes]
+        self.lanes[self.lane(key)].store.apply(Writes(1).local("lane", rows), {})
+
+    def wait(
+        self,
+        key: str,
+        *,
+        reason: Reason = Reason.RETRY,
+        since: float = NOW,
+        due: float = NOW,
+        attempts: int = 1,
+    ) -> None:
+        """A message of the key waits for the handler."""
+        headers = [("ce_id", f"w-{key}".encode())]
+        record = FakeRecord(ParcelSeen.TOPIC, self.partition(key), 0, 1, key.encode(), b"{}", headers)
+        name, message = queue_name(b"post.note", key.encode()), message_of(record, int(since * 1000))
+        queue = begin(reason, due_ms=int(due * 1000), attempts=attempts, size=message.size)
+        self.change(key, set_queue(name, queue), set_message(name, queue.head, message))
+
+    def ring(self, key: str, *dues: float) -> None:
+        """Timers of the key are set."""
+        for number, due in enumerate(dues):
+            name = timer_name(b"post.note", key.encode(), f"late-{number}")
+            self.change(key, set_timer(name, due, "post.late.v1", Outgoing(key.encode(), b"", ())))
+
     def partition(self, key: str) -> int:
         return self.application.layout.partition_of(key.encode())
 
@@ -255,6 +288,23 @@ class FakeWorker:
     def keys_here(self, keys: Iterable[str]) -> list[str]:
         """Those of the keys that are in this worker's lanes."""
         return [key for key in keys if self.lane(key) in self.lanes]
+
+    def key_in(self, *lanes: int, other_than: str = "") -> str:
+        """A key of one of these lanes."""
+        return next(key for key in MANY_KEYS if key != other_than and self.lane(key) in lanes)
+
+    def key_elsewhere(self) -> str:
+        """A key that another worker has."""
+        return next(key for key in MANY_KEYS if self.lane(key) not in self.lanes)
+
+
+def owner_of(key: str, *workers: FakeWorker) -> FakeWorker:
+    return next(worker for worker in workers if worker.keys_here([key]))
+
+
+def owned_by(*workers: FakeWorker) -> dict[int, str]:
+    """The owners of lanes as they are."""
+    return {lane: worker.url for worker in workers for lane in worker.lanes}
 
 
 @asynccontextmanager
@@ -276,11 +326,29 @@ async def served(app: Any) -> AsyncIterator[str]:
         await asyncio.gather(*state.tasks, return_exceptions=True)
 
 
+#: Sites that no browser has any more. To make the routes of one takes longer than most tests.
+_unused: list[Site] = []
+
+
+def site_of(worker: FakeWorker, access: Access) -> Site:
+    """The pages of the worker: those of one that is gone, if there is one, with nothing that it knew."""
+    if not _unused:
+        return site(worker, access)
+    again = _unused.pop()
+    again._view, again._access, again.metrics = worker, access, WorkerMetrics(worker)
+    return again
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The headers with which whoever has the token asks."""
+    return {"Authorization": f"Bearer {token}"}
+
+
 class Browser:
     """Asks a worker's pages, as the worker serves them. It keeps cookies."""
 
     def __init__(self, worker: FakeWorker, access: Access) -> None:
-        self._site = site(worker, access)
+        self._site = site_of(worker, access)
         self._opened = AsyncExitStack()
         self.url = ""
 
@@ -289,6 +357,7 @@ class Browser:
         return cls(worker, access)
 
     async def __aenter__(self) -> Self:
+        self._opened.callback(_unused.append, self._site)
         await self._opened.enter_async_context(self._site)
         self.url = await self._opened.enter_async_context(served(self._site))
         session = ClientSession(cookie_jar=CookieJar(unsafe=True))  # cookies of an address, too
@@ -304,10 +373,10 @@ class Browser:
         return self._site.metrics.sampler
 
     @property
-    def cookies(self) -> CookieJar:
-        """What it keeps."""
+    def csrf(self) -> str:
+        """What a page has given it to send forms with."""
         jar: Any = self._session.cookie_jar
-        return jar
+        return next(each.value for each in jar if each.key == "csrf")
 
     def make_url(self, path: str) -> URL:
         return URL(self.url + path)
@@ -325,6 +394,48 @@ class Browser:
         async with self.get(path, **options) as response:
             assert response.content_type == "application/json"
             return response.status, msgspec.json.decode(await response.read())
+
+    async def refusal(self, path: str, **options: Any) -> tuple[int, str]:
+        """The status and the word with which a question is refused."""
+        status, problem = await self.json(path, **options)
+        assert problem["detail"]
+        return status, problem["error"]
+
+    async def pages(self, path: str, **query: str) -> list[Any]:
+        """The answer, and all that its cursors lead to."""
+        found: list[Any] = []
+        cursor = ""
+        while cursor or not found:
+            status, answer = await self.json(path, params={**query, "cursor": cursor} if cursor else query)
+            assert status == 200, answer
+            found.append(answer)
+            cursor = answer["next"]
+        return found
+
+    async def shows(self, path: str, *texts: str, hides: str | Sequence[str] = (), **options: Any) -> str:
+        """The page at `path`, which has these texts, and not those."""
+        status, page = await self.page(path, **options)
+        assert status == 200
+        for text in texts:
+            assert text in page
+        for text in [hides] if isinstance(hides, str) else hides:
+            assert text not in page
+        return page
+
+    async def found(self, path: str, **options: Any) -> Any:
+        """The answer to a question that is not refused."""
+        status, answer = await self.json(path, **options)
+        assert status == 200, answer
+        return answer
+
+    async def send(self, path: str, **fields: str) -> tuple[int, str, str]:
+        """Send a form as the page at `path` would: status, where it leads, what it shows."""
+        await self.page("/login")
+        return await self.send_raw(path, csrf=self.csrf, **fields)
+
+    async def send_raw(self, path: str, headers: Any = None, **fields: str) -> tuple[int, str, str]:
+        async with self.post(path, data=fields, headers=headers, allow_redirects=False) as response:
+            return response.status, response.headers.get("Location", ""), await response.text()
 
     async def ask(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         data = msgspec.json.encode(body)

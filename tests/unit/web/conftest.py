@@ -1,0 +1,97 @@
+"""What tests of pages share: a worker with all lanes, two that share them, and who looks at their pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+from structlog.testing import capture_logs
+from web_workers import Browser, FakeWorker, make_application, owned_by
+
+from streams.model.application import Application
+from streams.saga.views import ChoreographedSaga
+from streams.web import flow, owner, standby_rows, timeline_parts
+from tests.waiting import BOUND
+
+#: Two workers, and a browser of each.
+Two = tuple[FakeWorker, FakeWorker, Browser, Browser]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Tracebacks of what breaks on purpose are drawn for seconds."""
+    with capture_logs():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is given up for taking a second, unless a test says so."""
+    for module, name in (
+        (flow, "PATIENCE"),
+        (owner, "TIMEOUT"),
+        (standby_rows, "PATIENCE"),
+        (timeline_parts, "PATIENCE"),
+    ):
+        monkeypatch.setattr(module, name, BOUND)
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker.with_lanes(0, 1, 2, 3)
+
+
+@pytest.fixture
+async def browser(worker: FakeWorker) -> AsyncIterator[Browser]:
+    async with Browser.of(worker) as browser:
+        yield browser
+
+
+@pytest.fixture
+def app() -> Application:
+    return make_application()
+
+
+@pytest.fixture
+def sagas() -> Sequence[ChoreographedSaga]:
+    return ()
+
+
+@pytest.fixture
+async def two(app: Application, sagas: Sequence[ChoreographedSaga]) -> AsyncIterator[Two]:
+    """They share the lanes: the first one has 0 and 1."""
+    first, second = (
+        FakeWorker.with_lanes(*lanes, app=app, choreographed=sagas) for lanes in ((0, 1), (2, 3))
+    )
+    async with Browser.of(first) as one, Browser.of(second) as other:
+        first.url, second.url = one.url, other.url
+        for worker in (first, second):
+            worker.owns(owned_by(first, second))
+        yield first, second, one, other
+
+
+@pytest.fixture
+def first(two: Two) -> FakeWorker:
+    return two[0]
+
+
+@pytest.fixture
+def second(two: Two) -> FakeWorker:
+    return two[1]
+
+
+@pytest.fixture
+def both(two: Two) -> tuple[FakeWorker, FakeWorker]:
+    return two[:2]
+
+
+@pytest.fixture
+def one(two: Two) -> Browser:
+    """Of the first worker."""
+    return two[2]
+
+
+@pytest.fixture
+def other(two: Two) -> Browser:
+    """Of the second one."""
+    return two[3]
