@@ -191,7 +191,7 @@ def test_all_cents_and_pieces_of_what_is_undone_are_back(
 
 
 @of_every_run
-def test_whoever_calls_off_a_confirmed_order_is_told_and_nobody_else(
+def test_only_who_calls_off_confirmed_orders_is_told(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
     del course
@@ -229,7 +229,7 @@ def test_nothing_of_the_second_way_takes_place(
 
 
 @of_every_run
-def test_every_order_is_seen_to_have_ended_with_nothing_to_come(
+def test_every_order_has_ended_with_nothing_to_come(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
     run = data.draw(runs(wiring))

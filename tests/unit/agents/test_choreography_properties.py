@@ -171,9 +171,7 @@ def test_the_stock_received_is_on_hand_or_in_confirmed_orders(
 
 
 @of_every_run
-def test_an_order_ends_for_the_reason_that_its_data_calls_for(
-    wiring: Choreography, data: st.DataObject
-) -> None:
+def test_an_order_ends_as_its_data_calls_for(wiring: Choreography, data: st.DataObject) -> None:
     run = data.draw(runs(wiring))
     there_at_once = supply(*run.early)
     demand = units(run.orders.values())
@@ -192,9 +190,7 @@ def test_an_order_ends_for_the_reason_that_its_data_calls_for(
 
 
 @of_every_run
-def test_an_order_for_more_than_there_ever_is_is_out_of_stock(
-    wiring: Choreography, data: st.DataObject
-) -> None:
+def test_an_order_beyond_all_stock_is_refused(wiring: Choreography, data: st.DataObject) -> None:
     run = data.draw(runs(wiring))
     ever = supply(*run.early, *run.late)
     for order in run.orders.values():
@@ -205,9 +201,7 @@ def test_an_order_for_more_than_there_ever_is_is_out_of_stock(
 
 
 @of_every_run
-def test_the_history_begins_with_the_order_and_tells_each_thing_once(
-    wiring: Choreography, data: st.DataObject
-) -> None:
+def test_the_history_tells_each_thing_once(wiring: Choreography, data: st.DataObject) -> None:
     run = data.draw(runs(wiring))
     for order in run.orders.values():
         types = [entry.type for entry in run.settled(order).history]

@@ -62,18 +62,18 @@ def stock(on_hand: int, reserved: int = 0, shipped: int = 0) -> StockLevel:
 
 class TestSplittingAnOrder:
     @pytest.mark.parametrize("event", [OrderPlaced(order=FRUIT), PaymentCaptured(order=FRUIT, cents=1)])
-    def test_each_sku_is_asked_for_once_with_the_pieces_of_all_its_lines(self, event) -> None:
+    def test_each_sku_is_asked_for_once(self, event) -> None:
         outcome = inventory.split_order(event, None, never, no_row)
         assert outcome.send == [ReserveLine(**APPLES), ReserveLine(**PEARS)]
         assert outcome.rows["tally"] == tally("asked", 2)
         assert outcome.rows["reservation"] == {"": WHOLE}
 
-    def test_an_order_that_goes_another_way_or_was_called_off_asks_for_nothing(self) -> None:
+    def test_another_way_or_a_called_off_order_asks_nothing(self) -> None:
         for way in (OrderWay(way="submitted"), OrderWay(cancelled=True)):
             outcome = inventory.split_order(OrderPlaced(order=FRUIT), None, never, {"": way}.get)
             assert (outcome.rows, outcome.send) == ({}, ())
 
-    def test_the_first_step_of_an_order_writes_down_which_way_it_goes(self) -> None:
+    def test_the_first_step_writes_down_the_way(self) -> None:
         first = inventory.split_order(OrderPlaced(order=FRUIT), None, never, no_row)
         assert first.rows["way"] == {"": OrderWay(way="placed")}
         second = inventory.split_order(OrderPlaced(order=FRUIT), None, never, first.rows["way"].get)
@@ -84,7 +84,7 @@ class TestSplittingAnOrder:
         assert not outcome.rows
         assert not outcome.send
 
-    def test_an_order_that_was_released_before_it_was_split_asks_for_nothing(self) -> None:
+    def test_an_order_released_before_its_split_asks_nothing(self) -> None:
         early = inventory.release(PaymentFailed(order=FRUIT, reason="card_declined"), None, had(), had())
         assert early.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
         assert early.rows["reservation"] == {"": WHOLE}
@@ -92,7 +92,7 @@ class TestSplittingAnOrder:
 
 
 class TestGatheringAnswers:
-    def test_nothing_is_decided_while_an_answer_is_missing_and_no_more_than_its_own_line_is_touched(
+    def test_nothing_is_decided_while_an_answer_is_missing(
         self,
     ) -> None:
         for answer, status, refused in (
@@ -111,7 +111,7 @@ class TestGatheringAnswers:
         assert outcome.rows["tally"] == tally("reserved")
         assert outcome.send == [StockReserved(order=FRUIT)]
 
-    def test_one_refused_line_fails_the_order_and_gives_back_the_others(self) -> None:
+    def test_one_refused_line_fails_the_whole_order(self) -> None:
         failed = StockReservationFailed(order=FRUIT, reason="out_of_stock")
         refusal = LineRefused(**PEARS, reason="out_of_stock")
         last_is_refused = inventory.gather(refusal, tally("asked", 1), had(apple="reserved"), whole)
@@ -122,7 +122,7 @@ class TestGatheringAnswers:
             assert outcome.send == [failed, ReleaseLine(**APPLES)]
             assert outcome.rows["tally"] == tally("refused", awaited=1, refused=1)
 
-    def test_when_every_line_is_refused_there_is_nothing_to_give_back(self) -> None:
+    def test_refusing_every_line_gives_nothing_back(self) -> None:
         answer = LineRefused(**PEARS, reason="out_of_stock")
         outcome = inventory.gather(answer, tally("asked", 1, refused=1), had(apple="refused"), whole)
         assert outcome.send == [StockReservationFailed(order=FRUIT, reason="out_of_stock")]
@@ -154,7 +154,7 @@ class TestReleasing:
             ShipmentFailed(order=FRUIT, reason="unsupported_destination"),
         ],
     )
-    def test_every_line_that_is_reserved_or_asked_for_is_given_back(self, event) -> None:
+    def test_every_reserved_or_requested_line_is_given_back(self, event) -> None:
         outcome = inventory.release(event, tally("asked", 1), had(apple="reserved"), whole)
         assert outcome.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
         assert outcome.rows["tally"] == tally("releasing", 2)
@@ -182,7 +182,7 @@ class TestReleasing:
         assert not again.send
 
     @pytest.mark.parametrize("status", ["refused", "released"])
-    def test_a_line_that_is_not_being_given_back_is_not_counted(self, status: LineStatus) -> None:
+    def test_a_line_not_being_released_is_not_counted(self, status: LineStatus) -> None:
         line = ReservationLine(status=status)
         outcome = inventory.gather_released(LineReleased(**PEARS), tally("refused", 1, 1), line, never)
         assert not outcome.rows
@@ -224,7 +224,7 @@ class TestAWideOrder:
         ]
         assert shipped == [ShipLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
 
-    def test_it_is_given_back_a_part_at_a_time_but_for_what_was_refused(self) -> None:
+    def test_it_is_given_back_in_parts_but_for_refusals(self) -> None:
         answers = {line.sku: ReservationLine(status="reserved") for line in WIDE.lines}
         answers["sku-7"] = ReservationLine(status="refused")
         last = LineReserved(order_id="o-1", sku=f"sku-{SKUS - 1}", units=1)
@@ -284,7 +284,7 @@ class TestTheStockOfASku:
         assert outcome.send == [LineReleased(**APPLES)]
 
     @pytest.mark.parametrize("before", [None, Hold(units=5, status="refused")])
-    def test_a_release_of_what_was_never_set_aside_leaves_a_mark_only(self, before: Hold | None) -> None:
+    def test_a_release_of_nothing_leaves_only_a_mark(self, before: Hold | None) -> None:
         outcome = inventory.release_line(ReleaseLine(**APPLES), stock(6), before)
         assert outcome.rows == {"hold": Hold(units=5, status="released")}
         assert outcome.send == [LineReleased(**APPLES)]

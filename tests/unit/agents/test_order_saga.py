@@ -77,7 +77,7 @@ def test_an_order_is_reserved_paid_for_shipped_and_confirmed() -> None:
     paid().reply(success).expect_event(ConfirmOrder, order=ORDER).expect_status("completed")
 
 
-def test_the_files_of_an_order_are_not_in_its_sagas_row() -> None:
+def test_files_are_not_in_the_sagas_row() -> None:
     gift = Attachment(name="gift.png", content_type="image/png", data=b"p" * 2_000_000)
     saga = given_saga(OrderSaga).start(OrderSubmitted(order=ORDER, attachments=(gift,)))
     saga.expect_command(ReserveStock, order=ORDER)
@@ -90,13 +90,13 @@ def test_a_declined_card_gives_the_stock_back() -> None:
     saga.expect_event(CancelOrder, reason="card_declined").expect_status("compensated")
 
 
-def test_a_payment_that_is_not_heard_of_is_given_back_before_the_stock() -> None:
+def test_an_unheard_payment_is_given_back_before_the_stock() -> None:
     saga = submitted().reply(success).expect_command(CapturePayment).time_passes(31)
     saga.expect_compensation(RefundPayment).reply(success).expect_compensation(ReleaseStock).reply(success)
     saga.expect_event(CancelOrder, reason="timed_out").expect_status("compensated")
 
 
-def test_a_shipment_that_is_not_heard_of_is_cancelled_and_everything_given_back() -> None:
+def test_an_unheard_shipment_is_cancelled_and_all_given_back() -> None:
     saga = paid().time_passes(31).expect_compensation(CancelShipment)
     saga.reply(success, to=ScheduleShipment)  # too late
     saga.reply(success, to=CancelShipment).expect_compensation(RefundPayment)
@@ -104,7 +104,7 @@ def test_a_shipment_that_is_not_heard_of_is_cancelled_and_everything_given_back(
     saga.expect_event(CancelOrder).expect_status("compensated")
 
 
-def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays() -> None:
+def test_a_failing_refund_waits_for_an_operator() -> None:
     saga = paid().reply(refused).expect_compensation(RefundPayment)
     for tries in range(10):
         saga.reply(error).time_passes(min(5 * 2**tries, 300)).expect_compensation(RefundPayment)
@@ -112,13 +112,13 @@ def test_a_refund_that_keeps_failing_waits_for_an_operator_and_the_stock_stays()
     saga.mark_done("process_payment", "by bank transfer").expect_compensation(ReleaseStock)
 
 
-def test_an_order_that_is_called_off_is_undone_from_where_it_is() -> None:
+def test_a_called_off_order_is_undone() -> None:
     saga = submitted().reply(success).expect_command(CapturePayment).hear(called_off())
     saga.expect_compensation(RefundPayment).reply(success).expect_compensation(ReleaseStock).reply(success)
     saga.expect_event(CancelOrder, reason="cancelled").expect_status("compensated")
 
 
-def test_an_order_whose_shipment_is_not_known_to_be_scheduled_is_still_undone() -> None:
+def test_an_order_with_unknown_shipment_is_undone() -> None:
     saga = paid().hear(called_off()).expect_compensation(CancelShipment)
     saga.reply(success, to=ScheduleShipment)  # too late
     saga.reply(success, to=CancelShipment).expect_compensation(RefundPayment)
@@ -126,14 +126,14 @@ def test_an_order_whose_shipment_is_not_known_to_be_scheduled_is_still_undone() 
     saga.expect_event(CancelOrder, reason="cancelled").expect_status("compensated")
 
 
-def test_an_order_that_is_past_its_pivot_stays_as_it_is_and_says_so() -> None:
+def test_an_order_past_its_pivot_stays_and_says_so() -> None:
     saga = paid().reply(success).expect_event(ConfirmOrder).expect_status("completed")
     for _ in range(2):
         saga.hear(called_off()).expect_event(CancellationRefused, order=ORDER, status="confirmed")
         saga.expect_status("completed")
 
 
-def test_an_order_that_is_being_undone_is_not_called_off_again() -> None:
+def test_an_order_being_undone_is_not_called_off_again() -> None:
     saga = submitted().hear(called_off()).expect_compensation(ReleaseStock).hear(called_off())
     saga.expect_nothing().reply(success, to=ReleaseStock).expect_event(CancelOrder, reason="cancelled")
     saga.hear(called_off()).expect_status("compensated")
@@ -194,7 +194,7 @@ def reply_of(outcome: Any) -> OrderSagaReply:
         (ReservationSettled(order=ORDER, status="refused", reason="out_of_stock"), "refused"),
     ],
 )
-def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: Any, outcome: str) -> None:
+def test_a_reservation_is_answered_when_all_stock_has(event: Any, outcome: str) -> None:
     asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, no_row, clock=CLOCK)
     assert [line.sku for line in asked.send] == ["apple", "pear"]
     answered = stock.answer(event, asked.rows["participation"])
@@ -203,7 +203,7 @@ def test_the_reservation_is_answered_when_all_of_the_stock_has_answered(event: A
     assert again.send == ()
 
 
-def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_no_row() -> None:
+def test_a_released_reservation_ignores_later_answers() -> None:
     asked = stock.reserve(ask(ReserveStock, "reserve_inventory"), None, None, no_row, clock=CLOCK)
     released = stock.release(
         ask(ReleaseStock, "reserve_inventory"),
@@ -220,7 +220,7 @@ def test_a_reservation_under_way_is_released_and_what_it_gets_later_is_no_row() 
     assert reply_of(stock.answer(free, released.rows["participation"])).outcome == "success"
 
 
-def test_stock_that_was_asked_for_before_is_not_asked_for_by_a_command() -> None:
+def test_stock_is_asked_for_once() -> None:
     command = ask(ReserveStock, "reserve_inventory")
     tallies = {
         "out_of_stock": Tally(status="refused", skus=2, awaited=0, refused=1),
@@ -231,7 +231,7 @@ def test_stock_that_was_asked_for_before_is_not_asked_for_by_a_command() -> None
         assert (reply_of(again).outcome, reply_of(again).reason) == ("refused", reason)
 
 
-def test_an_order_that_no_service_takes_is_cancelled_without_a_saga() -> None:
+def test_an_impossible_order_is_cancelled_without_a_saga() -> None:
     command = OrderSubmitted(order=EMPTY)
     assert order_saga(command, None, no_row, clock=CLOCK).note == "it starts no saga: no_lines"
     settled = orders.open(command, None, no_row, envelope=NOON)
@@ -249,7 +249,7 @@ async def refund(participation: Participation | None, payment: Payment | None, g
     return await payments.refund(command, participation, payment, clock=CLOCK, gateway=gateway)
 
 
-async def test_a_card_is_charged_under_the_name_that_the_choreography_has_for_it() -> None:
+async def test_a_card_is_charged_under_the_choreographys_name() -> None:
     gateway = FakeGateway()
     charged = await capture(ORDER, gateway)
     assert reply_of(charged).outcome == "success"
@@ -282,7 +282,7 @@ async def test_a_payment_that_is_given_back_keeps_what_was_captured() -> None:
     assert refunded.rows["payment"] == msgspec.structs.replace(charged.rows["payment"], status="refunded")
 
 
-async def test_what_was_never_charged_is_not_given_back_and_not_charged_later() -> None:
+async def test_what_was_never_charged_stays_uncharged() -> None:
     gateway = FakeGateway()
     cancelled = await refund(None, None, gateway)
     assert list(gateway.done) == ["capture:o-1"]
@@ -291,7 +291,7 @@ async def test_what_was_never_charged_is_not_given_back_and_not_charged_later() 
     assert (reply_of(cancelled).outcome, cancelled.rows["payment"].status) == ("success", "cancelled")
 
 
-async def test_what_costs_nothing_is_not_left_as_paid_for_when_it_is_undone() -> None:
+async def test_a_free_payment_is_undone_too() -> None:
     free = msgspec.structs.replace(ORDER, total_cents=0)
     paid = await capture(free, NoGateway())
     command = ask(RefundPayment, "process_payment", of=free, attempt=2)
@@ -324,7 +324,7 @@ def test_a_shipment_is_scheduled_refused_and_cancelled() -> None:
     assert reply_of(cancelled).outcome == "success"
 
 
-def test_orders_follow_an_order_and_settle_it_as_its_saga_ends() -> None:
+def test_orders_settle_an_order_as_its_saga_ends() -> None:
     envelope: Any = NOON
     opened: Any = orders.open(OrderSubmitted(order=ORDER), None, no_row, envelope=envelope).rows["tracked"]
     assert (opened.status, [entry.type for entry in opened.history]) == ("pending", [OrderSubmitted.TOPIC])

@@ -30,7 +30,7 @@ def happened(event, detail: str = "") -> HistoryEntry:
     return HistoryEntry(type=event.TOPIC, time=NOON.time, detail=detail)
 
 
-def test_the_files_of_an_order_go_to_shipping_once_and_not_into_its_row() -> None:
+def test_files_go_to_shipping_once_and_not_into_rows() -> None:
     files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
     event = OrderPlaced(order=ORDER, attachments=files)
     outcome = orders.open(event, None, no_row, envelope=NOON)
@@ -56,7 +56,7 @@ def test_an_order_placed_again_stays_what_it_was() -> None:
         assert not orders.open(OrderPlaced(order=other), tracked, no_row, envelope=NOON).rows
 
 
-def test_an_order_that_others_told_of_first_is_begun_and_its_files_go_to_shipping() -> None:
+def test_an_order_heard_of_first_elsewhere_is_begun() -> None:
     """Its own message was tried again, while what it led to elsewhere went on."""
     files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
     event = OrderPlaced(order=ORDER, attachments=files)
@@ -118,7 +118,7 @@ def test_a_settled_order_is_not_settled_again(settled: TrackedOrder) -> None:
     assert not outcome.send
 
 
-def test_a_cancelled_order_that_also_fails_by_itself_is_not_cancelled_again_but_tells_of_it() -> None:
+def test_a_cancelled_order_notes_its_own_failure() -> None:
     settled = PENDING.cancelled("because")
     event = PaymentFailed(order=ORDER, reason="other")
     outcome = orders.cancel(event, settled, envelope=NOON)
@@ -143,7 +143,7 @@ def asks_saga(messages) -> bool:
     return [type(each) for each in messages] == [OrderSagaRepair] and messages[0].operation == "cancel"
 
 
-def test_calling_off_is_passed_on_to_whoever_sees_to_the_order() -> None:
+def test_calling_off_reaches_whoever_sees_to_the_order() -> None:
     placed = orders.call_off(CALL_OFF, PENDING, OrderWay(way="placed"))
     assert placed.send == [StopShipment(order=ORDER)]
     assert placed.rows == {"way": OrderWay(way="placed", cancelled=True)}
@@ -152,13 +152,13 @@ def test_calling_off_is_passed_on_to_whoever_sees_to_the_order() -> None:
     assert submitted.rows == {"way": OrderWay(way="submitted", cancelled=True)}
 
 
-def test_an_order_of_which_no_way_was_written_down_is_called_off_by_its_history() -> None:
+def test_without_a_way_the_history_decides_who_hears() -> None:
     begun = PENDING.noted(happened(OrderSubmitted(order=ORDER)))
     assert asks_saga(orders.call_off(CALL_OFF, begun, None).send)
     assert orders.call_off(CALL_OFF, PENDING, None).send == [StopShipment(order=ORDER)]
 
 
-def test_calling_off_a_settled_order_changes_nothing_and_is_told_where_it_was_too_late() -> None:
+def test_calling_off_a_settled_order_changes_nothing() -> None:
     for settled, told in (
         (PENDING.confirmed(), [CancellationRefused(order=ORDER)]),
         (PENDING.cancelled("x"), []),
@@ -168,7 +168,7 @@ def test_calling_off_a_settled_order_changes_nothing_and_is_told_where_it_was_to
 
 
 @pytest.mark.parametrize("kind", [OrderPlaced, OrderSubmitted])
-def test_an_order_that_was_called_off_before_it_came_is_cancelled_when_it_comes(kind) -> None:
+def test_an_order_called_off_early_is_cancelled_on_arrival(kind) -> None:
     mark = orders.call_off(CALL_OFF, None, None)
     assert (mark.rows, mark.send) == ({"way": OrderWay(cancelled=True)}, ())
     again = orders.call_off(CALL_OFF, None, mark.rows["way"])
@@ -179,7 +179,7 @@ def test_an_order_that_was_called_off_before_it_came_is_cancelled_when_it_comes(
     assert opened.rows["way"][""].way != "none"
 
 
-def test_an_order_whose_first_step_was_made_before_orders_knew_it_is_called_off_when_they_do() -> None:
+def test_an_early_call_off_waits_for_the_order() -> None:
     """Its own message waits, the cancellation does not: nobody knows yet what was ordered."""
     for kind, way in ((OrderPlaced, "placed"), (OrderSubmitted, "submitted")):
         mark = orders.call_off(CALL_OFF, None, OrderWay(way=way)).rows["way"]

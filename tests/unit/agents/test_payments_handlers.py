@@ -38,7 +38,7 @@ async def test_a_rerun_charges_once_and_decides_the_same() -> None:
     assert gateway.total("captured") == 1250
 
 
-async def test_an_order_that_costs_nothing_is_paid_without_asking_the_gateway() -> None:
+async def test_a_free_order_is_paid_without_the_gateway() -> None:
     outcome = await payments.capture(StockReserved(order=FREE), None, no_row, gateway=NoGateway())
     assert outcome.rows["payment"] == Payment(status="captured")
     assert outcome.send == [PaymentCaptured(order=FREE, cents=0)]
@@ -117,7 +117,7 @@ async def test_a_capture_that_its_refund_has_overtaken_does_nothing() -> None:
     assert not late.send
 
 
-async def test_a_refund_that_overtakes_the_next_try_gives_back_a_charge_whose_answer_was_lost() -> None:
+async def test_a_refund_gives_back_a_charge_whose_answer_was_lost() -> None:
     gateway = FakeGateway()
     await payments.capture(OrderPlaced(order=ORDER), None, no_row, gateway=gateway)  # nothing was committed
     early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=gateway)
@@ -126,12 +126,12 @@ async def test_a_refund_that_overtakes_the_next_try_gives_back_a_charge_whose_an
     assert gateway.total("captured") == gateway.total("refunded") == 1250
 
 
-async def test_a_refund_of_what_costs_nothing_does_not_ask_the_gateway_for_it() -> None:
+async def test_an_early_refund_of_a_free_order_asks_nobody() -> None:
     early = await payments.refund(ShipmentFailed(order=FREE, reason="x"), None, gateway=NoGateway())
     assert early.rows["payment"].status == "cancelled"
 
 
-async def test_only_the_first_step_of_an_order_asks_which_way_it_goes() -> None:
+async def test_only_the_first_step_asks_for_the_way() -> None:
     submitted = {"": OrderWay(way="submitted")}.get
     outcome = await payments.capture(OrderPlaced(order=ORDER), None, submitted, gateway=NoGateway())
     assert (outcome.rows, outcome.send) == ({}, ())

@@ -41,7 +41,7 @@ def test_an_order_is_decided_on_once(status) -> None:
     assert not outcome.send
 
 
-def test_an_order_that_is_called_off_before_it_is_scheduled_does_not_leave() -> None:
+def test_an_order_called_off_before_scheduling_does_not_leave() -> None:
     outcome = shipping.stop(StopShipment(order=HOME), None)
     assert outcome.rows == {"shipment": Shipment(status="refused", country="US", reason="cancelled")}
     assert outcome.send == [ShipmentFailed(order=HOME, reason="cancelled")]
@@ -50,7 +50,7 @@ def test_an_order_that_is_called_off_before_it_is_scheduled_does_not_leave() -> 
     assert shipping.stop(StopShipment(order=HOME), stopped).send == ()
 
 
-def test_an_order_whose_shipment_is_scheduled_leaves_all_the_same_and_says_so() -> None:
+def test_a_scheduled_order_leaves_and_says_so() -> None:
     outcome = shipping.stop(StopShipment(order=HOME), Shipment(status="scheduled", country="US"))
     assert outcome.rows == {}
     assert outcome.send == [CancellationRefused(order=HOME, status="confirmed")]

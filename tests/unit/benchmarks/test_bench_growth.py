@@ -26,7 +26,7 @@ def ground(tmp_path: Path) -> Ground:
     return Ground("nowhere:1", tmp_path, "growth-test", partitions=PARTITIONS)
 
 
-def test_preloaded_rows_are_those_of_different_keys_each_in_its_partition(ground: Ground) -> None:
+def test_preloaded_rows_have_different_keys_in_their_partitions(ground: Ground) -> None:
     rows = list(ground._rows(1000))
     keys = {split_row_key(key)[0] for _, key, _, _ in rows}
     assert keys == {b"k%d" % i for i in range(1000)}
@@ -37,11 +37,11 @@ def test_preloaded_rows_are_those_of_different_keys_each_in_its_partition(ground
 
 
 @pytest.mark.parametrize("keys", [1, 10, 10_000, 7919])
-def test_events_come_to_every_key_before_they_come_to_one_again(ground: Ground, keys: int) -> None:
+def test_events_visit_every_key_before_any_again(ground: Ground, keys: int) -> None:
     assert {key for _, key, _, _ in ground.events(keys, keys=keys)} == {b"k%d" % i for i in range(keys)}
 
 
-def test_each_event_has_an_id_of_its_own_and_can_be_decoded(ground: Ground) -> None:
+def test_each_event_has_its_own_id_and_decodes(ground: Ground) -> None:
     events = [*ground.events(50, keys=7, size=100), *ground.events(50, keys=7)]
     assert len({dict(headers)["ce_id"] for _, _, _, headers in events}) == 100
     codec = ground.app.routes[ground.topic].codec

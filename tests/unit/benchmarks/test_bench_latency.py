@@ -22,9 +22,7 @@ def test_a_percentile_is_a_value_that_was_seen(share: float, expected: int) -> N
 
 
 @given(st.lists(st.floats(0, 60), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 0.999]))
-def test_at_least_the_share_is_not_over_the_percentile_and_any_less_would_not_do(
-    values: list[float], share: float
-) -> None:
+def test_a_percentile_is_the_least_that_covers_its_share(values: list[float], share: float) -> None:
     ordered = sorted(values)
     found = percentile(ordered, share)
     assert sum(value <= found for value in ordered) >= share * len(ordered)
@@ -49,7 +47,7 @@ def test_nothing_seen_is_no_latency() -> None:
         latency_of({"a": 1.0}, {})
 
 
-async def test_no_message_goes_early_and_each_has_its_own_moment_however_late_it_goes() -> None:
+async def test_no_message_goes_early_and_lateness_moves_no_moment() -> None:
     schedule = Schedule(time.monotonic(), per_second=500)
     moments = []
     async for number, due in schedule.moments(20):

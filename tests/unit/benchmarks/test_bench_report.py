@@ -45,7 +45,7 @@ def test_sections_stand_beside_each_other_in_the_report(tmp_path: Path) -> None:
     assert set(found["measured"]) == {"micro", "growth"}
 
 
-def test_a_section_measured_again_replaces_its_numbers_and_says_how_it_was_measured(tmp_path: Path) -> None:
+def test_a_section_measured_again_replaces_its_numbers(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     merge(path, "micro", MICRO, FULL)
     again = Section("Micro workload", [], {"micro": {"lane": 50_000}})

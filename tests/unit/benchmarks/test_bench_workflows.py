@@ -107,7 +107,7 @@ def test_an_engine_is_given_the_orders_of_the_demo() -> None:
     assert any(plain["card"] == DECLINED for plain in given)
 
 
-def test_an_engine_asks_the_gateway_for_the_same_operations_as_the_saga() -> None:
+def test_an_engine_asks_for_the_sagas_operations() -> None:
     (plain,) = json.loads(as_json(BOUGHT[:1]))
     placed = order(BOUGHT[0])
     assert charge_of(plain)["operation"] == capture_operation(placed)
@@ -126,7 +126,7 @@ async def test_what_adds_up_is_accepted() -> None:
     await judged(Canned(evidence()), BOUGHT)
 
 
-async def test_an_outcome_that_the_order_does_not_call_for_is_noticed() -> None:
+async def test_an_outcome_that_is_not_called_for_is_noticed() -> None:
     settled = {each.order_id: Outcome.CONFIRMED.value for each in BOUGHT}
     with pytest.raises(NotMeasured, match="each with the outcome its data calls for"):
         await judged(Canned(evidence(settled=settled)), BOUGHT)
@@ -149,13 +149,11 @@ async def test_stock_that_does_not_add_up_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("burst", "rate"), [(800.0, 100.0), (125.0, 100.0), (124.0, 70.0), (50.0, 30.0), (3.0, 5.0)]
 )
-def test_who_cannot_keep_up_is_given_orders_at_a_rate_that_it_can(burst: float, rate: float) -> None:
+def test_who_cannot_keep_up_gets_a_lower_rate(burst: float, rate: float) -> None:
     assert steady_rate(burst) == rate
 
 
-def test_one_that_is_slower_is_measured_at_its_own_rate_which_is_said(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slower_one_is_measured_at_its_own_rate(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflows, "judged", nothing_wrong)
     fast, slow = Canned(), Canned(rate=50.0)
     both = [contender(fast, "fast", ours=True), contender(slow, "slow")]
@@ -177,7 +175,7 @@ def test_one_that_is_slower_is_measured_at_its_own_rate_which_is_said(
     assert numbers["fast"]["servers_cpu_ms_per_order"] == {"server": 1.0}
 
 
-def test_one_that_fails_is_shown_with_the_reason_and_the_others_are_measured(
+def test_one_that_fails_is_shown_and_others_measured(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [contender(Canned(), "good", ours=True), contender(Canned(), "bad")]

@@ -33,7 +33,7 @@ async def test_reaches_count_from_when_it_was_armed(script: Path) -> None:
     await faults.reach("sent")
 
 
-async def test_what_it_does_is_written_before_and_the_next_worker_is_not_armed(script: Path) -> None:
+async def test_it_writes_first_and_the_next_worker_is_unarmed(script: Path) -> None:
     arm(script, "committed:1:raise")
     with pytest.raises(OutcomeUnknown):
         await ArmedFaults(script).reach("committed")

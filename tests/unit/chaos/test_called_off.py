@@ -73,7 +73,7 @@ def judged(books: Books, messages: list[Sent]) -> Finding:
     return judge_called_off(BOUGHT, SHARE, books, messages)
 
 
-def test_a_few_orders_come_beside_and_each_is_called_off_some_of_them_before_they_come() -> None:
+def test_orders_beside_are_called_off_some_before_they_come() -> None:
     every = [[*comings(each, SHARE)] for each in BOUGHT]
     made = [those for those in every if those]
     assert 5 < len(made) < 50
@@ -117,7 +117,7 @@ def not_told(books: Books, messages: list[Sent]) -> None:
     del messages[0]
 
 
-def test_what_the_api_itself_refused_to_call_off_need_not_be_told_and_what_got_nowhere_need_not_end() -> None:
+def test_refusals_over_http_and_lost_orders_are_excused() -> None:
     books, messages = run()
     not_told(books, messages)
     lost = {books.settlements.pop().order.order_id}
@@ -156,7 +156,7 @@ def test_it_goes_red(spoil: object) -> None:
     assert not judged(books, messages).passed
 
 
-def test_what_is_held_against_the_file_is_as_if_there_were_none_of_them() -> None:
+def test_they_are_left_out_of_the_other_findings() -> None:
     evidence: Evidence = good()
     books, messages = run()
     assert evidence.books is not None

@@ -133,9 +133,7 @@ def planned(kind: Kind, which: int = 0) -> Planned:
     ("kind", "which", "target"),
     [(Kind.KILL_RELAY, 1, "relay-1"), (Kind.KILL_API, 0, "api-placed"), (Kind.KILL_API, 1, "api-submitted")],
 )
-async def test_what_is_killed_has_died_of_it_and_another_is_in_its_place(
-    ground: Any, kind: Kind, which: int, target: str
-) -> None:
+async def test_what_is_killed_dies_and_is_replaced(ground: Any, kind: Kind, which: int, target: str) -> None:
     killed = ground.edge.named(target)
     done = await perform(planned(kind, which), ground)
     again = ground.edge.named(target)
@@ -155,7 +153,7 @@ async def test_a_killed_postgresql_is_another_process_that_has_recovered(ground:
     assert done.ended - done.began >= 0.1
 
 
-async def test_a_postgresql_that_did_not_end_or_did_not_recover_was_not_killed(ground: Any) -> None:
+async def test_a_postgresql_without_end_or_recovery_was_not_killed(ground: Any) -> None:
     ground.stack.says = "LOG:  database system was shut down\n"
     with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
         await perform(planned(Kind.KILL_POSTGRES), ground)
@@ -164,7 +162,7 @@ async def test_a_postgresql_that_did_not_end_or_did_not_recover_was_not_killed(g
         await perform(planned(Kind.KILL_POSTGRES), ground)
 
 
-async def test_a_frozen_relay_goes_on_when_the_other_has_had_all_shards(ground: Any) -> None:
+async def test_a_frozen_relay_continues_after_the_other_took_over(ground: Any) -> None:
     relay = ground.edge.named("relay-0")
     await until(lambda: relay.log.events("relay_joined"), "it runs", within=BOUND)
     done = await perform(planned(Kind.FREEZE_RELAY), ground)
@@ -173,9 +171,7 @@ async def test_a_frozen_relay_goes_on_when_the_other_has_had_all_shards(ground: 
 
 
 @pytest.mark.parametrize("kind", [Kind.KILL_RELAY, Kind.FREEZE_RELAY])
-async def test_a_relay_whose_shards_nobody_takes_over_was_not_hit_and_runs_again(
-    ground: Any, kind: Kind
-) -> None:
+async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: Kind) -> None:
     relay = ground.edge.named("relay-0")
     ground.edge.heirs = False
     with pytest.raises(ChaosFailed, match="one relay has all shards"):
@@ -192,7 +188,7 @@ async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, k
 
 
 @pytest.mark.parametrize("kind", [Kind.KILL_API, Kind.KILL_POSTGRES])
-async def test_an_edge_that_takes_no_order_or_tells_nothing_has_not_healed(ground: Any, kind: Kind) -> None:
+async def test_a_silent_edge_has_not_healed(ground: Any, kind: Kind) -> None:
     ground.edge.hears = False
     with pytest.raises(ChaosFailed, match="the projection writes"):
         await perform(planned(kind), ground)

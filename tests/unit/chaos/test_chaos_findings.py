@@ -438,7 +438,7 @@ def test_a_message_above_the_position_need_not_be_handled() -> None:
     assert POSITIONS not in red(evidence)
 
 
-def test_a_message_that_came_by_a_foreign_partition_is_looked_for_in_its_own() -> None:
+def test_a_message_is_looked_for_in_its_own_partition() -> None:
     evidence = good()
     placed = a(OrderPlaced, evidence)
     away = (placed.partition + 1) % PARTITIONS

@@ -76,7 +76,7 @@ def loaded() -> set[str]:
     return set(ended.stdout.split())
 
 
-def test_the_checker_loads_nothing_of_the_services_nor_of_the_driver(loaded: set[str]) -> None:
+def test_the_checker_loads_neither_services_nor_driver(loaded: set[str]) -> None:
     """It must not come to its expectation by asking those whom it judges."""
     assert {name for name in loaded if name.startswith(("agents.", "chaos."))} == MODULES
 
@@ -114,7 +114,7 @@ def _run(tree: ast.AST) -> Iterator[ast.AST]:
         yield from _run(node)
 
 
-def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
+def test_its_names_are_those_of_the_application() -> None:
     """It states names of its own; a handler or topic that is renamed must not leave it looking at nothing."""
     from agents.commands import OrderSagaTransition
     from agents.order_saga import OrderSaga
@@ -150,7 +150,7 @@ def test_what_it_knows_by_name_is_what_the_application_is_called() -> None:
     assert (DEAD_LETTERS, MESSAGES_THAT_WAIT) == (letters.TABLE, retried.WAITING)
 
 
-def test_what_it_states_a_second_time_is_what_the_library_says() -> None:
+def test_its_own_statements_are_those_of_the_library() -> None:
     from agents.api.service import SOURCE
     from agents.api.wire import OrderView
     from chaos import bucket, headers, in_postgres, objects, timers

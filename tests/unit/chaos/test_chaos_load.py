@@ -77,9 +77,7 @@ def claims(blobs: MemoryBlobs) -> ClaimChecks:
     return ClaimChecks(blobs, bucket=blobs.bucket, threshold=1000)
 
 
-async def test_files_are_in_the_object_store_before_their_orders_are_sent(
-    cluster: Cluster, blobs: MemoryBlobs
-) -> None:
+async def test_files_are_stored_before_their_orders_are_sent(cluster: Cluster, blobs: MemoryBlobs) -> None:
     await load().run(claims(blobs))
     by_reference = {each.key for each in cluster.orders if DATAREF in dict(each.headers)}
     large = {b.order_id.encode() for b in BOUGHT if attached_bytes(b, ATTACHED, LARGEST) > 1000}
@@ -104,7 +102,7 @@ async def test_all_the_poison_comes(cluster: Cluster, blobs: MemoryBlobs) -> Non
     assert len(planned) == 5
 
 
-async def test_what_an_object_store_that_is_away_did_not_take_is_sent_when_it_is_back(
+async def test_what_the_object_store_refused_is_sent_when_it_returns(
     cluster: Cluster, blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.load._AFTER_OUTAGE", 0.01)
@@ -136,9 +134,7 @@ class Shop:
         self.called_off[order_id] = way
 
 
-async def test_most_orders_go_over_http_and_the_others_to_kafka_each_once(
-    cluster: Cluster, blobs: MemoryBlobs
-) -> None:
+async def test_orders_go_over_http_or_to_kafka_each_once(cluster: Cluster, blobs: MemoryBlobs) -> None:
     shop = Shop()
     await load(shop).run(claims(blobs))
     to_kafka = {(each.key or b"").decode() for each in cluster.orders}
@@ -153,7 +149,7 @@ async def test_most_orders_go_over_http_and_the_others_to_kafka_each_once(
     assert len(by_reference) > 10, "large files take the way by the object store"
 
 
-async def test_orders_that_are_called_off_are_asked_for_once_unless_they_go_both_ways(
+async def test_called_off_orders_are_asked_once_unless_going_both_ways(
     cluster: Cluster, blobs: MemoryBlobs
 ) -> None:
     shop = Shop()

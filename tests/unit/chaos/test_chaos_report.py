@@ -40,7 +40,7 @@ def report(*findings: Finding, problems: list[str] | None = None) -> Report:
     )
 
 
-def test_it_passes_when_neither_the_driver_nor_the_checker_found_anything() -> None:
+def test_it_passes_when_driver_and_checker_found_nothing() -> None:
     assert report(GREEN).passed
     assert "passed: seed 7" in markdown(report(GREEN))
 

@@ -255,7 +255,7 @@ def test_one_that_is_late_without_a_fault_is_red(step: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [each for each in Kind if each not in OF_PARTICIPANTS])
-def test_one_that_is_late_by_an_outage_of_the_application_itself_is_red(kind: Kind) -> None:
+def test_lateness_by_an_outage_of_the_application_is_red(kind: Kind) -> None:
     evidence = good(late=CONFIRMED, asked=EXPLAINED)
     evidence.run = msgspec.structs.replace(
         evidence.run, faults=[msgspec.structs.replace(each, kind=kind) for each in evidence.run.faults]
@@ -264,7 +264,7 @@ def test_one_that_is_late_by_an_outage_of_the_application_itself_is_red(kind: Ki
 
 
 @pytest.mark.parametrize("step", [each.name for each in STEPS])
-def test_a_step_that_was_only_asked_after_ends_as_its_order_calls_for(step: str) -> None:
+def test_a_step_only_asked_after_ends_as_called_for(step: str) -> None:
     evidence = good(behind=CONFIRMED, at=step)
     assert red(evidence) == set()
     assert "late" not in said(evidence, ENDED)
@@ -391,7 +391,7 @@ def test_a_late_order_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> 
     assert red(late(spoil)) == names
 
 
-def test_a_command_that_was_written_long_after_it_was_decided_on_has_its_deadline_all_the_same() -> None:
+def test_a_deadline_counts_from_the_decision_not_the_writing() -> None:
     def write_late(evidence: Evidence) -> None:
         said = of(evidence, CONFIRMED)
         rung = {each.command_id for each in said.replied if each.outcome == "timed_out"}
@@ -417,14 +417,14 @@ def test_when_a_command_was_decided_on_is_in_its_headers() -> None:
     assert (asked.command_id, asked.time, asked.decided) == ("c", 1012.0, 1000.5)
 
 
-def test_an_order_that_was_to_be_refused_may_be_late_before_but_not_after() -> None:
+def test_a_refused_order_may_be_late_only_before() -> None:
     refused_late = good(late=DECLINED, at="reserve_inventory", asked=EXPLAINED)
     assert red(refused_late) == set()
     paid_all_the_same = good(late=DECLINED, at="schedule_shipping", asked=EXPLAINED)
     assert red(paid_all_the_same) == {ENDED}
 
 
-def test_a_fault_of_a_participant_explains_what_it_has_had_half_the_time_of() -> None:
+def test_a_fault_explains_what_it_covers_half_of() -> None:
     run = good(late=CONFIRMED).run
     fault = next(each for each in run.faults if each.kind in OF_PARTICIPANTS)
     assert explained(fault.began - 10, fault.began + 20, run)
@@ -438,7 +438,7 @@ def test_a_fault_of_a_participant_explains_what_it_has_had_half_the_time_of() ->
     assert explained(fault.began - 21, fault.began + 9, longer), "one after the other"
 
 
-def test_what_failed_before_all_workers_were_away_is_late_by_that_fault_when_they_are_back() -> None:
+def test_a_fault_before_an_outage_explains_lateness_after_it() -> None:
     run = good(late=CONFIRMED).run
     fault = next(each for each in run.faults if each.kind in OF_PARTICIPANTS)
     assert fault.ended is not None
@@ -453,7 +453,7 @@ def test_what_failed_before_all_workers_were_away_is_late_by_that_fault_when_the
     assert not explained(asked, heard, msgspec.structs.replace(run, faults=[*run.faults, later]))
 
 
-def test_where_no_order_is_for_a_saga_any_saga_is_red() -> None:
+def test_without_orchestration_any_saga_is_red() -> None:
     evidence = good()
     evidence.run = msgspec.structs.replace(evidence.run, orchestrated=False)
     assert TOLD in red(evidence)

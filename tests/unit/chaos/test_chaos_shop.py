@@ -49,7 +49,7 @@ async def shop(*answers: int, says: str = "") -> AsyncIterator[tuple[Shop, list[
             yield client, asked
 
 
-async def test_an_order_is_asked_for_under_one_key_until_it_is_accepted() -> None:
+async def test_an_order_is_asked_for_until_accepted_under_one_key() -> None:
     async with shop(UNANSWERED, 503, 429, 202) as (client, asked):
         await client.place(ORDER, "submitted")
     assert len(asked) == 4
@@ -59,7 +59,7 @@ async def test_an_order_is_asked_for_under_one_key_until_it_is_accepted() -> Non
     assert client.again == 3
 
 
-async def test_a_request_of_which_another_is_under_way_is_asked_again() -> None:
+async def test_a_request_already_under_way_is_asked_again() -> None:
     async with shop(409, 409, says='{"type": "/problems/key-in-flight"}') as (client, _):
         await client.place(ORDER, "placed", once=True)
         assert not client.requests[ID].accepted
@@ -74,7 +74,7 @@ async def test_who_asks_once_remembers_the_answer_whatever_it_is(status: int) ->
     assert client.accepted["placed"] == (status == 202)
 
 
-async def test_half_of_those_who_ask_once_wait_about_as_long_as_an_order_takes() -> None:
+async def test_half_who_ask_once_wait_as_long_as_orders_take() -> None:
     waits = [patience(f"off-{number}") for number in range(1000)]
     hasty = [seconds for seconds in waits if seconds < 1]
     assert 400 < len(hasty) < 600
@@ -82,7 +82,7 @@ async def test_half_of_those_who_ask_once_wait_about_as_long_as_an_order_takes()
     assert {*waits} - {*hasty} == {10.0}
 
 
-async def test_who_does_not_wait_for_the_answer_has_none_though_the_order_is_taken(
+async def test_who_does_not_wait_may_have_ordered_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("chaos.shop.patience", lambda _: 0.05)

@@ -40,15 +40,15 @@ def test_waiting_is_counted_beside_running(before: Figures, after: Figures, expe
     assert factor(before, after) == expected
 
 
-def test_a_process_that_has_ended_does_not_count_and_a_new_one_counts_from_its_start() -> None:
+def test_only_processes_that_run_at_the_end_count() -> None:
     assert factor({1: (50.0, 90.0)}, {2: (2.0, 1.0)}) == 1.5
 
 
-def test_however_busy_the_machine_was_a_limit_is_no_more_than_doubled() -> None:
+def test_a_limit_is_at_most_doubled() -> None:
     assert MOST == 2.0
 
 
-def test_only_the_main_thread_counts_in_which_the_event_loop_runs() -> None:
+def test_only_the_main_thread_counts() -> None:
     pid = os.getpid()
     assert threading.get_native_id() == pid, "the tests run in the main thread"
 

@@ -60,11 +60,11 @@ def test_a_stall_has_the_limit_of_its_fault(kind: str, seconds: float, *, passed
     assert passes(run, lane) is passed
 
 
-def test_a_stall_may_begin_a_little_before_its_fault_was_noted() -> None:
+def test_a_stall_may_begin_shortly_before_its_fault() -> None:
     assert not passes(run_with(fault("kill_worker", 20, 32)), steady_but((19.2, 31)))
 
 
-def test_a_stall_of_another_time_is_not_laid_to_the_fault() -> None:
+def test_a_stall_of_another_time_is_another_stall() -> None:
     run = run_with(fault("kill_worker", 5, 8))
     lane = steady_but((40, 55))
     assert found(run, lane)["kill_worker"].seconds < 1
@@ -78,14 +78,14 @@ def test_the_longest_of_all_lanes_counts() -> None:
     assert (stall.lane, stall.seconds) == (1, pytest.approx(7, abs=0.3))
 
 
-def test_beside_another_fault_a_long_stall_is_told_and_not_judged() -> None:
+def test_beside_another_fault_a_stall_is_not_judged() -> None:
     run = run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30))
     lane = steady_but((20, 33))
     assert not found(run, lane)["kill_worker"].alone
     assert passes(run, lane)
 
 
-def test_a_fault_that_has_passed_before_and_one_that_comes_after_do_not_excuse_a_stall() -> None:
+def test_faults_before_and_after_do_not_excuse_a_stall() -> None:
     run = run_with(fault("kill_broker", 5, 15), fault("kill_worker", 20, 32), fault("add_worker", 33, 36))
     lane = steady_but((20, 32))
     assert found(run, lane)["kill_worker"].alone
@@ -100,32 +100,32 @@ def test_faults_that_follow_each_other_closely_are_each_judged() -> None:
     assert [stall.too_long for stall in judged] == [True] * 4
 
 
-def test_a_fault_that_comes_when_a_stall_is_too_long_already_is_no_excuse() -> None:
+def test_a_fault_after_too_long_a_stall_excuses_nothing() -> None:
     run = run_with(fault("kill_worker", 20, None), fault("add_worker", 31, 36))
     assert not passes(run, steady_but((20, 33)))
 
 
-def test_a_stall_that_goes_on_from_the_fault_before_counts_from_when_that_one_had_healed() -> None:
+def test_an_ongoing_stall_counts_from_the_last_healing() -> None:
     run = run_with(fault("kill_broker", 10, 20), fault("kill_worker", 20.4, 25))
     assert found(run, steady_but((15, 29)))["kill_worker"].seconds == pytest.approx(9, abs=0.3)
     assert passes(run, steady_but((15, 29)))
     assert not passes(run, steady_but((15, 31)))
 
 
-def test_what_begins_with_the_next_fault_is_not_laid_to_the_last() -> None:
+def test_a_stall_belongs_to_the_fault_it_begins_with() -> None:
     run = run_with(fault("kill_worker", 20, 23), fault("kill_broker", 25, 40))
     lane = steady_but((26, 39))
     assert found(run, lane)["kill_worker"].seconds < 1
     assert found(run, lane)["kill_broker"].seconds == pytest.approx(13, abs=0.3)
 
 
-def test_a_worker_that_never_comes_back_is_taken_over_within_the_same_limit() -> None:
+def test_a_lost_worker_is_taken_over_within_the_limit() -> None:
     run = run_with(fault("kill_worker", 20, None))
     assert passes(run, steady_but((20, 29)))
     assert not passes(run, steady_but((20, 31)))
 
 
-def test_a_lane_that_commits_no_more_stands_still_until_the_end_of_the_load() -> None:
+def test_a_lane_without_commits_stalls_until_the_end() -> None:
     run = run_with(fault("kill_worker", 20, None))
     assert found(run, steady_but((20, 60)))["kill_worker"].seconds == pytest.approx(40, abs=0.3)
 
@@ -134,7 +134,7 @@ def test_the_limit_goes_with_the_session_timeout() -> None:
     assert passes(run_with(fault("kill_worker", 20, 40), session_timeout=10), steady_but((20, 33)))
 
 
-def test_what_workers_need_may_last_longer_where_they_waited_for_a_processor() -> None:
+def test_slow_processors_stretch_what_workers_need() -> None:
     lane = steady_but((20, 29.5))
     assert not passes(run_with(fault("rolling_restart", 20, 31, slowed=1.5)), lane)
     assert passes(run_with(fault("rolling_restart", 20, 31, slowed=2)), lane)

@@ -88,7 +88,7 @@ def test_a_store_that_a_lane_has_written_equals_its_changelogs(lane: Lane) -> No
     assert lane.compared() == Compared("slot-0/4-partitions-2-lanes/lane-1", LANE, Place.AT_END, (), rows=5)
 
 
-def test_a_store_that_was_recovered_stands_behind_the_last_marker_too(lane: Lane) -> None:
+def test_a_recovered_store_stands_behind_the_last_marker_too(lane: Lane) -> None:
     lane.write(*CHANGES)
     lane.store.apply((), lane.ends)
     assert lane.compared().place is Place.AT_END
@@ -135,7 +135,7 @@ def test_a_copy_that_lacks_the_last_records_is_behind(lane: Lane) -> None:
     assert lane.compared().place is Place.BEHIND
 
 
-def test_a_copy_that_has_a_position_beyond_the_log_is_ahead(lane: Lane) -> None:
+def test_a_copy_positioned_beyond_the_log_is_ahead(lane: Lane) -> None:
     lane.write(*CHANGES, behind={"app-stock-changelog": -2})
     compared = lane.compared()
     assert compared.place is Place.AHEAD

@@ -107,7 +107,7 @@ def test_one_is_late_since_one_behind_it_was_handled() -> None:
     assert late((0, 60), (1, 10), (2, 20)) == [50, 0]
 
 
-def test_of_the_last_of_a_partition_nobody_can_say_when_its_turn_had_come() -> None:
+def test_the_last_of_a_partition_has_no_known_turn() -> None:
     assert late((0, 5), (1, 60)) == [0]
     assert late((0, 5)) == []
 
@@ -121,9 +121,7 @@ def test_of_the_last_of_a_partition_nobody_can_say_when_its_turn_had_come() -> N
         ([(200.0, 230.0)], BOUND),
     ],
 )
-def test_it_may_be_late_by_the_longest_fault_and_the_bound(
-    faults: list[tuple[float, float]], longest: float
-) -> None:
+def test_it_may_be_late_by_the_longest_fault(faults: list[tuple[float, float]], longest: float) -> None:
     run = a_run(*faults)
 
     def judged(seconds: float) -> bool:

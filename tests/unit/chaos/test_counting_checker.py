@@ -78,7 +78,7 @@ def test_it_goes_red(evidence: Evidence, found: dict[str, int]) -> None:
     assert not findings.right
 
 
-def test_an_event_that_was_produced_twice_is_one_event_and_left_until_its_last_copy_is_committed() -> None:
+def test_an_event_produced_twice_is_left_until_its_last_commit() -> None:
     again = PRODUCED[5]._replace(offset=12)
     assert judge(but(produced=[*PRODUCED, again])) == RIGHT
     assert judge(but(produced=[*PRODUCED, again], outputs=without(5), rows=LEFT)).left == 1

@@ -72,7 +72,7 @@ ADD = Planned(at=0.01, kind=Kind.ADD_WORKER, slot=3)
 PAUSE = Planned(at=0.02, kind=Kind.PAUSE_BROKER, broker=2)
 
 
-async def test_a_fault_waits_until_the_one_before_has_healed_and_all_is_calm(stage: Stage) -> None:
+async def test_a_fault_waits_until_the_last_has_healed(stage: Stage) -> None:
     injection = await stage.play(KILL, ADD)
     assert stage.story == [
         "calm",
@@ -87,7 +87,7 @@ async def test_a_fault_waits_until_the_one_before_has_healed_and_all_is_calm(sta
     assert injection.problems == []
 
 
-async def test_a_fault_beside_another_begins_while_that_one_is_under_way(stage: Stage) -> None:
+async def test_a_fault_beside_another_begins_during_it(stage: Stage) -> None:
     beside = Planned(at=0.01, kind=Kind.ADD_WORKER, slot=3, beside=True)
     stage.outlasts[Kind.KILL_WORKER] = Kind.ADD_WORKER
     await stage.play(KILL, beside, PAUSE)
@@ -106,7 +106,7 @@ async def test_the_calm_before_a_fault_lasts_as_long_as_planned(stage: Stage) ->
     assert time.monotonic() - began >= 0.3
 
 
-async def test_a_fault_that_was_not_seen_is_recorded_so_named_and_the_last(stage: Stage) -> None:
+async def test_an_unseen_fault_is_recorded_and_the_last(stage: Stage) -> None:
     stage.fails.add(Kind.PAUSE_BROKER)
     injection = await stage.play(PAUSE, KILL)
     assert [(each.kind, each.target, each.confirmed) for each in injection.happened] == [
@@ -137,7 +137,7 @@ async def test_without_calm_there_are_no_more_faults(stage: Stage) -> None:
     assert "all lanes are open" in injection.problems[0]
 
 
-async def test_faults_for_which_the_load_does_not_last_are_counted_and_left_out(stage: Stage) -> None:
+async def test_faults_beyond_the_load_are_counted_as_left_out(stage: Stage) -> None:
     stage.load_lasts = False
     injection = await stage.play(KILL, ADD)
     assert injection.happened == injection.problems == []

@@ -24,7 +24,7 @@ def test_it_is_found(breakage: Breakage) -> None:
     assert breakage.finds in red(evidence)
 
 
-def test_a_stuck_saga_is_found_though_faults_and_their_aftermath_cover_the_whole_run() -> None:
+def test_a_stuck_saga_is_found_among_endless_faults() -> None:
     evidence = good()
     hold_a_command(evidence)
     assert all(explained(at, at + 30, evidence.run) for at in range(int(BEGAN), int(BEGAN) + 50))

@@ -103,7 +103,7 @@ def test_two_brokers_are_never_away_at_a_time(seed: int, seconds: float) -> None
 
 
 @given(seeds, lengths)
-def test_two_faults_at_a_time_hit_different_workers_and_leave_one_whole(seed: int, seconds: float) -> None:
+def test_simultaneous_faults_hit_different_workers_and_spare_one(seed: int, seconds: float) -> None:
     for scene in scenes(schedule(seed, seconds)):
         assert len(scene) <= 2
         hit = [fault.slot for fault in scene if fault.slot is not None and fault.kind is not Kind.ADD_WORKER]
@@ -111,16 +111,14 @@ def test_two_faults_at_a_time_hit_different_workers_and_leave_one_whole(seed: in
 
 
 @given(seeds, lengths)
-def test_a_gateway_is_never_away_for_longer_than_a_handler_is_patient(seed: int, seconds: float) -> None:
+def test_a_gateway_is_away_within_the_handlers_patience(seed: int, seconds: float) -> None:
     for fault in schedule(seed, seconds):
         if fault.kind is Kind.GATEWAY_DOWN:
             assert 0 < fault.seconds <= 8
 
 
 @given(seeds, lengths)
-def test_the_object_store_is_cut_off_no_longer_than_retries_last_or_down_for_longer_than_its_clients_wait(
-    seed: int, seconds: float
-) -> None:
+def test_an_object_store_outage_fits_the_clients_patience(seed: int, seconds: float) -> None:
     for fault in schedule(seed, seconds):
         if fault.kind is Kind.S3_CUT:
             assert 0 < fault.seconds <= 8
@@ -129,9 +127,7 @@ def test_the_object_store_is_cut_off_no_longer_than_retries_last_or_down_for_lon
 
 
 @given(seeds, lengths)
-def test_a_message_that_waits_for_its_last_attempt_after_one_fault_does_not_meet_the_next(
-    seed: int, seconds: float
-) -> None:
+def test_a_last_attempt_does_not_meet_the_next_fault(seed: int, seconds: float) -> None:
     for scene, following in pairwise(scenes(schedule(seed, seconds))):
         if all(any(fault.kind in COSTS_ATTEMPTS for fault in each) for each in (scene, following)):
             assert following[0].calm > LONGEST_DELAY
@@ -145,7 +141,7 @@ def test_what_must_outlast_a_session_does(seed: int, seconds: float) -> None:
 
 
 @given(seeds, lengths)
-def test_after_a_kill_alone_there_is_calm_for_long_enough_to_judge_it(seed: int, seconds: float) -> None:
+def test_a_lone_kill_leaves_calm_to_judge_it(seed: int, seconds: float) -> None:
     found = scenes(schedule(seed, seconds))
     for scene, following in pairwise(found):
         if len(scene) == 1 and scene[0].kind in (Kind.KILL_WORKER, Kind.ROLLING_RESTART):
@@ -154,7 +150,7 @@ def test_after_a_kill_alone_there_is_calm_for_long_enough_to_judge_it(seed: int,
 
 
 @given(seeds)
-def test_an_outage_stands_alone_and_outlasts_every_deadline_of_a_saga(seed: int) -> None:
+def test_a_lone_outage_outlasts_every_saga_deadline(seed: int) -> None:
     (scene,) = [
         scene for scene in scenes(schedule(seed, LONG)) if Kind.OUTAGE in {fault.kind for fault in scene}
     ]
@@ -164,7 +160,7 @@ def test_an_outage_stands_alone_and_outlasts_every_deadline_of_a_saga(seed: int)
 
 
 @given(seeds, lengths)
-def test_there_is_one_deploy_at_most_and_one_of_the_faults_that_take_long(seed: int, seconds: float) -> None:
+def test_at_most_one_deploy_and_one_rare_fault(seed: int, seconds: float) -> None:
     faults = schedule(seed, seconds)
     assert sum(fault.kind is Kind.ROLLING_DEPLOY for fault in faults) <= 1
     assert sum(fault.kind in RARE for fault in faults) <= 1
@@ -178,7 +174,7 @@ def test_what_needs_all_workers_to_itself_stands_alone(seed: int, seconds: float
 
 @settings(max_examples=examples(30))
 @given(st.integers(min_value=0, max_value=10**6))
-def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(first: int) -> None:
+def test_ten_short_runs_have_every_kind_fairly(first: int) -> None:
     runs = [schedule(seed, SHORT) for seed in range(first, first + 10)]
     times = Counter(fault.kind for run in runs for fault in run)
     kinds = set(Kind) - {Kind.OUTAGE}
@@ -189,7 +185,7 @@ def test_ten_short_runs_in_a_row_leave_no_kind_out_and_each_has_a_good_share(fir
 
 @settings(max_examples=examples(20))
 @given(seeds)
-def test_a_long_run_has_every_kind_many_times_and_every_point(seed: int) -> None:
+def test_a_long_run_has_every_kind_and_point(seed: int) -> None:
     faults = schedule(seed, LONG)
     times = Counter(fault.kind for fault in faults)
     once = {Kind.ROLLING_DEPLOY, Kind.OUTAGE, *RARE}
@@ -201,9 +197,7 @@ def test_a_long_run_has_every_kind_many_times_and_every_point(seed: int) -> None
 
 
 @given(seeds, lengths)
-def test_the_database_edge_is_hit_in_one_place_at_a_time_and_a_frozen_relay_outlasts_its_lease(
-    seed: int, seconds: float
-) -> None:
+def test_one_database_fault_at_a_time_outlasting_the_lease(seed: int, seconds: float) -> None:
     for scene in scenes(schedule(seed, seconds)):
         those = [fault for fault in scene if fault.kind in OF_DATABASE]
         assert len(those) <= 1
@@ -216,7 +210,7 @@ def test_the_database_edge_is_hit_in_one_place_at_a_time_and_a_frozen_relay_outl
                 assert 0 < fault.seconds < 5
 
 
-def test_faults_of_the_database_edge_stand_beside_those_of_workers_and_of_brokers() -> None:
+def test_database_faults_stand_beside_worker_and_broker_faults() -> None:
     beside: set[tuple[bool, bool]] = set()
     for seed in range(50):
         for scene in scenes(schedule(seed, SHORT)):

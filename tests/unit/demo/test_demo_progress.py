@@ -52,7 +52,7 @@ def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
     assert (tally.seconds, tally.rate) == (4.0, 0.5)
 
 
-def test_orders_of_an_earlier_run_count_but_not_in_the_rate(clock: Clock) -> None:
+def test_earlier_orders_count_but_not_in_the_rate(clock: Clock) -> None:
     tally = Tally(3, clock)
     tally.resume([settled(0), settled(1)])
     assert (tally.settled, tally.seconds, tally.idle()) == (2, 0.0, 0.0)
@@ -66,7 +66,7 @@ def test_orders_of_an_earlier_run_count_but_not_in_the_rate(clock: Clock) -> Non
     assert (tally.seconds, tally.rate) == (2.0, 0.5)
 
 
-def test_what_warms_up_is_settled_too_and_is_not_in_the_rate(clock: Clock) -> None:
+def test_what_warms_up_is_settled_outside_the_rate(clock: Clock) -> None:
     tally = Tally(6, clock, warm_up=2)
     for number in range(2):
         tally.place(ORDERS[number].order_id)

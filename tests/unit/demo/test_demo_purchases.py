@@ -84,7 +84,7 @@ def test_what_costs_nothing_is_never_declined() -> None:
     assert all(order(purchase).card == ACCEPTED for purchase in free)
 
 
-def test_every_ordinary_sku_has_enough_for_all_orders_at_once_and_a_scarce_one_for_no_line() -> None:
+def test_ordinary_skus_suffice_for_all_and_scarce_for_none() -> None:
     stock = Counter({receipt.sku: receipt.units for receipt in receipts()})
     orders = [order(purchase) for purchase in ALL]
     demand = units_by_sku(orders)

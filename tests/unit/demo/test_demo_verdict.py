@@ -462,7 +462,7 @@ def test_without_trouble_every_dead_letter_is_one_too_many() -> None:
     assert DEAD not in failed(judge(BOUGHT, evidence))
 
 
-def test_a_run_that_follows_another_on_the_same_stack_has_its_poison_twice() -> None:
+def test_a_second_run_on_a_stack_doubles_the_poison() -> None:
     evidence = good()
     again = [
         letter._replace(source=letter.source._replace(offset=letter.source.offset + 10_000))
@@ -474,7 +474,7 @@ def test_a_run_that_follows_another_on_the_same_stack_has_its_poison_twice() -> 
     assert judged(evidence).passed
 
 
-def test_a_call_that_took_too_long_may_have_been_retried_besides() -> None:
+def test_a_slow_call_may_have_been_retried_besides() -> None:
     evidence = good()
     plain = next(each.order.order_id for each in evidence.settlements if each.order.card == ACCEPTED)
     evidence.retries.append(Retry(1, plain, "payments.capture", Source("stock.reserved", 5, 5)))

@@ -64,13 +64,13 @@ def test_lanes_are_open_when_all_that_were_assigned_are(start: Callable[..., Wor
     assert workers.lanes_open() == {0, 1}
 
 
-def test_a_lane_that_is_assigned_and_not_open_keeps_them_waiting(start: Callable[..., Workers]) -> None:
+def test_an_assigned_lane_that_is_closed_keeps_them_waiting(start: Callable[..., Workers]) -> None:
     workers = start(HALF_OPEN)
     eventually(lambda: "lane_opened" in log_of(workers.running[1]), "a lane is open")
     assert workers.lanes_open() == set()
 
 
-def test_a_line_that_is_half_written_is_read_when_it_is_whole(start: Callable[..., Workers]) -> None:
+def test_a_half_written_line_is_read_when_whole(start: Callable[..., Workers]) -> None:
     workers = start(HALF_OPEN)
     worker = workers.running[1]
     eventually(lambda: "lane_opened" in log_of(worker), "a lane is open")

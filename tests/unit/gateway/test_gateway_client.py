@@ -66,7 +66,7 @@ class Handled:
         return {}
 
 
-async def test_a_call_goes_on_in_the_trace_of_the_handler_that_makes_it():
+async def test_a_call_goes_on_in_its_handlers_trace():
     traces = []
 
     async def answer(request):
@@ -106,7 +106,7 @@ def test_a_wait_is_drawn_from_nothing_to_the_capped_exponential(failures, base, 
         (GatewayRetries(base=0.5, factor=3.0, cap=20.0), [0.5, 1.5, 4.5, 13.5, 20, 20]),
     ],
 )
-def test_the_longest_wait_grows_by_the_factor_up_to_the_cap(monkeypatch, retries, longest):
+def test_the_longest_wait_grows_up_to_the_cap(monkeypatch, retries, longest):
     monkeypatch.setattr(random, "uniform", lambda low, high: high)
     assert [drawn(retries.waits, failures) for failures in range(1, len(longest) + 1)] == longest
 
@@ -119,7 +119,7 @@ def test_waits_fill_the_whole_window():
     assert 3.5 < sum(waits) / len(waits) < 4.5
 
 
-async def test_a_client_with_a_single_attempt_asks_once_and_leaves_the_rest_to_its_caller():
+async def test_a_client_with_a_single_attempt_asks_once():
     once = GatewayRetries(total=20.0, base=0.01, cap=0.02, most=1)
     async with answering((503, b"later"), (201, CHARGED), retries=once) as (gateway, asked):
         with pytest.raises(GatewayUnavailable, match="503"):
@@ -143,14 +143,14 @@ def test_an_only_attempt_may_take_all_the_time():
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-async def test_a_gateway_in_trouble_is_asked_again_with_the_same_words(status):
+async def test_a_troubled_gateway_is_asked_again_the_same(status):
     async with answering((status, b"later"), (201, CHARGED)) as (gateway, asked):
         assert (await charge(gateway)).charge_id == "ch_1"
     assert asked == [b'{"operation":"a","cents":5,"card":"tok_accepted"}'] * 2
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 409, 422])
-async def test_a_refusal_is_permanent_says_why_and_is_not_asked_again(status):
+async def test_a_refusal_is_permanent_and_says_why(status):
     async with answering((status, b"because"), (201, CHARGED)) as (gateway, asked):
         with pytest.raises(GatewayRefused) as refused:
             await charge(gateway)
@@ -159,13 +159,13 @@ async def test_a_refusal_is_permanent_says_why_and_is_not_asked_again(status):
     assert isinstance(refused.value, PermanentError)
 
 
-async def test_an_answer_that_is_not_the_gateways_is_not_taken_for_a_charge():
+async def test_an_answer_of_somebody_else_is_no_charge():
     async with answering((200, b"<html>welcome</html>"), (200, CHARGED)) as (gateway, asked):
         assert (await charge(gateway)).charge_id == "ch_1"
     assert len(asked) == 2
 
 
-async def test_a_404_that_does_not_come_from_the_ledger_does_not_mean_that_nothing_was_done():
+async def test_a_404_of_somebody_else_does_not_mean_nothing():
     async with answering((404, b"no such page")) as (gateway, _):
         with pytest.raises(GatewayRefused):
             await gateway.find("a")
@@ -187,7 +187,7 @@ async def test_a_silent_gateway_is_given_up_in_the_time_allowed():
     assert error.__cause__ is error.last
 
 
-async def test_a_gateway_that_is_not_there_is_given_up_in_the_time_allowed():
+async def test_a_gateway_that_is_not_there_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     async with HttpGateway(f"http://127.0.0.1:{port}", retries=SHORT) as gateway:
@@ -197,7 +197,7 @@ async def test_a_gateway_that_is_not_there_is_given_up_in_the_time_allowed():
     assert gave_up.value.seconds < 2
 
 
-async def test_waiting_for_a_connection_counts_as_time_allowed_but_not_as_an_attempt():
+async def test_waiting_for_a_connection_is_no_attempt():
     patience = GatewayRetries(attempt=0.2, total=0.2, base=0.01)
     async with answering(None, retries=patience, connections=1) as (gateway, asked):
         answers = await asyncio.gather(*(charge(gateway) for _ in range(5)), return_exceptions=True)
@@ -206,7 +206,7 @@ async def test_waiting_for_a_connection_counts_as_time_allowed_but_not_as_an_att
     assert 1 <= len(asked) < 5
 
 
-async def test_it_gives_up_at_once_when_no_time_is_left_for_another_attempt():
+async def test_it_gives_up_when_no_time_is_left():
     patience = GatewayRetries(
         attempt=5, total=20, base=1e9, cap=1e9
     )  # a wait under 20 s is one in 50 million
@@ -228,6 +228,6 @@ async def test_a_cancelled_charge_is_cancelled_at_once():
             await waiting
 
 
-async def test_a_client_that_is_not_open_says_how_to_open_it():
+async def test_a_closed_client_says_how_to_open_it():
     with pytest.raises(RuntimeError, match="async with"):
         await charge(HttpGateway("http://127.0.0.1:1"))

@@ -125,7 +125,7 @@ def ledger(tmp_path):
         yield ledger
 
 
-def test_an_ask_is_answered_by_what_an_earlier_ask_of_the_same_batch_did(ledger):
+def test_an_ask_knows_earlier_asks_of_its_batch(ledger):
     charge, again, refund = ledger.apply(
         [ChargeAsk("a", 5, ACCEPTED), ChargeAsk("a", 5, ACCEPTED), RefundAsk("b", "a")]
     )
@@ -136,7 +136,7 @@ def test_an_ask_is_answered_by_what_an_earlier_ask_of_the_same_batch_did(ledger)
     assert refund.row.cents == 5
 
 
-def test_a_batch_that_fails_does_nothing_and_the_next_one_works(ledger):
+def test_a_failed_batch_does_nothing(ledger):
     with pytest.raises(sqlite3.Error):
         ledger.apply([ChargeAsk("a", 5, ACCEPTED), ChargeAsk("b", 0, ACCEPTED)])  # the table refuses 0 cents
     assert ledger.find("a") is None
@@ -144,7 +144,7 @@ def test_a_batch_that_fails_does_nothing_and_the_next_one_works(ledger):
     assert answer.first
 
 
-def test_a_conflict_says_what_was_done_before_and_what_to_do(ledger):
+def test_a_conflict_says_what_was_done_before(ledger):
     ledger.apply([ChargeAsk("capture:1", 5, ACCEPTED)])
     [answer] = ledger.apply([ChargeAsk("capture:1", 6, ACCEPTED)])
     assert answer.row == Refusal(
@@ -192,7 +192,7 @@ async def test_asks_that_arrive_during_a_commit_share_the_next_one(ledger):
     await commits.close()
 
 
-async def test_a_failed_commit_is_an_error_for_all_that_shared_it_and_for_nobody_else(ledger):
+async def test_a_failed_commit_fails_only_who_shared_it(ledger):
     disk = SlowDisk(ledger)
     disk.fail = True
     commits = GroupCommit(disk)
@@ -206,7 +206,7 @@ async def test_a_failed_commit_is_an_error_for_all_that_shared_it_and_for_nobody
     await commits.close()
 
 
-async def test_a_charge_whose_asker_hung_up_is_made_all_the_same(ledger):
+async def test_a_charge_is_made_though_its_asker_hung_up(ledger):
     disk = SlowDisk(ledger)
     commits = GroupCommit(disk)
     ask = asyncio.create_task(commits.do(ChargeAsk("a", 1, ACCEPTED)))
