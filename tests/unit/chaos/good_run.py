@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b, sha256
 
 from good_post import PARTITIONS, Post, Written
@@ -17,7 +18,7 @@ from agents.messages import (
 )
 from chaos.consequences import Sent
 from chaos.evidence import Evidence
-from chaos.findings import HANDLERS
+from chaos.findings import HANDLERS, findings
 from chaos.in_postgres import SOURCE, OrderRow, OutboxRow, tracked
 from chaos.letters import content_of, letter
 from chaos.objects import Stored, referred_in
@@ -45,6 +46,9 @@ from streams.dead_letters.row import encode_letter, key_of, new_letter
 from streams.model.layout import INBOX, partition_of
 from streams.staging.changes import Change, pack_ids
 from tables.stock import StockLevel
+
+#: What is done to evidence that is whole.
+Spoil = Callable[[Evidence], object]
 
 BOUGHT = purchases(200)
 LANES = 2
@@ -192,6 +196,16 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
     put_off(evidence, [each for each in post.messages if each.topic == ReserveLine.TOPIC][-1])
     order_over_http(evidence)
     return evidence
+
+
+def red(evidence: Evidence) -> set[str]:
+    """The findings that do not pass."""
+    return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
+
+
+def said(evidence: Evidence, name: str) -> str:
+    """What a finding says."""
+    return next(finding.says for finding in findings(BOUGHT, evidence) if finding.name == name)
 
 
 def order_over_http(evidence: Evidence) -> None:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from good_run import BEGAN, BOUGHT, good
+from good_run import BEGAN, good, red
 
 from chaos.controls.recorded import BREAKAGES, WAITS, Breakage, hold_a_command
-from chaos.evidence import Evidence
-from chaos.findings import findings
 from chaos.lateness import explained
 
 pytestmark = pytest.mark.slow("two seconds of recorded runs")
-
-
-def red(evidence: Evidence) -> set[str]:
-    return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
 
 
 @pytest.mark.parametrize("breakage", [pytest.param(each, id=each.says) for each in BREAKAGES])
