@@ -1,6 +1,5 @@
 """Orders, and a gateway that remembers what it did, for tests of the application."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +26,9 @@ def no_row(subkey: str) -> None:
     del subkey
 
 
-def of_type(kind: type[Any], messages: Sequence[Any]) -> list[Any]:
-    return [message for message in messages if isinstance(message, kind)]
+def does_nothing(outcome: Any) -> bool:
+    """Whether a handler has changed no row and sent nothing."""
+    return not outcome.rows and not outcome.send
 
 
 class FakeGateway:

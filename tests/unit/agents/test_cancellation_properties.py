@@ -4,29 +4,21 @@ gateway may be lost.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
-import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import Run, of_every_run, orders_of
 from shop import FakeGateway
 
 from agents.cancellation import CANCELLED, CancellationRefused, RequestCancellation, StopShipment
 from agents.choreographies import payment_first, stock_first
 from agents.commands import CapturePayment, OrderSubmitted, ReserveStock, ScheduleShipment
-from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.inventory import model
 from agents.messages import (
-    Order,
     OrderCancelled,
-    OrderConfirmed,
-    OrderLine,
     OrderPlaced,
     PaymentCaptured,
     PaymentRefunded,
@@ -40,18 +32,23 @@ from agents.payments.gateway import Charge, Refund
 from streams.model.choreography import Choreography, choreography
 from streams.saga import Course
 from streams.testing.clock import ManualClock
-from streams.testing.pump import World, run_choreography
+from streams.testing.pump import run_choreography
 from tables.orders import ORDERS
-from tables.reservations import RESERVATION_TALLIES
 from tables.sagas import ORDER_SAGAS
-from tables.stock import STOCK, STOCK_RESERVATIONS
 from tables.ways import ORDER_WAYS
 
 SKUS = ("apple", "pear")
-WIRINGS = {
-    "stock_first": (choreography(*stock_first.routes.values(), *orchestrated), STOCK_FIRST),
-    "payment_first": (choreography(*payment_first.routes.values(), *orchestrated), PAYMENT_FIRST),
-}
+#: Both choreographies beside the saga.
+beside_the_saga = of_every_run(
+    ("wiring", "course"),
+    {
+        "stock_first": (choreography(*stock_first.routes.values(), *orchestrated), STOCK_FIRST),
+        "payment_first": (choreography(*payment_first.routes.values(), *orchestrated), PAYMENT_FIRST),
+    },
+)
+purchases = orders_of(SKUS, cents=[0, 1250], most_lines=3)
+#: How an order comes, how often, and how often it is called off.
+comings = st.tuples(st.lists(st.sampled_from([OrderPlaced, OrderSubmitted]), max_size=3), st.integers(0, 2))
 
 
 class ForgetfulGateway(FakeGateway):
@@ -76,48 +73,15 @@ class ForgetfulGateway(FakeGateway):
         return answer
 
 
-purchases = st.builds(
-    Order,
-    order_id=st.just(""),
-    customer=st.just("c-1"),
-    lines=st.lists(
-        st.builds(OrderLine, sku=st.sampled_from(SKUS), units=st.integers(1, 3)), min_size=1, max_size=3
-    ).map(tuple),
-    total_cents=st.sampled_from([0, 1250]),
-    card=st.sampled_from([ACCEPTED, ACCEPTED, DECLINED]),
-    country=st.sampled_from(["US", "US", "AQ"]),
-)
-#: How an order comes, how often, and how often it is called off.
-comings = st.tuples(st.lists(st.sampled_from([OrderPlaced, OrderSubmitted]), max_size=3), st.integers(0, 2))
-
-
-@dataclass
-class Run:
-    """A run to its end, with what went in: orders by id, those that came, and those that were called off."""
-
-    world: World
-    gateway: FakeGateway
-    orders: dict[str, Order]
-    came: set[str]
-    called_off: set[str]
-
-    def status(self, order_id: str) -> str:
-        tracked = self.world.row(ORDERS, order_id)
-        assert tracked is not None
-        return tracked.status
-
-    def confirmed(self) -> list[Order]:
-        return [self.orders[order_id] for order_id in self.came if self.status(order_id) == "confirmed"]
-
-
 @st.composite
-def runs(draw: st.DrawFn, wiring: Choreography) -> Run:
+def runs(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
+    """Each with the orders that were called off."""
     # Orders of two SKUs may be such as are too wide for one turn.
     with patch.object(model, "AT_ONCE", draw(st.sampled_from([1, 500]))):
         return played(draw, wiring)
 
 
-def played(draw: st.DrawFn, wiring: Choreography) -> Run:
+def played(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
     chance = Random(draw(st.integers(0, 2**32)))
     orders, messages = {}, []
     came, called_off = set(), set()
@@ -147,65 +111,48 @@ def played(draw: st.DrawFn, wiring: Choreography) -> Run:
             world=world,
         )
     )
-    return Run(world, gateway, orders, came, called_off)
+    return Run(world, gateway, orders, came, stock), called_off
 
 
-def of_every_run(test: Callable[..., None]) -> Callable[..., None]:
-    """Both choreographies beside the saga, and for each whatever hypothesis thinks of."""
-    anything = settings(deadline=None)(given(data=st.data())(test))
-    return pytest.mark.parametrize(("wiring", "course"), WIRINGS.values(), ids=WIRINGS.keys())(anything)
-
-
-@of_every_run
+@beside_the_saga
 def test_every_order_that_came_ends_once_and_no_other_does(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
     del course
-    run = data.draw(runs(wiring))
-    ends = [*run.world.sent(OrderConfirmed), *run.world.sent(OrderCancelled)]
-    assert Counter(end.key for end in ends) == Counter(run.came)
-    assert {end.key for end in run.world.sent(OrderConfirmed)} == {o.order_id for o in run.confirmed()}
+    run, called_off = data.draw(runs(wiring))
+    run.check_ends()
     for end in run.world.sent(OrderCancelled):
-        assert end.reason != CANCELLED or end.key in run.called_off
-    for order_id in run.called_off - run.came:
+        assert end.reason != CANCELLED or end.key in called_off
+    for order_id in called_off - run.came:
         assert run.world.row(ORDERS, order_id) is None
 
 
-@of_every_run
+@beside_the_saga
 def test_all_cents_and_pieces_of_what_is_undone_are_back(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
     del course
-    run = data.draw(runs(wiring))
-    value = sum(order.total_cents for order in run.confirmed())
-    assert run.gateway.total("captured") - run.gateway.total("refunded") == value
-    shipped = Counter[str]()
-    for order in run.confirmed():
-        shipped.update({each.sku: each.units for each in order.skus()})
-    for (sku, _), level in run.world.all_rows(STOCK).items():
-        assert (level.reserved, level.shipped) == (0, shipped[sku])
-        assert level.received == level.on_hand + level.shipped
-    assert all(hold.status != "reserved" for hold in run.world.all_rows(STOCK_RESERVATIONS).values())
-    for tally in run.world.all_rows(RESERVATION_TALLIES).values():
-        assert (tally.status in ("refused", "released", "shipped"), tally.awaited) == (True, 0)
+    run, _ = data.draw(runs(wiring))
+    run.check_cents()
+    run.check_pieces()
 
 
-@of_every_run
+@beside_the_saga
 def test_only_who_calls_off_confirmed_orders_is_told(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
     del course
-    run = data.draw(runs(wiring))
+    run, called_off = data.draw(runs(wiring))
     told = {each.key for each in run.world.sent(CancellationRefused)}
-    assert told == {order.order_id for order in run.confirmed()} & run.called_off
+    assert told == {order.order_id for order in run.confirmed()} & called_off
 
 
-@of_every_run
+@beside_the_saga
 def test_nothing_of_the_second_way_takes_place(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
     del course
-    run = data.draw(runs(wiring))
+    run, _ = data.draw(runs(wiring))
     by_saga = {key for key, _ in run.world.all_rows(ORDER_SAGAS)}
     by_events = {
         message.key
@@ -228,11 +175,11 @@ def test_nothing_of_the_second_way_takes_place(
             assert way.way == "placed"
 
 
-@of_every_run
+@beside_the_saga
 def test_every_order_has_ended_with_nothing_to_come(
     wiring: Choreography, course: Course, data: st.DataObject
 ) -> None:
-    run = data.draw(runs(wiring))
+    run, _ = data.draw(runs(wiring))
     sagas = run.world.all_rows(ORDER_SAGAS)
     for row in sagas.values():
         assert row.ended

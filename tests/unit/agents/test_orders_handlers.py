@@ -1,5 +1,5 @@
 import pytest
-from shop import NOON, no_row, order
+from shop import does_nothing, no_row, NOON, order
 
 from agents.cancellation import CancellationRefused, RequestCancellation, StopShipment
 from agents.commands import OrderSagaRepair, OrderSubmitted
@@ -114,8 +114,7 @@ def test_a_failure_cancels_the_order_for_its_reason(kind) -> None:
 @pytest.mark.parametrize("settled", [PENDING.confirmed(), PENDING.cancelled("because")])
 def test_a_settled_order_is_not_settled_again(settled: TrackedOrder) -> None:
     outcome = orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON)
-    assert not outcome.rows
-    assert not outcome.send
+    assert does_nothing(outcome)
 
 
 def test_a_cancelled_order_notes_its_own_failure() -> None:
@@ -127,7 +126,7 @@ def test_a_cancelled_order_notes_its_own_failure() -> None:
     assert (tracked.status, tracked.reason) == ("cancelled", "because")
     assert tracked.history == (happened(event, "other"),)
     again = orders.cancel(event, tracked, envelope=NOON)
-    assert (again.rows, again.send) == ({}, ())
+    assert does_nothing(again)
     assert not orders.cancel(event, PENDING.confirmed(), envelope=NOON).rows
 
 
@@ -193,5 +192,5 @@ def test_an_early_call_off_waits_for_the_order() -> None:
 def test_an_order_that_goes_another_way_is_not_opened() -> None:
     way = {"": OrderWay(way="submitted")}.get
     outcome = orders.open(OrderPlaced(order=ORDER), None, way, envelope=NOON)
-    assert (outcome.rows, outcome.send) == ({}, ())
+    assert does_nothing(outcome)
     assert "submitted" in outcome.note

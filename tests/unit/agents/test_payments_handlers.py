@@ -1,5 +1,5 @@
 import pytest
-from shop import BrokenGateway, FakeGateway, NoGateway, no_row, order
+from shop import BrokenGateway, does_nothing, FakeGateway, no_row, NoGateway, order
 
 from agents.gateway.cards import DECLINED
 from agents.gateway.testing import FakeGateway as SandboxGateway
@@ -72,8 +72,7 @@ async def test_an_order_that_payments_knows_is_not_charged_again(status) -> None
     outcome = await payments.capture(
         StockReserved(order=ORDER), Payment(status=status), no_row, gateway=NoGateway()
     )
-    assert not outcome.rows
-    assert not outcome.send
+    assert does_nothing(outcome)
     assert status in outcome.note
 
 
@@ -101,8 +100,7 @@ async def test_what_was_not_captured_is_not_given_back(status) -> None:
     outcome = await payments.refund(
         ShipmentFailed(order=ORDER, reason="x"), Payment(status=status, cents=1250), gateway=NoGateway()
     )
-    assert not outcome.rows
-    assert not outcome.send
+    assert does_nothing(outcome)
 
 
 async def test_a_capture_that_its_refund_has_overtaken_does_nothing() -> None:
@@ -113,8 +111,7 @@ async def test_a_capture_that_its_refund_has_overtaken_does_nothing() -> None:
     late = await payments.capture(
         StockReserved(order=ORDER), early.rows["payment"], no_row, gateway=NoGateway()
     )
-    assert not late.rows
-    assert not late.send
+    assert does_nothing(late)
 
 
 async def test_a_refund_gives_back_a_charge_whose_answer_was_lost() -> None:
@@ -134,10 +131,10 @@ async def test_an_early_refund_of_a_free_order_asks_nobody() -> None:
 async def test_only_the_first_step_asks_for_the_way() -> None:
     submitted = {"": OrderWay(way="submitted")}.get
     outcome = await payments.capture(OrderPlaced(order=ORDER), None, submitted, gateway=NoGateway())
-    assert (outcome.rows, outcome.send) == ({}, ())
+    assert does_nothing(outcome)
     assert "submitted" in outcome.note
     called_off = {"": OrderWay(way="placed", cancelled=True)}.get
     outcome = await payments.capture(OrderPlaced(order=ORDER), None, called_off, gateway=NoGateway())
-    assert (outcome.rows, outcome.send) == ({}, ())
+    assert does_nothing(outcome)
     later = await payments.capture(StockReserved(order=ORDER), None, called_off, gateway=FakeGateway())
     assert later.send == [PaymentCaptured(order=ORDER, cents=1250)]
