@@ -1,5 +1,5 @@
 import pytest
-from shop import does_nothing, no_row, NOON, order
+from shop import NOON, does_nothing, no_row, order
 
 from agents.cancellation import CancellationRefused, RequestCancellation, StopShipment
 from agents.commands import OrderSagaRepair, OrderSubmitted

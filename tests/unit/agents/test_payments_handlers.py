@@ -1,5 +1,5 @@
 import pytest
-from shop import BrokenGateway, does_nothing, FakeGateway, no_row, NoGateway, order
+from shop import BrokenGateway, FakeGateway, NoGateway, does_nothing, no_row, order
 
 from agents.gateway.cards import DECLINED
 from agents.gateway.testing import FakeGateway as SandboxGateway
