@@ -196,6 +196,7 @@ def _held(path: Path) -> Iterator[None]:
         holder.communicate()
 
 
+@pytest.mark.stack
 def test_a_store_in_use_is_refused(lane: Lane) -> None:
     lane.write(*CHANGES)
     lane.store.close()

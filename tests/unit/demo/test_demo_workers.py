@@ -15,6 +15,8 @@ import demo.workers
 from demo.workers import Worker, Workers
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.stack
+
 SAYS_AND_WAITS = """
 import json, os, sys, time
 for event in json.loads(os.environ["SAYS"]):

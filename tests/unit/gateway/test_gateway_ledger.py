@@ -17,6 +17,7 @@ from agents.gateway.group_commit import GroupCommit
 from agents.gateway.ledger import Ledger
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal
 from tests.effort import examples
+from tests.waiting import BOUND, eventually_async
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 CARDS = st.sampled_from([ACCEPTED, DECLINED, CHARGED_BUT_TIMED_OUT, unavailable(2), "tok_nobodys"])
@@ -165,25 +166,19 @@ class SlowDisk:
 
     def apply(self, asks):
         self.batches.append([ask.operation for ask in asks])
-        assert self.go_on.acquire(timeout=20)
+        assert self.go_on.acquire(timeout=BOUND)
         if self.fail:
             raise sqlite3.OperationalError("disk is full")
         return self.ledger.apply(asks)
-
-
-async def until(condition, within=20.0):
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 - the other side is a thread, with no event to set
-            await asyncio.sleep(0)
 
 
 async def test_asks_that_arrive_during_a_commit_share_the_next_one(ledger):
     disk = SlowDisk(ledger)
     commits = GroupCommit(disk, most=3)
     first = asyncio.create_task(commits.do(ChargeAsk("a", 1, ACCEPTED)))
-    await until(lambda: disk.batches)
+    await eventually_async(lambda: disk.batches, "a commit begins", every=0)
     rest = [asyncio.create_task(commits.do(ChargeAsk(name, 1, ACCEPTED))) for name in "bcde"]
-    await until(lambda: len(commits._waiting) == 4)
+    await eventually_async(lambda: len(commits._waiting) == 4, "four wait", every=0)
     assert not first.done()
     disk.go_on.release(3)
     answers = await asyncio.gather(first, *rest)
@@ -210,7 +205,7 @@ async def test_a_charge_is_made_though_its_asker_hung_up(ledger):
     disk = SlowDisk(ledger)
     commits = GroupCommit(disk)
     ask = asyncio.create_task(commits.do(ChargeAsk("a", 1, ACCEPTED)))
-    await until(lambda: disk.batches)
+    await eventually_async(lambda: disk.batches, "a commit begins", every=0)
     ask.cancel()
     await asyncio.wait([ask])
     disk.go_on.release()
