@@ -24,6 +24,16 @@ from tables.ways import OrderWay
 
 ORDER = order()
 PENDING = TrackedOrder(order=ORDER)
+CANCELLED = OrderCancelled(order=ORDER, reason="because")
+
+
+FILES = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
+WITH_FILES = OrderPlaced(order=ORDER, attachments=FILES)
+DOCUMENTED = OrderDocumented(order_id=ORDER.order_id, attachments=FILES)
+
+
+def opened(event, tracked=None, way=no_row):
+    return orders.open(event, tracked, way, envelope=NOON)
 
 
 def happened(event, detail: str = "") -> HistoryEntry:
@@ -31,18 +41,16 @@ def happened(event, detail: str = "") -> HistoryEntry:
 
 
 def test_files_go_to_shipping_once_and_not_into_rows() -> None:
-    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
-    event = OrderPlaced(order=ORDER, attachments=files)
-    outcome = orders.open(event, None, no_row, envelope=NOON)
-    assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
+    outcome = opened(WITH_FILES)
+    assert outcome.send == [DOCUMENTED]
     assert outcome.rows["tracked"].order == ORDER
-    assert not orders.open(event, outcome.rows["tracked"], no_row, envelope=NOON).send
-    assert not orders.open(OrderPlaced(order=ORDER), None, no_row, envelope=NOON).send
+    assert not opened(WITH_FILES, outcome.rows["tracked"]).send
+    assert not opened(OrderPlaced(order=ORDER)).send
 
 
 def test_an_order_begins_pending() -> None:
     event = OrderPlaced(order=ORDER)
-    outcome = orders.open(event, None, no_row, envelope=NOON)
+    outcome = opened(event)
     assert outcome.rows == {
         "tracked": TrackedOrder(order=ORDER, history=(happened(event),)),
         "way": {"": OrderWay(way="placed")},
@@ -50,24 +58,22 @@ def test_an_order_begins_pending() -> None:
 
 
 def test_an_order_placed_again_stays_what_it_was() -> None:
-    placed = orders.open(OrderPlaced(order=ORDER), None, no_row, envelope=NOON).rows["tracked"]
+    placed = opened(OrderPlaced(order=ORDER)).rows["tracked"]
     other = order(total_cents=99)
     for tracked in (placed, placed.confirmed()):
-        assert not orders.open(OrderPlaced(order=other), tracked, no_row, envelope=NOON).rows
+        assert not opened(OrderPlaced(order=other), tracked).rows
 
 
 def test_an_order_heard_of_first_elsewhere_is_begun() -> None:
     """Its own message was tried again, while what it led to elsewhere went on."""
-    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
-    event = OrderPlaced(order=ORDER, attachments=files)
     noted = orders.note(StockReserved(order=ORDER), None, envelope=NOON).rows["tracked"]
     confirmed = orders.confirm(ShipmentScheduled(order=ORDER), noted, envelope=NOON).rows["tracked"]
     for tracked in (noted, confirmed):
-        outcome = orders.open(event, tracked, no_row, envelope=NOON)
-        assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
+        outcome = opened(WITH_FILES, tracked)
+        assert outcome.send == [DOCUMENTED]
         assert outcome.rows["tracked"].status == tracked.status
-        assert outcome.rows["tracked"].history == (*tracked.history, happened(event))
-        assert not orders.open(event, outcome.rows["tracked"], no_row, envelope=NOON).send
+        assert outcome.rows["tracked"].history == (*tracked.history, happened(WITH_FILES))
+        assert not opened(WITH_FILES, outcome.rows["tracked"]).send
 
 
 @pytest.mark.parametrize(
@@ -93,22 +99,22 @@ def test_the_history_goes_on_after_the_order_is_settled() -> None:
     assert len(noted.history) == 1
 
 
-def test_a_scheduled_shipment_confirms_the_order() -> None:
-    event = ShipmentScheduled(order=ORDER)
-    outcome = orders.confirm(event, PENDING, envelope=NOON)
-    assert outcome.send == [OrderConfirmed(order=ORDER)]
-    assert outcome.rows["tracked"].status == "confirmed"
-    assert outcome.rows["tracked"].history == (happened(event),)
-
-
-@pytest.mark.parametrize("kind", [StockReservationFailed, PaymentFailed, ShipmentFailed])
-def test_a_failure_cancels_the_order_for_its_reason(kind) -> None:
-    event = kind(order=ORDER, reason="because")
-    outcome = orders.cancel(event, PENDING, envelope=NOON)
-    assert outcome.send == [OrderCancelled(order=ORDER, reason="because")]
-    assert outcome.rows["tracked"].status == "cancelled"
-    assert outcome.rows["tracked"].reason == "because"
-    assert outcome.rows["tracked"].history == (happened(event, "because"),)
+@pytest.mark.parametrize(
+    ("settle", "event", "sent", "status"),
+    [
+        (orders.confirm, ShipmentScheduled(order=ORDER), OrderConfirmed(order=ORDER), "confirmed"),
+        *(
+            (orders.cancel, kind(order=ORDER, reason="because"), CANCELLED, "cancelled")
+            for kind in (StockReservationFailed, PaymentFailed, ShipmentFailed)
+        ),
+    ],
+)
+def test_an_end_settles_the_order_for_its_reason(settle, event, sent, status) -> None:
+    outcome = settle(event, PENDING, envelope=NOON)
+    assert outcome.send == [sent]
+    tracked, reason = outcome.rows["tracked"], getattr(event, "reason", "")
+    assert (tracked.status, tracked.reason) == (status, reason)
+    assert tracked.history == (happened(event, reason),)
 
 
 @pytest.mark.parametrize("settled", [PENDING.confirmed(), PENDING.cancelled("because")])
@@ -172,25 +178,25 @@ def test_an_order_called_off_early_is_cancelled_on_arrival(kind) -> None:
     assert (mark.rows, mark.send) == ({"way": OrderWay(cancelled=True)}, ())
     again = orders.call_off(CALL_OFF, None, mark.rows["way"])
     assert again.rows == mark.rows
-    opened = orders.open(kind(order=ORDER), None, {"": mark.rows["way"]}.get, envelope=NOON)
-    assert opened.send == [OrderCancelled(order=ORDER, reason="cancelled")]
-    assert (opened.rows["tracked"].status, opened.rows["tracked"].reason) == ("cancelled", "cancelled")
-    assert opened.rows["way"][""].way != "none"
+    came = opened(kind(order=ORDER), None, {"": mark.rows["way"]}.get)
+    assert came.send == [OrderCancelled(order=ORDER, reason="cancelled")]
+    assert (came.rows["tracked"].status, came.rows["tracked"].reason) == ("cancelled", "cancelled")
+    assert came.rows["way"][""].way != "none"
 
 
 def test_an_early_call_off_waits_for_the_order() -> None:
     """Its own message waits, the cancellation does not: nobody knows yet what was ordered."""
     for kind, way in ((OrderPlaced, "placed"), (OrderSubmitted, "submitted")):
         mark = orders.call_off(CALL_OFF, None, OrderWay(way=way)).rows["way"]
-        opened = orders.open(kind(order=ORDER), None, {"": mark}.get, envelope=NOON)
-        assert opened.rows["tracked"].status == "pending"
-        assert opened.send == [StopShipment(order=ORDER)] if way == "placed" else asks_saga(opened.send)
-        late = orders.open(kind(order=ORDER), PENDING.confirmed(), {"": mark}.get, envelope=NOON)
+        came = opened(kind(order=ORDER), None, {"": mark}.get)
+        assert came.rows["tracked"].status == "pending"
+        assert came.send == [StopShipment(order=ORDER)] if way == "placed" else asks_saga(came.send)
+        late = opened(kind(order=ORDER), PENDING.confirmed(), {"": mark}.get)
         assert late.send == [CancellationRefused(order=ORDER)]
 
 
 def test_an_order_that_goes_another_way_is_not_opened() -> None:
     way = {"": OrderWay(way="submitted")}.get
-    outcome = orders.open(OrderPlaced(order=ORDER), None, way, envelope=NOON)
+    outcome = opened(OrderPlaced(order=ORDER), None, way)
     assert does_nothing(outcome)
     assert "submitted" in outcome.note

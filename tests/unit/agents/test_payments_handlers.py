@@ -18,10 +18,11 @@ from tables.ways import OrderWay
 
 ORDER = order("o-1", total_cents=1250)
 FREE = order("o-1", total_cents=0)
+RESERVED, FAILED = StockReserved(order=ORDER), ShipmentFailed(order=ORDER, reason="x")
 CAPTURED = Payment(status="captured", cents=1250, charge_id="ch-capture:o-1")
 
 
-@pytest.mark.parametrize("event", [OrderPlaced(order=ORDER), StockReserved(order=ORDER)])
+@pytest.mark.parametrize("event", [OrderPlaced(order=ORDER), RESERVED])
 async def test_an_order_is_charged_under_its_own_name(event) -> None:
     gateway = FakeGateway()
     outcome = await payments.capture(event, None, no_row, gateway=gateway)
@@ -32,8 +33,8 @@ async def test_an_order_is_charged_under_its_own_name(event) -> None:
 
 async def test_a_rerun_charges_once_and_decides_the_same() -> None:
     gateway = FakeGateway()
-    first = await payments.capture(StockReserved(order=ORDER), None, no_row, gateway=gateway)
-    second = await payments.capture(StockReserved(order=ORDER), None, no_row, gateway=gateway)
+    first = await payments.capture(RESERVED, None, no_row, gateway=gateway)
+    second = await payments.capture(RESERVED, None, no_row, gateway=gateway)
     assert first == second
     assert gateway.total("captured") == 1250
 
@@ -62,16 +63,14 @@ async def test_a_charge_that_the_gateway_calls_malformed_is_an_event(odd) -> Non
 
 async def test_an_outage_is_an_exception() -> None:
     with pytest.raises(ConnectionError):
-        await payments.capture(StockReserved(order=ORDER), None, no_row, gateway=BrokenGateway())
+        await payments.capture(RESERVED, None, no_row, gateway=BrokenGateway())
     with pytest.raises(ConnectionError):
-        await payments.refund(ShipmentFailed(order=ORDER, reason="x"), CAPTURED, gateway=BrokenGateway())
+        await payments.refund(FAILED, CAPTURED, gateway=BrokenGateway())
 
 
 @pytest.mark.parametrize("status", ["captured", "failed", "refunded", "cancelled"])
 async def test_an_order_that_payments_knows_is_not_charged_again(status) -> None:
-    outcome = await payments.capture(
-        StockReserved(order=ORDER), Payment(status=status), no_row, gateway=NoGateway()
-    )
+    outcome = await payments.capture(RESERVED, Payment(status=status), no_row, gateway=NoGateway())
     assert does_nothing(outcome)
     assert status in outcome.note
 
@@ -97,27 +96,23 @@ async def test_refunding_nothing_does_not_ask_the_gateway() -> None:
 
 @pytest.mark.parametrize("status", ["failed", "refunded", "cancelled"])
 async def test_what_was_not_captured_is_not_given_back(status) -> None:
-    outcome = await payments.refund(
-        ShipmentFailed(order=ORDER, reason="x"), Payment(status=status, cents=1250), gateway=NoGateway()
-    )
+    outcome = await payments.refund(FAILED, Payment(status=status, cents=1250), gateway=NoGateway())
     assert does_nothing(outcome)
 
 
 async def test_a_capture_that_its_refund_has_overtaken_does_nothing() -> None:
     gateway = FakeGateway()
-    early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=gateway)
+    early = await payments.refund(FAILED, None, gateway=gateway)
     assert early.send == [PaymentRefunded(order=ORDER, cents=0)]
     assert gateway.total("captured") == 0
-    late = await payments.capture(
-        StockReserved(order=ORDER), early.rows["payment"], no_row, gateway=NoGateway()
-    )
+    late = await payments.capture(RESERVED, early.rows["payment"], no_row, gateway=NoGateway())
     assert does_nothing(late)
 
 
 async def test_a_refund_gives_back_a_charge_whose_answer_was_lost() -> None:
     gateway = FakeGateway()
     await payments.capture(OrderPlaced(order=ORDER), None, no_row, gateway=gateway)  # nothing was committed
-    early = await payments.refund(ShipmentFailed(order=ORDER, reason="x"), None, gateway=gateway)
+    early = await payments.refund(FAILED, None, gateway=gateway)
     assert early.rows["payment"] == Payment(status="refunded", cents=1250, charge_id="ch-capture:o-1")
     assert early.send == [PaymentRefunded(order=ORDER, cents=1250)]
     assert gateway.total("captured") == gateway.total("refunded") == 1250
@@ -136,5 +131,5 @@ async def test_only_the_first_step_asks_for_the_way() -> None:
     called_off = {"": OrderWay(way="placed", cancelled=True)}.get
     outcome = await payments.capture(OrderPlaced(order=ORDER), None, called_off, gateway=NoGateway())
     assert does_nothing(outcome)
-    later = await payments.capture(StockReserved(order=ORDER), None, called_off, gateway=FakeGateway())
+    later = await payments.capture(RESERVED, None, called_off, gateway=FakeGateway())
     assert later.send == [PaymentCaptured(order=ORDER, cents=1250)]
