@@ -15,12 +15,6 @@ def script(tmp_path: Path) -> Path:
     return script_of(tmp_path, "worker-1")
 
 
-async def test_a_worker_that_is_not_armed_reaches_every_point(script: Path) -> None:
-    faults = ArmedFaults(script)
-    for _ in range(10):
-        await faults.reach("sent")
-
-
 async def test_reaches_count_from_when_it_was_armed(script: Path) -> None:
     faults = ArmedFaults(script)
     for _ in range(5):

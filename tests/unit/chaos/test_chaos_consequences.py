@@ -42,13 +42,16 @@ def is_green(messages: Sequence[Sent]) -> bool:
     return not (found.lacking or found.too_many or found.without_cause)
 
 
-@by_either
-@pytest.mark.parametrize("wanted", Outcome)
-def test_an_order_is_red_without_any_message(wanted: Outcome, by_saga: bool) -> None:
-    messages = messages_of(wanted, by_saga=by_saga)
+def assert_all_are_needed(messages: Sequence[Sent]) -> None:
     assert is_green(messages)
     for lost in messages:
         assert not is_green([each for each in messages if each is not lost]), lost
+
+
+@by_either
+@pytest.mark.parametrize("wanted", Outcome)
+def test_an_order_is_red_without_any_message(wanted: Outcome, by_saga: bool) -> None:
+    assert_all_are_needed(messages_of(wanted, by_saga=by_saga))
 
 
 def in_parts(messages: Sequence[Sent]) -> list[Sent]:
@@ -66,17 +69,11 @@ def in_parts(messages: Sequence[Sent]) -> list[Sent]:
 @by_either
 @pytest.mark.parametrize("wanted", Outcome)
 def test_an_order_in_parts_is_red_without_any_message(wanted: Outcome, by_saga: bool) -> None:
-    messages = in_parts(messages_of(wanted, by_saga=by_saga))
-    assert is_green(messages)
-    for lost in messages:
-        assert not is_green([each for each in messages if each is not lost]), lost
+    assert_all_are_needed(in_parts(messages_of(wanted, by_saga=by_saga)))
 
 
 def test_so_it_is_with_an_order_that_came_with_files() -> None:
-    messages = messages_about(next(each for each in BOUGHT if each.order_id in FILES))
-    assert is_green(messages)
-    for lost in messages:
-        assert not is_green([each for each in messages if each is not lost]), lost
+    assert_all_are_needed(messages_about(next(each for each in BOUGHT if each.order_id in FILES)))
 
 
 @by_either
