@@ -40,12 +40,6 @@ class Came:
     timestamp: int = 0
 
 
-def bound(choreography: Choreography) -> Application:
-    return Application(
-        Layout("app", 4, 2), choreography, avro(latest, Schemas()), resources={"gateway": FakeGateway()}
-    )
-
-
 def why_buried(record: Came, app: Application) -> str:
     """For what error a lane makes it a dead letter."""
     with pytest.raises(PermanentError) as buried:
@@ -56,7 +50,8 @@ def why_buried(record: Came, app: Application) -> str:
 @pytest.mark.parametrize("choreography", [stock_first, payment_first])
 @pytest.mark.parametrize("kind", list(Kind))
 def test_poison_is_buried_for_the_expected_reason(choreography: Choreography, kind: Kind) -> None:
-    app = bound(choreography)
+    gateway = {"gateway": FakeGateway()}
+    app = Application(Layout("app", 4, 2), choreography, avro(latest, Schemas()), resources=gateway)
     for purchase in ALL[:40]:
         bad = spoiled(purchase, kind)
         assert bad.topic == OrderPlaced.TOPIC

@@ -97,14 +97,8 @@ async def test_the_ledger_is_read_by_the_page(http):
     assert [row["kind"] for row in second["rows"]] == ["refund"]
     assert second["next"] is None
     assert second["totals"] == first["totals"]
-    assert second["totals"] == {
-        "captured": 3,
-        "captured_cents": 15,
-        "declined": 0,
-        "declined_cents": 0,
-        "refunded": 1,
-        "refunded_cents": 5,
-    }
+    times = {"captured": 3, "declined": 0, "refunded": 1}
+    assert second["totals"] == times | {"captured_cents": 15, "declined_cents": 0, "refunded_cents": 5}
 
 
 @pytest.mark.parametrize(
