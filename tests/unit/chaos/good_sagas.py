@@ -93,8 +93,6 @@ class GoodSaga:
             start=b"{}",
         )
 
-    # -- steps ----------------------------------------------------------------------------------------
-
     def _go(self, step: Step, outcome: str) -> None:
         asked = self._ask(step, step.do)
         self._change(step, "in_progress")
@@ -163,8 +161,6 @@ class GoodSaga:
         self.post.send(OrderConfirmed, self.order_id, confirm)
         for sku in self.skus:
             self.post.send(ShipLine, sku, confirm)
-
-    # -- what is said ---------------------------------------------------------------------------------
 
     def _ask(self, step: Step, kind: type) -> Asked:
         self._attempts[step] += 1

@@ -169,9 +169,6 @@ def has_done(fault: Injected, times: int) -> None:
     eventually(lambda: fault.count == times, f"the fault has struck {times} times")
 
 
-# -- whole ------------------------------------------------------------------------------------------------
-
-
 def test_a_client_is_led_to_the_advertised_ports(place: Place, network: Network) -> None:
     advertised = [broker.listeners["ada"].advertised for broker in place.stack.state.brokers]
     assert network.bootstrap("ada") == ",".join(f"{HOST}:{port}" for port in advertised)
@@ -216,9 +213,6 @@ def test_a_sender_waits_for_a_receiver_that_does_not_read(pair: Pair) -> None:
     assert server.hears(bytes(sent))
 
 
-# -- cut --------------------------------------------------------------------------------------------------
-
-
 def test_a_cut_resets_open_connections_and_refuses_new_ones(place: Place, network: Network) -> None:
     client, server = place.joined(way(network), "1")
     with network.cut("ada") as fault:
@@ -244,9 +238,6 @@ def test_a_cut_spares_other_clients_brokers_and_the_gateway(place: Place, networ
             assert client.reaches(server, b"still")
             assert server.reaches(client, b"here")
         assert fault.count == 0
-
-
-# -- blackhole --------------------------------------------------------------------------------------------
 
 
 def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: Network, pair: Pair) -> None:
@@ -290,9 +281,6 @@ def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, net
     server = place.accepted("1")
     assert server.hears(b"anyone?")
     assert server.is_closed()
-
-
-# -- delay ------------------------------------------------------------------------------------------------
 
 
 async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,9 +328,6 @@ def test_a_connection_closes_after_what_was_delayed(network: Network, pair: Pair
         assert server.is_closed()
 
 
-# -- several at a time ------------------------------------------------------------------------------------
-
-
 def test_faults_end_one_by_one(place: Place, network: Network, pair: Pair) -> None:
     client, server = pair
     with network.blackhole("ada"):
@@ -365,9 +350,6 @@ def test_two_clients_suffer_each_their_own(place: Place, network: Network) -> No
         has_done(silence, 1)
         has_done(cut, 1)
     assert ada[1].hears(b"word")
-
-
-# -- the gateway ------------------------------------------------------------------------------------------
 
 
 def test_a_lost_answer_is_to_a_whole_request(place: Place, network: Network) -> None:
@@ -403,9 +385,6 @@ def test_a_slow_gateway_delays_each_way_by_half(
         assert server.reaches(client, b"200")
         assert fault.count == 2
     assert asked[0] == Begin(1, Kind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
-
-
-# -- the process ------------------------------------------------------------------------------------------
 
 
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:

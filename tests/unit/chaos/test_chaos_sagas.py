@@ -30,6 +30,7 @@ from agents.messages import (
     ShipLine,
 )
 from chaos.consequences import Sent
+from chaos.controls.recorded import ENDED, RANG, ROWS
 from chaos.evidence import Evidence
 from chaos.kinds import Kind
 from chaos.lateness import OF_PARTICIPANTS, explained
@@ -43,14 +44,11 @@ pytestmark = pytest.mark.slow("nine seconds of recorded sagas")
 
 LED = "every message led to what it calls for, once"
 TOLD = "every saga told once, from its start to one end"
-ENDED = "every saga ended as its order calls for, late only by a fault"
 PARTS = "every participant as its saga ended"
 BACK = "all given back of what was cancelled for lateness"
 OUTCOMES = "each with the outcome its data calls for"
 CHARGED = "no order charged twice"
 MONEY = "captured - refunded = value of confirmed orders"
-RANG = "every timer rang when it was due, once"
-ROWS = "every row as its order calls for"
 STOCK = "received = on hand + shipped"
 
 
@@ -208,8 +206,6 @@ def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
     spoil(evidence)
     assert red(evidence) == names
 
-
-# -- lateness ---------------------------------------------------------------------------------------------
 
 #: A worker and the gateway are away from 30 s to 36 s; the gateway explains something until 48 s.
 EXPLAINED, UNEXPLAINED = 20.0, -20.0

@@ -68,9 +68,6 @@ def test_only_the_last_answer_of_an_order_leads_on() -> None:
     assert "gathered before the last of them was there" in early.says
 
 
-# -- how late -----------------------------------------------------------------------------------------------
-
-
 def a_run(*faults: tuple[float, float]) -> Run:
     happened = [
         Happened(kind="kill_worker", target="it", began=began, ended=ended, confirmed="so")
