@@ -40,31 +40,27 @@ def sent(kind: type, key: str) -> Sent:
     return Sent(kind.TOPIC, 0, 0, key, f"{kind.__name__}-{key}", "orders", "")
 
 
-def charged(order_id: str, cents: int) -> Charged:
-    return Charged(f"c-{order_id}", f"capture:{order_id}", "captured", "", cents, "card", "now")
+def charged(order: Order) -> Charged:
+    name = f"capture:{order.order_id}"
+    return Charged(f"c-{name}", name, "captured", "", order.total_cents, "card", "now")
 
 
-def refunded(order_id: str, cents: int) -> Refunded:
-    return Refunded(f"r-{order_id}", f"refund:{order_id}", f"capture:{order_id}", "refunded", cents, "now")
-
-
-def settled(order: Order, outcome: str) -> Settlement:
-    return Settlement(f"end-{order.order_id}", order, outcome)
+def refunded(order: Order) -> Refunded:
+    name = order.order_id
+    return Refunded(f"r-{name}", f"refund:{name}", f"capture:{name}", "refunded", order.total_cents, "now")
 
 
 def run() -> tuple[Books, list[Sent]]:
     left = sum(line.units for line in LATE.lines)
-    ends = [settled(each, "confirmed" if each is LATE else "cancelled") for each in MADE]
-    ledger = [
-        charged(LATE.order_id, LATE.total_cents),
-        charged(BACK.order_id, BACK.total_cents),
-        refunded(BACK.order_id, BACK.total_cents),
+    ends = [
+        Settlement(f"end-{each.order_id}", each, "confirmed" if each is LATE else "cancelled")
+        for each in MADE
     ]
-    level = StockLevel(received=UNITS, on_hand=UNITS - left, shipped=left)
+    ledger = [charged(LATE), charged(BACK), refunded(BACK)]
     books = Books(
         settlements=ends,
         ledger=ledger,
-        stock={SKU: level},
+        stock={SKU: StockLevel(received=UNITS, on_hand=UNITS - left, shipped=left)},
         received=Counter({SKU: UNITS}),
         shipped=Counter({SKU: left}),
     )
@@ -95,8 +91,7 @@ def test_what_ended_as_it_should_passes() -> None:
 
 
 def refund_twice(books: Books, _: list[Sent]) -> None:
-    books.ledger.append(charged(BACK.order_id, BACK.total_cents))
-    books.ledger.append(refunded(BACK.order_id, BACK.total_cents))
+    books.ledger += [charged(BACK), refunded(BACK)]
 
 
 def keep_pieces(books: Books, _: list[Sent]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -37,36 +36,30 @@ def sent(kind: type, order_id: str, name: str, time: float, source: str = SOURCE
 Spoil = Callable[["Story"], object]
 
 
-@dataclass
 class Story:
     """Of four orders: one confirmed, one called off, one unanswered and there, one unanswered and nowhere."""
 
-    requests: list[Request] = field(
-        default_factory=lambda: [
+    def __init__(self) -> None:
+        self.requests = [
             request("good"),
             Request(order_id="off", way="placed", placed=202, called_off=202),
             request("unheard", placed=0),
             request("gone", placed=503),
         ]
-    )
-    database: Database = field(
-        default_factory=lambda: Database(
-            [
-                OrderRow("good", "placed", "confirmed", "", "none"),
-                OrderRow("off", "submitted", "cancelled", "called_off", "requested"),
-                OrderRow("unheard", "placed", "confirmed", "", "none"),
-                OrderRow("other", "unknown", "cancelled", "card_declined", "none"),
-            ],
-            [
-                OutboxRow("good:begins", "good", OrderPlaced.TOPIC, True),
-                OutboxRow("off:begins", "off", OrderSubmitted.TOPIC, True),
-                OutboxRow("off:cancellation", "off", RequestCancellation.TOPIC, True),
-                OutboxRow("unheard:begins", "unheard", OrderPlaced.TOPIC, True),
-            ],
-        )
-    )
-    messages: list[Sent] = field(
-        default_factory=lambda: [
+        orders = [
+            OrderRow("good", "placed", "confirmed", "", "none"),
+            OrderRow("off", "submitted", "cancelled", "called_off", "requested"),
+            OrderRow("unheard", "placed", "confirmed", "", "none"),
+            OrderRow("other", "unknown", "cancelled", "card_declined", "none"),
+        ]
+        outbox = [
+            OutboxRow("good:begins", "good", OrderPlaced.TOPIC, True),
+            OutboxRow("off:begins", "off", OrderSubmitted.TOPIC, True),
+            OutboxRow("off:cancellation", "off", RequestCancellation.TOPIC, True),
+            OutboxRow("unheard:begins", "unheard", OrderPlaced.TOPIC, True),
+        ]
+        self.database = Database(orders, outbox)
+        self.messages = [
             sent(OrderPlaced, "good", "begins", 1.0),
             sent(OrderSubmitted, "off", "begins", 2.0),
             sent(RequestCancellation, "off", "cancellation", 3.0),
@@ -74,15 +67,7 @@ class Story:
             sent(OrderPlaced, "other", "begins", 5.0, source="demo"),
             sent(OrderSubmitted, "off", "begins", 6.0),  # a relay that was killed has written it again
         ]
-    )
-    on_kafka: dict[str, tuple[str, str]] = field(
-        default_factory=lambda: {
-            "good": ("confirmed", ""),
-            "off": ("cancelled", "called_off"),
-            "unheard": ("confirmed", ""),
-            "other": ("cancelled", "card_declined"),
-        }
-    )
+        self.on_kafka = {each.order_id: (each.status, each.reason) for each in orders}
 
     def lose(
         self, *, orders: int | None = None, outbox: int | None = None, messages: int | None = None
