@@ -110,7 +110,7 @@ def test_the_longest_of_all_lanes_counts() -> None:
     assert (stall.lane, stall.seconds) == (1, lasts(7))
 
 
-def test_how_long_a_stall_was_and_whether_its_fault_was_alone_is_told() -> None:
+def test_a_stall_tells_how_long_it_was() -> None:
     beside = run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30))
     assert not found(beside, steady_but((20, 33)))["kill_worker"].alone
     assert found(run_with(*BETWEEN), steady_but((20, 32)))["kill_worker"].alone
