@@ -94,11 +94,11 @@ def total(those: Any) -> Counter[str]:
     return pieces
 
 
-def of_every_run(names: str, wirings: Mapping[str, Any]) -> Callable[[Callable[..., None]], Any]:
+def of_every_run(name: str, wirings: Mapping[str, Any]) -> Callable[[Callable[..., None]], Any]:
     """For each of the wirings whatever hypothesis thinks of."""
 
     def decorate(test: Callable[..., None]) -> Any:
         anything = settings(deadline=None)(given(data=st.data())(test))
-        return pytest.mark.parametrize(names, wirings.values(), ids=wirings.keys())(anything)
+        return pytest.mark.parametrize(name, wirings.values(), ids=wirings.keys())(anything)
 
     return decorate

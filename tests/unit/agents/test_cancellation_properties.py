@@ -5,7 +5,7 @@ gateway may be lost.
 
 import asyncio
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -38,12 +38,20 @@ from tables.sagas import ORDER_SAGAS
 from tables.ways import ORDER_WAYS
 
 SKUS = ("apple", "pear")
-#: Both choreographies beside the saga.
+
+
+class Beside(NamedTuple):
+    """A choreography beside the saga, and what its orders go through."""
+
+    wiring: Choreography
+    course: Course
+
+
 beside_the_saga = of_every_run(
-    ("wiring", "course"),
+    "beside",
     {
-        "stock_first": (choreography(*stock_first.routes.values(), *orchestrated), STOCK_FIRST),
-        "payment_first": (choreography(*payment_first.routes.values(), *orchestrated), PAYMENT_FIRST),
+        "stock_first": Beside(choreography(*stock_first.routes.values(), *orchestrated), STOCK_FIRST),
+        "payment_first": Beside(choreography(*payment_first.routes.values(), *orchestrated), PAYMENT_FIRST),
     },
 )
 purchases = orders_of(SKUS, cents=[0, 1250], most_lines=3)
@@ -115,11 +123,8 @@ def played(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
 
 
 @beside_the_saga
-def test_every_order_that_came_ends_once_and_no_other_does(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run, called_off = data.draw(runs(wiring))
+def test_every_order_that_came_ends_once_and_no_other_does(beside: Beside, data: st.DataObject) -> None:
+    run, called_off = data.draw(runs(beside.wiring))
     run.check_ends()
     for end in run.world.sent(OrderCancelled):
         assert end.reason != CANCELLED or end.key in called_off
@@ -128,44 +133,28 @@ def test_every_order_that_came_ends_once_and_no_other_does(
 
 
 @beside_the_saga
-def test_all_cents_and_pieces_of_what_is_undone_are_back(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run, _ = data.draw(runs(wiring))
+def test_all_cents_and_pieces_of_what_is_undone_are_back(beside: Beside, data: st.DataObject) -> None:
+    run, _ = data.draw(runs(beside.wiring))
     run.check_cents()
     run.check_pieces()
 
 
 @beside_the_saga
-def test_only_who_calls_off_confirmed_orders_is_told(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run, called_off = data.draw(runs(wiring))
+def test_only_who_calls_off_confirmed_orders_is_told(beside: Beside, data: st.DataObject) -> None:
+    run, called_off = data.draw(runs(beside.wiring))
     told = {each.key for each in run.world.sent(CancellationRefused)}
     assert told == {order.order_id for order in run.confirmed()} & called_off
 
 
 @beside_the_saga
-def test_nothing_of_the_second_way_takes_place(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run, _ = data.draw(runs(wiring))
+def test_nothing_of_the_second_way_takes_place(beside: Beside, data: st.DataObject) -> None:
+    run, _ = data.draw(runs(beside.wiring))
     by_saga = {key for key, _ in run.world.all_rows(ORDER_SAGAS)}
-    by_events = {
-        message.key
-        for kind in (StockReserved, PaymentCaptured, PaymentRefunded, ShipmentScheduled, StopShipment)
-        for message in run.world.sent(kind)
-    }
+    events = (StockReserved, PaymentCaptured, PaymentRefunded, ShipmentScheduled, StopShipment)
+    by_events = {message.key for kind in events for message in run.world.sent(kind)}
     assert not by_saga & by_events
-    commanded = {
-        message.key
-        for kind in (ReserveStock, CapturePayment, ScheduleShipment)
-        for message in run.world.sent(kind)
-    }
-    assert commanded <= by_saga
+    commands = (ReserveStock, CapturePayment, ScheduleShipment)
+    assert {message.key for kind in commands for message in run.world.sent(kind)} <= by_saga
     for order_id in run.came:
         way = run.world.row(ORDER_WAYS, order_id)
         assert way is not None
@@ -176,15 +165,12 @@ def test_nothing_of_the_second_way_takes_place(
 
 
 @beside_the_saga
-def test_every_order_has_ended_with_nothing_to_come(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    run, _ = data.draw(runs(wiring))
+def test_every_order_has_ended_with_nothing_to_come(beside: Beside, data: st.DataObject) -> None:
+    run, _ = data.draw(runs(beside.wiring))
     sagas = run.world.all_rows(ORDER_SAGAS)
-    for row in sagas.values():
-        assert row.ended
+    assert all(row.ended for row in sagas.values())
     for order_id in run.came - {key for key, _ in sagas}:
         tracked = run.world.row(ORDERS, order_id)
-        view = orders_as_sagas(course).view(f"order:{order_id}", tracked)
+        view = orders_as_sagas(beside.course).view(f"order:{order_id}", tracked)
         assert view is not None
         assert (view.ended, view.pending) == (True, ())
