@@ -66,9 +66,7 @@ def test_every_order_is_settled_exactly_once(wiring: Choreography, data: st.Data
 
 
 @in_either
-def test_the_money_kept_is_the_value_of_the_confirmed_orders(
-    wiring: Choreography, data: st.DataObject
-) -> None:
+def test_the_money_kept_is_that_of_confirmed_orders(wiring: Choreography, data: st.DataObject) -> None:
     run = data.draw(runs(wiring))
     run.check_cents()
     captured = sum(event.cents for event in run.world.sent(PaymentCaptured))
@@ -77,9 +75,7 @@ def test_the_money_kept_is_the_value_of_the_confirmed_orders(
 
 
 @in_either
-def test_the_stock_received_is_on_hand_or_in_confirmed_orders(
-    wiring: Choreography, data: st.DataObject
-) -> None:
+def test_all_stock_is_on_hand_or_in_confirmed_orders(wiring: Choreography, data: st.DataObject) -> None:
     data.draw(runs(wiring)).check_pieces()
 
 

@@ -100,9 +100,7 @@ class TestSplittingAnOrder:
 
 
 class TestGatheringAnswers:
-    def test_nothing_is_decided_while_an_answer_is_missing(
-        self,
-    ) -> None:
+    def test_nothing_is_decided_while_an_answer_is_missing(self) -> None:
         for answer, status, refused in (
             (LineReserved(**APPLES), "reserved", 0),
             (LineRefused(**APPLES, reason="x"), "refused", 1),

@@ -168,9 +168,7 @@ def test_a_slower_one_is_measured_at_its_own_rate(context: Context, monkeypatch:
     assert numbers["fast"]["servers_cpu_ms_per_order"] == {"server": 1.0}
 
 
-def test_one_that_fails_is_shown_and_others_measured(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_shown_and_others_measured(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     both = [contender(Canned(), "good", ours=True), contender(Canned(), "bad")]
     monkeypatch.setattr(workflows, "judged", nothing_wrong)
     workflows.take(context, both[0], 0)

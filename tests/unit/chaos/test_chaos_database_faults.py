@@ -152,9 +152,7 @@ async def test_what_is_killed_dies_and_is_replaced(ground: Any, kind: Kind, whic
     assert done.ended is not None
 
 
-async def test_a_killed_postgresql_is_another_process_that_has_recovered(
-    ground: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_killed_postgresql_has_recovered(ground: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     away: list[tuple[float, int]] = []
 
     @asynccontextmanager

@@ -88,9 +88,7 @@ AFTER_A_BROKER = (fault("kill_broker", 10, 20), fault("kill_worker", 20.4, 25))
         pytest.param([SLOWED], (20, 35), False, id="6 s are the clock's"),
     ],
 )
-def test_a_stall_is_too_long_or_not(
-    faults: Sequence[Happened], gap: tuple[float, float], *, passed: bool
-) -> None:
+def test_a_stall_is_judged(faults: Sequence[Happened], gap: tuple[float, float], *, passed: bool) -> None:
     assert passes(run_with(*faults), steady_but(gap)) is passed
 
 

@@ -90,9 +90,7 @@ async def test_a_fault_beside_another_begins_during_it(stage: Stage) -> None:
     [({"at": 0.25}, 0.25), ({"at": 0.0, "calm": 0.5}, 0.5), ({"at": 0.25, "calm": 0.5}, 0.5)],
     ids=["its time", "its calm", "the later of both"],
 )
-async def test_a_fault_waits_for_its_time_and_its_calm(
-    stage: Stage, when: dict[str, float], waits: float
-) -> None:
+async def test_a_fault_waits_until_it_is_due(stage: Stage, when: dict[str, float], waits: float) -> None:
     injection = await stage.play(Planned(kind=Kind.KILL_WORKER, slot=1, **when))
     assert (stage.slept, injection.elapsed) == ([waits], waits)
 

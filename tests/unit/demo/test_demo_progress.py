@@ -120,9 +120,7 @@ def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
     assert tally.idle() == 3.0
 
 
-def test_without_a_terminal_it_prints_a_line_now_and_then(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_it_prints_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally(20, clock)
     tally.place("any")
     with View(tally, Console(file=io.StringIO())) as view:
