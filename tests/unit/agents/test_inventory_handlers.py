@@ -151,8 +151,7 @@ class TestGatheringAnswers:
 
 class TestReleasing:
     @pytest.mark.parametrize(
-        "event",
-        [DECLINED, ShipmentFailed(order=FRUIT, reason="unsupported_destination")],
+        "event", [DECLINED, ShipmentFailed(order=FRUIT, reason="unsupported_destination")]
     )
     def test_every_reserved_or_requested_line_is_given_back(self, event) -> None:
         outcome = inventory.release(event, tally("asked", 1), had(apple="reserved"), whole)

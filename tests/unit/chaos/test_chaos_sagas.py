@@ -21,14 +21,7 @@ from agents.commands import (
     ScheduleShipment,
 )
 from agents.gateway.wire import Refunded
-from agents.messages import (
-    LineReleased,
-    Order,
-    OrderConfirmed,
-    ReservationSettled,
-    ReserveLine,
-    ShipLine,
-)
+from agents.messages import LineReleased, Order, OrderConfirmed, ReservationSettled, ReserveLine, ShipLine
 from chaos.consequences import Sent
 from chaos.controls.recorded import ENDED, RANG, ROWS
 from chaos.evidence import Evidence

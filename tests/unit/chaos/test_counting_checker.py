@@ -18,10 +18,7 @@ PRODUCED = [
     Produced(id=number, key=f"k{number % 3}", partition=number % 2, offset=number) for number in range(12)
 ]
 EVIDENCE = Evidence(
-    produced=PRODUCED,
-    outputs=list(range(12)),
-    rows={"k0": 4, "k1": 4, "k2": 4},
-    committed={0: 12, 1: 12},
+    produced=PRODUCED, outputs=list(range(12)), rows={"k0": 4, "k1": 4, "k2": 4}, committed={0: 12, 1: 12}
 )
 #: The rows when the last event was not counted.
 LEFT = {"k0": 4, "k1": 4, "k2": 3}
@@ -61,9 +58,7 @@ def test_all_counted_once_is_right() -> None:
         ),
         pytest.param(but(outputs=[*range(12), 7]), {"doubled": 1, "surplus": 1}, id="an output came twice"),
         pytest.param(
-            but(outputs=[*range(12), 7, 7, 8]),
-            {"doubled": 2, "surplus": 3},
-            id="one came twice, one thrice",
+            but(outputs=[*range(12), 7, 7, 8]), {"doubled": 2, "surplus": 3}, id="one came twice, one thrice"
         ),
         pytest.param(but(outputs=[*range(12), 99]), {"invented": 1}, id="an output of no event"),
         pytest.param(but(rows={"k0": 5, "k1": 4, "k2": 4}), {"wrong_rows": 1}, id="a row counts too many"),

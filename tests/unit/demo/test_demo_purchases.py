@@ -46,8 +46,7 @@ def test_the_first_rows_are_the_same_however_many_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "share"),
-    [(Outcome.DECLINED, 0.03), (Outcome.OUT_OF_STOCK, 0.02), (Outcome.NOWHERE, 0.01)],
+    ("kind", "share"), [(Outcome.DECLINED, 0.03), (Outcome.OUT_OF_STOCK, 0.02), (Outcome.NOWHERE, 0.01)]
 )
 @pytest.mark.parametrize("rows", [2_000, 20_000, ROWS])
 def test_a_known_share_of_orders_comes_to_nothing(kind: Outcome, share: float, rows: int) -> None:
