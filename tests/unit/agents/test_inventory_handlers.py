@@ -27,6 +27,7 @@ from tables.reservations import LineStatus, Reservation, ReservationLine, Tally,
 from tables.stock import Hold, StockContradiction, StockLevel
 from tables.ways import OrderWay
 
+case = pytest.param
 FRUIT = order("o-1", ("apple", 2), ("pear", 1), ("apple", 3))
 APPLES = {"order_id": "o-1", "sku": "apple", "units": 5}
 PEARS = {"order_id": "o-1", "sku": "pear", "units": 1}
@@ -240,20 +241,20 @@ class TestTheStockOfASku:
     @pytest.mark.parametrize(
         ("before", "held", "rows", "answer"),
         [
-            pytest.param(
+            case(
                 stock(5),
                 None,
                 {"stock": stock(0, 5), "hold": hold("reserved")},
                 LineReserved(**APPLES),
                 id="pieces on hand are set aside",
             ),
-            pytest.param(None, None, {"hold": hold("refused")}, REFUSED, id="no stock"),
-            pytest.param(stock(4), None, {"hold": hold("refused")}, REFUSED, id="too few"),
-            pytest.param(stock(0, 9), None, {"hold": hold("refused")}, REFUSED, id="set aside for others"),
-            pytest.param(stock(99, 5), hold("reserved"), {}, LineReserved(**APPLES), id="reserved already"),
-            pytest.param(stock(99, 5), hold("shipped"), {}, LineReserved(**APPLES), id="shipped already"),
-            pytest.param(stock(99, 5), hold("refused"), {}, REFUSED, id="refused already"),
-            pytest.param(
+            case(None, None, {"hold": hold("refused")}, REFUSED, id="no stock"),
+            case(stock(4), None, {"hold": hold("refused")}, REFUSED, id="too few"),
+            case(stock(0, 9), None, {"hold": hold("refused")}, REFUSED, id="set aside for others"),
+            case(stock(99, 5), hold("reserved"), {}, LineReserved(**APPLES), id="reserved already"),
+            case(stock(99, 5), hold("shipped"), {}, LineReserved(**APPLES), id="shipped already"),
+            case(stock(99, 5), hold("refused"), {}, REFUSED, id="refused already"),
+            case(
                 stock(99, 5),
                 hold("released"),
                 {},
@@ -271,12 +272,10 @@ class TestTheStockOfASku:
     @pytest.mark.parametrize(
         ("held", "rows"),
         [
-            pytest.param(
-                hold("reserved"), {"stock": stock(6), "hold": hold("released")}, id="it is on hand again"
-            ),
-            pytest.param(hold("released"), {}, id="released already"),
-            pytest.param(None, {"hold": hold("released")}, id="of nothing it leaves only a mark"),
-            pytest.param(hold("refused"), {"hold": hold("released")}, id="of a refusal too"),
+            case(hold("reserved"), {"stock": stock(6), "hold": hold("released")}, id="it is on hand again"),
+            case(hold("released"), {}, id="released already"),
+            case(None, {"hold": hold("released")}, id="of nothing it leaves only a mark"),
+            case(hold("refused"), {"hold": hold("released")}, id="of a refusal too"),
         ],
     )
     def test_a_line_is_released_once(self, held: Hold | None, rows: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from demo.evidence import Settlement
 from demo.findings import Finding
 from tables.stock import StockLevel
 
+case = pytest.param
 SHARE = 0.1
 MADE = [made for each in BOUGHT if (made := order_beside(each, SHARE)) is not None]
 #: One that was called off too late, and one in time, after it was charged.
@@ -101,18 +102,16 @@ def keep_pieces(books: Books, _: list[Sent]) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        pytest.param(lambda books, _: books.settlements.pop(), id="not settled"),
-        pytest.param(lambda books, _: books.settlements.append(books.settlements[0]), id="settled twice"),
-        pytest.param(lambda books, _: books.ledger.pop(), id="money kept"),
-        pytest.param(refund_twice, id="refunded twice"),
-        pytest.param(keep_pieces, id="pieces kept"),
-        pytest.param(lambda _, messages: messages.pop(0), id="not told"),
-        pytest.param(
+        case(lambda books, _: books.settlements.pop(), id="not settled"),
+        case(lambda books, _: books.settlements.append(books.settlements[0]), id="settled twice"),
+        case(lambda books, _: books.ledger.pop(), id="money kept"),
+        case(refund_twice, id="refunded twice"),
+        case(keep_pieces, id="pieces kept"),
+        case(lambda _, messages: messages.pop(0), id="not told"),
+        case(
             lambda _, messages: messages.append(sent(CancellationRefused, BACK.order_id)), id="told wrongly"
         ),
-        pytest.param(
-            lambda _, messages: messages.append(sent(ReserveStock, LATE.order_id)), id="went both ways"
-        ),
+        case(lambda _, messages: messages.append(sent(ReserveStock, LATE.order_id)), id="went both ways"),
     ],
 )
 def test_it_goes_red(spoil: Callable[[Books, list[Sent]], object]) -> None:

@@ -38,6 +38,7 @@ from streams.model.message import Message
 from streams.ports import TP
 from streams.staging.keys import WAITING
 
+case = pytest.param
 pytestmark = pytest.mark.slow("eight seconds of recorded runs")
 
 IDS = "every message there once"
@@ -238,82 +239,74 @@ def test_it_passes_when_all_is_right() -> None:
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        pytest.param(double(OrderConfirmed), {IDS, LED}, id="an event is there twice"),
-        pytest.param(add(ShipLine, message_id=""), {IDS, LED}, id="a message without id"),
-        pytest.param(add(OrderConfirmed, message_id="made anew"), {LED}, id="confirmed twice"),
-        pytest.param(
+        case(double(OrderConfirmed), {IDS, LED}, id="an event is there twice"),
+        case(add(ShipLine, message_id=""), {IDS, LED}, id="a message without id"),
+        case(add(OrderConfirmed, message_id="made anew"), {LED}, id="confirmed twice"),
+        case(
             add(PaymentCaptured, topic=PaymentFailed.TOPIC, message_id="no"),
             {LED},
             id="captured and declined",
         ),
-        pytest.param(lose(OrderConfirmed), {LED}, id="never confirmed"),
-        pytest.param(lose(ReleaseLine), {LED}, id="not released"),
-        pytest.param(lose(PaymentRefunded), {LED}, id="not refunded"),
-        pytest.param(another_sku, {LED}, id="another SKU asked for"),
-        pytest.param(led_on_twice, {LED}, id="two answers led on"),
-        pytest.param(
-            add(StockReleased, message_id="stray", cause="never sent"), {LED}, id="nothing caused it"
-        ),
-        pytest.param(compensate_again(PaymentRefunded), {COMPENSATED}, id="refunded twice"),
-        pytest.param(compensate_again(StockReleased), {COMPENSATED}, id="stock released twice"),
-        pytest.param(compensate_again(LineReleased), {COMPENSATED}, id="a line released twice"),
-        pytest.param(compensate_again(ReleaseLine), {COMPENSATED}, id="a release asked for twice"),
-        pytest.param(
+        case(lose(OrderConfirmed), {LED}, id="never confirmed"),
+        case(lose(ReleaseLine), {LED}, id="not released"),
+        case(lose(PaymentRefunded), {LED}, id="not refunded"),
+        case(another_sku, {LED}, id="another SKU asked for"),
+        case(led_on_twice, {LED}, id="two answers led on"),
+        case(add(StockReleased, message_id="stray", cause="never sent"), {LED}, id="nothing caused it"),
+        case(compensate_again(PaymentRefunded), {COMPENSATED}, id="refunded twice"),
+        case(compensate_again(StockReleased), {COMPENSATED}, id="stock released twice"),
+        case(compensate_again(LineReleased), {COMPENSATED}, id="a line released twice"),
+        case(compensate_again(ReleaseLine), {COMPENSATED}, id="a release asked for twice"),
+        case(
             with_copies(Compared("y", 0, Place.AT_END, ("stock b'cd' differs",))), {TABLES}, id="another row"
         ),
-        pytest.param(
+        case(
             with_copies(Compared("x", 0, Place.AT_END), Compared("y", 0, Place.AHEAD, ("at 9, end 8",))),
             {TABLES},
             id="a copy ahead",
         ),
-        pytest.param(with_copies(Compared("x", 0, Place.BEHIND)), {TABLES}, id="only a copy behind"),
-        pytest.param(with_copies(), {TABLES}, id="no copy"),
-        pytest.param(
-            lambda e: e.unreadable.append("the store in slot-1"), {TABLES}, id="a copy that cannot be read"
-        ),
-        pytest.param(forget("orders.order.placed.v1"), {POSITIONS}, id="an order not handled"),
-        pytest.param(forget("inventory.stock.received.v1"), {POSITIONS}, id="a receipt not handled"),
-        pytest.param(commit_beyond, {POSITIONS}, id="a position beyond the end"),
-        pytest.param(reset_the_group, {POSITIONS}, id="the group was reset"),
-        pytest.param(
-            lambda e: e.committed.pop(next(iter(e.committed))), {POSITIONS}, id="the group lost a position"
-        ),
-        pytest.param(an_open_transaction, {OPEN, NOT_LOOKED_AT}, id="an open transaction"),
-        pytest.param(ended(hung=True), {WORKERS}, id="a worker hung"),
-        pytest.param(ended(told=False, exit_code=1), {WORKERS}, id="a worker died"),
-        pytest.param(ended(told=False), {WORKERS}, id="a worker left by itself"),
-        pytest.param(ended(exit_code=1), {WORKERS}, id="a worker ended with an error"),
-        pytest.param(unconfirmed, {FAULTS}, id="a fault that was not seen"),
-        pytest.param(stand_still, {STALLS}, id="a stall"),
-        pytest.param(lambda e: e.letters.pop(), {LETTERS}, id="a dead letter is lost"),
-        pytest.param(lambda e: e.letters.append(e.letters[0]), {LETTERS}, id="a dead letter is there twice"),
-        pytest.param(alter("letters", content=b"other"), {LETTERS}, id="a dead letter was altered"),
-        pytest.param(alter("letters", error="KeyMismatch"), {LETTERS}, id="given up for another reason"),
-        pytest.param(alter("letters", handler="orders.open"), {LETTERS}, id="given up by a handler"),
-        pytest.param(bury_an_order, {LETTERS}, id="an order is a dead letter"),
-        pytest.param(lambda e: rows(e, "dead_letters").clear(), {LETTERS}, id="a dead letter has no row"),
-        pytest.param(double_its_row, {LETTERS}, id="a dead letter has two rows"),
-        pytest.param(another_row, {LETTERS}, id="a dead letter's row says otherwise"),
-        pytest.param(poison_that_nobody_planned, {LETTERS}, id="poison that nobody planned"),
-        pytest.param(poison_that_never_came, {LETTERS}, id="poison that never came"),
-        pytest.param(retry(1, offset=99_999), {RETRIES}, id="a retry of nothing"),
-        pytest.param(retry(1, message_id="another"), {RETRIES}, id="a retry of another message"),
-        pytest.param(
-            lambda e: e.retried.append(e.retried[0]), {RETRIES}, id="put off twice after one attempt"
-        ),
-        pytest.param(retry(1, 3), {RETRIES}, id="a retry tier is skipped"),
-        pytest.param(retry_in_vain, {LED, RETRIES}, id="a retry without effect"),
-        pytest.param(retry_too_well, {LED, RETRIES, KEY_ORDER}, id="a retry with two effects"),
-        pytest.param(lambda e: e.objects.popitem(), {OBJECTS}, id="an object is missing"),
-        pytest.param(alter("objects", size=6), {OBJECTS}, id="an object is too short"),
-        pytest.param(alter("objects", digest="0" * 64), {OBJECTS}, id="an object has other bytes"),
-        pytest.param(alter("referred", digest="0" * 64), {OBJECTS}, id="a message says another digest"),
-        pytest.param(lambda e: rows(e, "claims").popitem(), {OBJECTS}, id="an object that no row names"),
-        pytest.param(packed(lambda files: []), {FILES}, id="a file is lost"),
-        pytest.param(packed(lambda files: files * 2), {FILES}, id="a file is there twice"),
-        pytest.param(packed(lambda files: [("x", "y")]), {FILES}, id="another file"),
-        pytest.param(lose(OrderDocumented), {LED}, id="files that nobody was told of"),
-        pytest.param(lose(DocumentsPacked), {LED}, id="files that were not packed"),
+        case(with_copies(Compared("x", 0, Place.BEHIND)), {TABLES}, id="only a copy behind"),
+        case(with_copies(), {TABLES}, id="no copy"),
+        case(lambda e: e.unreadable.append("the store in slot-1"), {TABLES}, id="a copy that cannot be read"),
+        case(forget("orders.order.placed.v1"), {POSITIONS}, id="an order not handled"),
+        case(forget("inventory.stock.received.v1"), {POSITIONS}, id="a receipt not handled"),
+        case(commit_beyond, {POSITIONS}, id="a position beyond the end"),
+        case(reset_the_group, {POSITIONS}, id="the group was reset"),
+        case(lambda e: e.committed.pop(next(iter(e.committed))), {POSITIONS}, id="the group lost a position"),
+        case(an_open_transaction, {OPEN, NOT_LOOKED_AT}, id="an open transaction"),
+        case(ended(hung=True), {WORKERS}, id="a worker hung"),
+        case(ended(told=False, exit_code=1), {WORKERS}, id="a worker died"),
+        case(ended(told=False), {WORKERS}, id="a worker left by itself"),
+        case(ended(exit_code=1), {WORKERS}, id="a worker ended with an error"),
+        case(unconfirmed, {FAULTS}, id="a fault that was not seen"),
+        case(stand_still, {STALLS}, id="a stall"),
+        case(lambda e: e.letters.pop(), {LETTERS}, id="a dead letter is lost"),
+        case(lambda e: e.letters.append(e.letters[0]), {LETTERS}, id="a dead letter is there twice"),
+        case(alter("letters", content=b"other"), {LETTERS}, id="a dead letter was altered"),
+        case(alter("letters", error="KeyMismatch"), {LETTERS}, id="given up for another reason"),
+        case(alter("letters", handler="orders.open"), {LETTERS}, id="given up by a handler"),
+        case(bury_an_order, {LETTERS}, id="an order is a dead letter"),
+        case(lambda e: rows(e, "dead_letters").clear(), {LETTERS}, id="a dead letter has no row"),
+        case(double_its_row, {LETTERS}, id="a dead letter has two rows"),
+        case(another_row, {LETTERS}, id="a dead letter's row says otherwise"),
+        case(poison_that_nobody_planned, {LETTERS}, id="poison that nobody planned"),
+        case(poison_that_never_came, {LETTERS}, id="poison that never came"),
+        case(retry(1, offset=99_999), {RETRIES}, id="a retry of nothing"),
+        case(retry(1, message_id="another"), {RETRIES}, id="a retry of another message"),
+        case(lambda e: e.retried.append(e.retried[0]), {RETRIES}, id="put off twice after one attempt"),
+        case(retry(1, 3), {RETRIES}, id="a retry tier is skipped"),
+        case(retry_in_vain, {LED, RETRIES}, id="a retry without effect"),
+        case(retry_too_well, {LED, RETRIES, KEY_ORDER}, id="a retry with two effects"),
+        case(lambda e: e.objects.popitem(), {OBJECTS}, id="an object is missing"),
+        case(alter("objects", size=6), {OBJECTS}, id="an object is too short"),
+        case(alter("objects", digest="0" * 64), {OBJECTS}, id="an object has other bytes"),
+        case(alter("referred", digest="0" * 64), {OBJECTS}, id="a message says another digest"),
+        case(lambda e: rows(e, "claims").popitem(), {OBJECTS}, id="an object that no row names"),
+        case(packed(lambda files: []), {FILES}, id="a file is lost"),
+        case(packed(lambda files: files * 2), {FILES}, id="a file is there twice"),
+        case(packed(lambda files: [("x", "y")]), {FILES}, id="another file"),
+        case(lose(OrderDocumented), {LED}, id="files that nobody was told of"),
+        case(lose(DocumentsPacked), {LED}, id="files that were not packed"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
@@ -325,11 +318,9 @@ def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(double(OrderPlaced), id="a client placed an order again"),
-        pytest.param(
-            with_copies(Compared("x", 0, Place.AT_END), Compared("y", 0, Place.BEHIND)), id="a copy behind"
-        ),
-        pytest.param(ended(exit_code=-9), id="a worker was killed"),
+        case(double(OrderPlaced), id="a client placed an order again"),
+        case(with_copies(Compared("x", 0, Place.AT_END), Compared("y", 0, Place.BEHIND)), id="a copy behind"),
+        case(ended(exit_code=-9), id="a worker was killed"),
     ],
 )
 def test_it_stays_green(change: Spoil) -> None:

@@ -24,6 +24,8 @@ from chaos.in_postgres import (
 from chaos.records import Request
 from demo.findings import Finding
 
+case = pytest.param
+
 
 def request(order_id: str, placed: int = 202) -> Request:
     return Request(order_id=order_id, way="placed", placed=placed)
@@ -134,33 +136,31 @@ def overtaken(story: Story) -> None:
 @pytest.mark.parametrize(
     ("spoil", "finds"),
     [
-        pytest.param(lambda s: s.lose(orders=0), {ONCE, STATUS}, id="lost in PostgreSQL"),
-        pytest.param(lambda s: s.lose(messages=0), {ONCE, OUTBOX}, id="lost on Kafka"),
-        pytest.param(lambda s: s.lose(orders=0, outbox=0, messages=0), {ONCE}, id="lost on both sides"),
-        pytest.param(lambda s: s.lose(messages=3), {ONCE, OUTBOX}, id="unanswered, only in PostgreSQL"),
-        pytest.param(row(2, way="unknown"), {ONCE}, id="unanswered, only on Kafka"),
-        pytest.param(sent_too(OrderPlaced, "good", "again", 7.0), {ONCE, OUTBOX}, id="twice on Kafka"),
-        pytest.param(sent_too(OrderSubmitted, "good", "begins", 7.0), {ONCE, OUTBOX}, id="went both ways"),
-        pytest.param(
-            lambda s: s.database.orders.append(s.database.orders[0]), {ONCE}, id="twice in PostgreSQL"
-        ),
-        pytest.param(lambda s: s.requests.pop(0), {ONCE}, id="never asked for"),
-        pytest.param(row(0, status="pending"), {STATUS}, id="another status"),
-        pytest.param(row(3, reason="out_of_stock"), {STATUS}, id="another reason"),
-        pytest.param(lambda s: s.lose(orders=-1), {STATUS}, id="never projected"),
-        pytest.param(
+        case(lambda s: s.lose(orders=0), {ONCE, STATUS}, id="lost in PostgreSQL"),
+        case(lambda s: s.lose(messages=0), {ONCE, OUTBOX}, id="lost on Kafka"),
+        case(lambda s: s.lose(orders=0, outbox=0, messages=0), {ONCE}, id="lost on both sides"),
+        case(lambda s: s.lose(messages=3), {ONCE, OUTBOX}, id="unanswered, only in PostgreSQL"),
+        case(row(2, way="unknown"), {ONCE}, id="unanswered, only on Kafka"),
+        case(sent_too(OrderPlaced, "good", "again", 7.0), {ONCE, OUTBOX}, id="twice on Kafka"),
+        case(sent_too(OrderSubmitted, "good", "begins", 7.0), {ONCE, OUTBOX}, id="went both ways"),
+        case(lambda s: s.database.orders.append(s.database.orders[0]), {ONCE}, id="twice in PostgreSQL"),
+        case(lambda s: s.requests.pop(0), {ONCE}, id="never asked for"),
+        case(row(0, status="pending"), {STATUS}, id="another status"),
+        case(row(3, reason="out_of_stock"), {STATUS}, id="another reason"),
+        case(lambda s: s.lose(orders=-1), {STATUS}, id="never projected"),
+        case(
             lambda s: s.database.orders.append(OrderRow("nobody", "unknown", "confirmed", "", "none")),
             {STATUS},
             id="projected out of nothing",
         ),
-        pytest.param(
+        case(
             sent_too(CancellationRefused, "off", "any", 8.0, source="orders"), {STATUS}, id="refusal not told"
         ),
-        pytest.param(never_published, {OUTBOX}, id="never published"),
-        pytest.param(lambda s: s.lose(messages=2), {ONCE, OUTBOX}, id="marked and not written"),
-        pytest.param(lambda s: s.lose(messages=2, outbox=2), {ONCE}, id="a cancellation lost everywhere"),
-        pytest.param(lambda s: s.lose(outbox=2), {OUTBOX}, id="no row of it"),
-        pytest.param(overtaken, {OUTBOX}, id="overtaken"),
+        case(never_published, {OUTBOX}, id="never published"),
+        case(lambda s: s.lose(messages=2), {ONCE, OUTBOX}, id="marked and not written"),
+        case(lambda s: s.lose(messages=2, outbox=2), {ONCE}, id="a cancellation lost everywhere"),
+        case(lambda s: s.lose(outbox=2), {OUTBOX}, id="no row of it"),
+        case(overtaken, {OUTBOX}, id="overtaken"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, finds: set[str]) -> None:

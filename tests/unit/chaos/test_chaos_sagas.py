@@ -33,6 +33,7 @@ from demo.evidence import make_codec
 from demo.purchases import Outcome, orchestrated, outcome
 from streams.model.message import Message
 
+case = pytest.param
 pytestmark = pytest.mark.slow("nine seconds of recorded sagas")
 
 LED = "every message led to what it calls for, once"
@@ -154,44 +155,42 @@ def settle_as(order_id: str, how: str) -> Spoil:
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        pytest.param(lose(OrderSagaReply, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a reply is lost"),
-        pytest.param(lose(OrderSagaReply, OUT_OF_STOCK), {LED, TOLD, ENDED}, id="a refusal is lost"),
-        pytest.param(lose(ReservationSettled, CONFIRMED), {LED}, id="nobody heard of the reservation"),
-        pytest.param(lose(ScheduleShipment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a command is lost"),
-        pytest.param(lose(RefundPayment, NOWHERE), {LED, TOLD, ENDED, PARTS}, id="not refunded"),
-        pytest.param(lose(ReleaseStock, DECLINED), {LED, TOLD, ENDED, PARTS}, id="not released"),
-        pytest.param(lose(ConfirmOrder, CONFIRMED), {LED}, id="never confirmed"),
-        pytest.param(lose(CancelOrder, DECLINED), {LED}, id="never cancelled"),
-        pytest.param(ask_again(RefundPayment, NOWHERE), {LED, ENDED}, id="refunded twice"),
-        pytest.param(ask_again(ReleaseStock, DECLINED), {LED, ENDED}, id="released twice"),
-        pytest.param(ask_again(CapturePayment, CONFIRMED), {LED, ENDED}, id="captured twice"),
-        pytest.param(answer_again, {LED, ENDED}, id="a command was answered twice"),
-        pytest.param(tell(lambda told: told.pop(3)), {TOLD}, id="a transition is lost"),
-        pytest.param(tell(lambda told: told.insert(3, told[3])), {TOLD}, id="a transition is there twice"),
-        pytest.param(tell(lambda told: told.insert(3, told.pop(4))), {TOLD}, id="transitions out of turn"),
-        pytest.param(tell(lambda told: told.pop(), DECLINED), {TOLD}, id="a saga without an end"),
-        pytest.param(
+        case(lose(OrderSagaReply, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a reply is lost"),
+        case(lose(OrderSagaReply, OUT_OF_STOCK), {LED, TOLD, ENDED}, id="a refusal is lost"),
+        case(lose(ReservationSettled, CONFIRMED), {LED}, id="nobody heard of the reservation"),
+        case(lose(ScheduleShipment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a command is lost"),
+        case(lose(RefundPayment, NOWHERE), {LED, TOLD, ENDED, PARTS}, id="not refunded"),
+        case(lose(ReleaseStock, DECLINED), {LED, TOLD, ENDED, PARTS}, id="not released"),
+        case(lose(ConfirmOrder, CONFIRMED), {LED}, id="never confirmed"),
+        case(lose(CancelOrder, DECLINED), {LED}, id="never cancelled"),
+        case(ask_again(RefundPayment, NOWHERE), {LED, ENDED}, id="refunded twice"),
+        case(ask_again(ReleaseStock, DECLINED), {LED, ENDED}, id="released twice"),
+        case(ask_again(CapturePayment, CONFIRMED), {LED, ENDED}, id="captured twice"),
+        case(answer_again, {LED, ENDED}, id="a command was answered twice"),
+        case(tell(lambda told: told.pop(3)), {TOLD}, id="a transition is lost"),
+        case(tell(lambda told: told.insert(3, told[3])), {TOLD}, id="a transition is there twice"),
+        case(tell(lambda told: told.insert(3, told.pop(4))), {TOLD}, id="transitions out of turn"),
+        case(tell(lambda told: told.pop(), DECLINED), {TOLD}, id="a saga without an end"),
+        case(
             tell(lambda told: told.append(told.pop()._replace(after="completed")), DECLINED),
             {TOLD},
             id="a saga that tells of another end",
         ),
-        pytest.param(
+        case(
             lambda e: e.sagas.by_order.update(stranger=of(e)),
             {TOLD, PARTS},
             id="a saga that nobody asked for",
         ),
-        pytest.param(
-            lambda e: e.sagas.by_order.pop(CONFIRMED), {TOLD, PARTS, LED}, id="an order without a saga"
-        ),
-        pytest.param(row(CONFIRMED, status="completing"), {PARTS}, id="a saga that is not over"),
-        pytest.param(row(NOWHERE, status="failed"), {PARTS}, id="a saga that waits for an operator"),
-        pytest.param(leave_a_step_standing, {PARTS}, id="a step that is not undone"),
-        pytest.param(participant("payment-steps", dict.pop), {PARTS}, id="a participant without a row"),
-        pytest.param(
+        case(lambda e: e.sagas.by_order.pop(CONFIRMED), {TOLD, PARTS, LED}, id="an order without a saga"),
+        case(row(CONFIRMED, status="completing"), {PARTS}, id="a saga that is not over"),
+        case(row(NOWHERE, status="failed"), {PARTS}, id="a saga that waits for an operator"),
+        case(leave_a_step_standing, {PARTS}, id="a step that is not undone"),
+        case(participant("payment-steps", dict.pop), {PARTS}, id="a participant without a row"),
+        case(
             participant("inventory-steps", as_of_another), {PARTS}, id="a participant that has undone nothing"
         ),
-        pytest.param(settle_as(CONFIRMED, "card_declined"), {ENDED, OUTCOMES, MONEY}, id="settled otherwise"),
-        pytest.param(settle_as(DECLINED, "timed_out"), {ENDED, OUTCOMES}, id="cancelled for no lateness"),
+        case(settle_as(CONFIRMED, "card_declined"), {ENDED, OUTCOMES, MONEY}, id="settled otherwise"),
+        case(settle_as(DECLINED, "timed_out"), {ENDED, OUTCOMES}, id="cancelled for no lateness"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, names: set[str]) -> None:
@@ -263,11 +262,11 @@ def do_it_for_the_question(evidence: Evidence) -> None:
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        pytest.param(settle_as(CONFIRMED, "timed_out"), {ENDED, OUTCOMES, MONEY}, id="given up unanswered"),
-        pytest.param(ask_without_a_deadline, {ENDED, LED}, id="asked without a deadline"),
-        pytest.param(ask_after_nothing, {ENDED, LED}, id="a deadline without a question"),
-        pytest.param(ring_again_at_once, {ENDED, RANG}, id="a deadline soon after the one before"),
-        pytest.param(do_it_for_the_question, {ENDED}, id="done again when asked after"),
+        case(settle_as(CONFIRMED, "timed_out"), {ENDED, OUTCOMES, MONEY}, id="given up unanswered"),
+        case(ask_without_a_deadline, {ENDED, LED}, id="asked without a deadline"),
+        case(ask_after_nothing, {ENDED, LED}, id="a deadline without a question"),
+        case(ring_again_at_once, {ENDED, RANG}, id="a deadline soon after the one before"),
+        case(do_it_for_the_question, {ENDED}, id="done again when asked after"),
     ],
 )
 def test_a_question_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:
@@ -319,21 +318,21 @@ def write_late(evidence: Evidence) -> None:
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        pytest.param(keep_the_money, {BACK}, id="its money is not back"),
-        pytest.param(settle_again, {BACK}, id="settled twice"),
-        pytest.param(lose(LineReleased, CONFIRMED), {LED}, id="its stock is not back"),
-        pytest.param(ship_all_the_same, {LED}, id="shipped all the same"),
-        pytest.param(settle_as(CONFIRMED, "card_declined"), {ENDED}, id="cancelled for another reason"),
-        pytest.param(settle_as(CONFIRMED, "confirmed"), {ENDED}, id="confirmed all the same"),
-        pytest.param(lose(RefundPayment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="what may be done stands"),
-        pytest.param(ask_again(RefundPayment, CONFIRMED), {LED, ENDED}, id="refunded twice"),
-        pytest.param(ring_too_early, {ENDED}, id="a deadline before its time"),
-        pytest.param(
+        case(keep_the_money, {BACK}, id="its money is not back"),
+        case(settle_again, {BACK}, id="settled twice"),
+        case(lose(LineReleased, CONFIRMED), {LED}, id="its stock is not back"),
+        case(ship_all_the_same, {LED}, id="shipped all the same"),
+        case(settle_as(CONFIRMED, "card_declined"), {ENDED}, id="cancelled for another reason"),
+        case(settle_as(CONFIRMED, "confirmed"), {ENDED}, id="confirmed all the same"),
+        case(lose(RefundPayment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="what may be done stands"),
+        case(ask_again(RefundPayment, CONFIRMED), {LED, ENDED}, id="refunded twice"),
+        case(ring_too_early, {ENDED}, id="a deadline before its time"),
+        case(
             reply_before_the_deadline,
             {LED, TOLD, ENDED, OUTCOMES, CHARGED, MONEY, STOCK, ROWS},
             id="a false deadline",
         ),
-        pytest.param(write_late, set(), id="a command that was written late"),
+        case(write_late, set(), id="a command that was written late"),
     ],
 )
 def test_a_late_order_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:

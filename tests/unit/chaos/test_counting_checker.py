@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from chaos.counting.checker import Evidence, Findings, Produced, Stall, judge, longest_stall
 
+case = pytest.param
 RIGHT = Findings(lost=0, left=0, doubled=0, surplus=0, invented=0, wrong_rows=0)
 
 PRODUCED = [
@@ -40,31 +41,31 @@ def test_all_counted_once_is_right() -> None:
 @pytest.mark.parametrize(
     ("evidence", "found"),
     [
-        pytest.param(but(outputs=without(5)), {"lost": 1}, id="an output is missing, its event committed"),
-        pytest.param(
+        case(but(outputs=without(5)), {"lost": 1}, id="an output is missing, its event committed"),
+        case(
             but(outputs=without(11), rows=LEFT, committed={0: 12, 1: 11}),
             {"left": 1},
             id="an event was not committed, and not counted",
         ),
-        pytest.param(
+        case(
             but(outputs=without(11), committed={0: 12, 1: 11}),
             {"left": 1, "wrong_rows": 1},
             id="an event was not committed, but counted",
         ),
-        pytest.param(
+        case(
             but(outputs=without(11), rows=LEFT, committed={0: 12}),
             {"left": 1},
             id="a partition was never committed",
         ),
-        pytest.param(but(outputs=[*range(12), 7]), {"doubled": 1, "surplus": 1}, id="an output came twice"),
-        pytest.param(
+        case(but(outputs=[*range(12), 7]), {"doubled": 1, "surplus": 1}, id="an output came twice"),
+        case(
             but(outputs=[*range(12), 7, 7, 8]), {"doubled": 2, "surplus": 3}, id="one came twice, one thrice"
         ),
-        pytest.param(but(outputs=[*range(12), 99]), {"invented": 1}, id="an output of no event"),
-        pytest.param(but(rows={"k0": 5, "k1": 4, "k2": 4}), {"wrong_rows": 1}, id="a row counts too many"),
-        pytest.param(but(rows={"k0": 3, "k1": 3, "k2": 4}), {"wrong_rows": 2}, id="rows count too few"),
-        pytest.param(but(rows={"k0": 4, "k1": 4}), {"wrong_rows": 1}, id="a row is missing"),
-        pytest.param(but(rows={**EVIDENCE.rows, "k9": 1}), {"wrong_rows": 1}, id="a row of no key"),
+        case(but(outputs=[*range(12), 99]), {"invented": 1}, id="an output of no event"),
+        case(but(rows={"k0": 5, "k1": 4, "k2": 4}), {"wrong_rows": 1}, id="a row counts too many"),
+        case(but(rows={"k0": 3, "k1": 3, "k2": 4}), {"wrong_rows": 2}, id="rows count too few"),
+        case(but(rows={"k0": 4, "k1": 4}), {"wrong_rows": 1}, id="a row is missing"),
+        case(but(rows={**EVIDENCE.rows, "k9": 1}), {"wrong_rows": 1}, id="a row of no key"),
     ],
 )
 def test_it_goes_red(evidence: Evidence, found: dict[str, int]) -> None:
@@ -113,7 +114,7 @@ def test_whatever_harm_is_done_is_seen(
 @pytest.mark.parametrize(
     ("arrivals", "given_up", "began", "ended", "stall"),
     [
-        pytest.param(
+        case(
             {0: [1.0, 2.0, 9.0, 10.0], 1: [1.0, 4.0, 5.0, 10.0]},
             (),
             0.0,
@@ -121,13 +122,11 @@ def test_whatever_harm_is_done_is_seen(
             Stall(2.0, 7.0),
             id="of one partition",
         ),
-        pytest.param({0: [8.0, 9.0]}, (), 0.0, 9.0, Stall(0.0, 8.0), id="before the first output"),
-        pytest.param({0: [1.0]}, [0], 0.0, 30.0, Stall(1.0, 29.0), id="until it was given up"),
-        pytest.param({}, [3], 0.0, 30.0, Stall(0.0, 30.0), id="given up without any output"),
-        pytest.param(
-            {0: [1.0], 1: [1.0, 2.0]}, [], 0.0, 30.0, Stall(0.0, 1.0), id="none once it has finished"
-        ),
-        pytest.param({0: [1.0, 20.5, 21.0]}, (), 20.0, 30.0, Stall(20.0, 0.5), id="none before the load"),
+        case({0: [8.0, 9.0]}, (), 0.0, 9.0, Stall(0.0, 8.0), id="before the first output"),
+        case({0: [1.0]}, [0], 0.0, 30.0, Stall(1.0, 29.0), id="until it was given up"),
+        case({}, [3], 0.0, 30.0, Stall(0.0, 30.0), id="given up without any output"),
+        case({0: [1.0], 1: [1.0, 2.0]}, [], 0.0, 30.0, Stall(0.0, 1.0), id="none once it has finished"),
+        case({0: [1.0, 20.5, 21.0]}, (), 20.0, 30.0, Stall(20.0, 0.5), id="none before the load"),
     ],
 )
 def test_the_longest_stall(

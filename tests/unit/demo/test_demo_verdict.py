@@ -33,6 +33,8 @@ from demo.verdict import Verdict, judge
 from streams.saga.state import SagaRow, StepState
 from tables.stock import StockLevel
 
+case = pytest.param
+CONFIRMED, DECLINED, OUT_OF_STOCK = Outcome.CONFIRMED, Outcome.DECLINED, Outcome.OUT_OF_STOCK
 pytestmark = pytest.mark.slow("three seconds of orders")
 
 #: What is done to evidence that is whole.
@@ -60,13 +62,13 @@ def refund(order_id: str, cents: int) -> Refunded:
 
 
 STEPS = ("reserve_inventory", "process_payment", "schedule_shipping")
-FAILS_AT = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2}
+FAILS_AT = {OUT_OF_STOCK: 0, DECLINED: 1, Outcome.NOWHERE: 2}
 
 
 def saga(purchase: Purchase) -> SagaRow:
     """How an order's saga stands when all went well."""
     what = outcome(purchase)
-    status = "completed" if what is Outcome.CONFIRMED else "compensated"
+    status = "completed" if what is CONFIRMED else "compensated"
     fails = FAILS_AT.get(what, len(STEPS))
     stands = [status] * fails + ["failed"] + ["pending"] * len(STEPS)
     steps = tuple(
@@ -97,12 +99,12 @@ def good() -> Evidence:
             key = (bad.record.key or b"").decode()
             evidence.poison[key] += 1
             evidence.dead_letters.append(DeadLetter(key, bad.error, Source(bad.topic, 1, number)))
-        if purchase.cents and what is not Outcome.DECLINED:
+        if purchase.cents and what is not DECLINED:
             evidence.ledger.append(charge(purchase.order_id, purchase.cents))
-            if what is not Outcome.CONFIRMED:
+            if what is not CONFIRMED:
                 evidence.ledger.append(refund(purchase.order_id, purchase.cents))
     evidence.sagas = {p.order_id: saga(p) for p in BOUGHT if orchestrated(p)}
-    evidence.shipped = units_by_sku(order(p) for p in BOUGHT if outcome(p) is Outcome.CONFIRMED)
+    evidence.shipped = units_by_sku(order(p) for p in BOUGHT if outcome(p) is CONFIRMED)
     for receipt in receipts():
         evidence.received[receipt.sku] = receipt.units
         shipped = evidence.shipped[receipt.sku]
@@ -190,18 +192,18 @@ def settle_again(what: Outcome, **changes: object) -> Spoil:
 
 def settle_otherwise(evidence: Evidence, **changes: object) -> None:
     """The first order that was declined is settled so."""
-    once = settled(evidence, Outcome.DECLINED)
+    once = settled(evidence, DECLINED)
     at = evidence.settlements.index(once)
     evidence.settlements[at] = msgspec.structs.replace(once, **changes)
 
 
 def settle_a_stranger(evidence: Evidence) -> None:
     stranger = msgspec.structs.replace(evidence.settlements[0].order, order_id="stranger", total_cents=0)
-    evidence.settlements.append(Settlement("another", stranger, Outcome.DECLINED))
+    evidence.settlements.append(Settlement("another", stranger, DECLINED))
 
 
 def change_an_order(evidence: Evidence) -> None:
-    ordered = settled(evidence, Outcome.DECLINED).order
+    ordered = settled(evidence, DECLINED).order
     settle_otherwise(evidence, order=msgspec.structs.replace(ordered, customer="somebody"))
 
 
@@ -220,7 +222,7 @@ def move_a_cent(evidence: Evidence, more: Charged | Refunded, less: Charged | No
 
 def charge_twice(evidence: Evidence) -> None:
     """Given back once, so that the order's balance is right."""
-    order_id = settled(evidence, Outcome.CONFIRMED).order.order_id
+    order_id = settled(evidence, CONFIRMED).order.order_id
     again = msgspec.structs.replace(charge(order_id, 1), operation=f"again:{order_id}")
     evidence.ledger += [again, refund(order_id, 1)]
 
@@ -277,7 +279,7 @@ def conduct_a_placed_order(evidence: Evidence) -> None:
 
 
 def leave_a_saga_going_back(evidence: Evidence) -> None:
-    name = next(p.order_id for p in BOUGHT if orchestrated(p) and outcome(p) is Outcome.DECLINED)
+    name = next(p.order_id for p in BOUGHT if orchestrated(p) and outcome(p) is DECLINED)
     evidence.sagas[name] = msgspec.structs.replace(evidence.sagas[name], status="compensating")
 
 
@@ -300,74 +302,60 @@ def test_it_passes_when_all_adds_up() -> None:
 @pytest.mark.parametrize(
     ("spoil", "red"),
     [
-        pytest.param(
-            lambda e: e.settlements.remove(settled(e, Outcome.DECLINED)), {ONCE}, id="a settlement is lost"
-        ),
-        pytest.param(settle_again(Outcome.DECLINED), {ONCE}, id="settled twice"),
-        pytest.param(
-            settle_again(Outcome.CONFIRMED, outcome=Outcome.OUT_OF_STOCK),
-            {ONCE, CALLED_FOR},
-            id="confirmed and cancelled",
-        ),
-        pytest.param(
+        case(lambda e: e.settlements.remove(settled(e, DECLINED)), {ONCE}, id="a settlement is lost"),
+        case(settle_again(DECLINED), {ONCE}, id="settled twice"),
+        case(settle_again(CONFIRMED, outcome=OUT_OF_STOCK), {ONCE, CALLED_FOR}, id="confirmed and cancelled"),
+        case(
             lambda e: settle_otherwise(e, message_id=e.settlements[0].message_id), {ONCE}, id="one id twice"
         ),
-        pytest.param(settle_a_stranger, {ONCE}, id="an order of nobody"),
-        pytest.param(
-            lambda e: settle_otherwise(e, outcome=Outcome.OUT_OF_STOCK), {CALLED_FOR}, id="another reason"
-        ),
-        pytest.param(change_an_order, {CALLED_FOR}, id="another order"),
-        pytest.param(lambda e: move_a_cent(e, e.ledger[0]), {CHARGED, MONEY}, id="a cent off"),
-        pytest.param(
-            lambda e: move_a_cent(e, *charges(e, by_saga=True)[:2]), {CHARGED}, id="one paid for another"
-        ),
-        pytest.param(
+        case(settle_a_stranger, {ONCE}, id="an order of nobody"),
+        case(lambda e: settle_otherwise(e, outcome=OUT_OF_STOCK), {CALLED_FOR}, id="another reason"),
+        case(change_an_order, {CALLED_FOR}, id="another order"),
+        case(lambda e: move_a_cent(e, e.ledger[0]), {CHARGED, MONEY}, id="a cent off"),
+        case(lambda e: move_a_cent(e, *charges(e, by_saga=True)[:2]), {CHARGED}, id="one paid for another"),
+        case(
             # The sums agree: what the sagas took too much, the choreography took too little.
             lambda e: move_a_cent(e, charges(e, by_saga=True)[0], charges(e, by_saga=False)[0]),
             {CHARGED, MONEY},
             id="a cent moved between the halves",
         ),
-        pytest.param(charge_twice, {CHARGED}, id="charged twice"),
-        pytest.param(
+        case(charge_twice, {CHARGED}, id="charged twice"),
+        case(
             lambda e: e.ledger.extend([charge("stranger", 1), refund("stranger", 1)]),
             {CHARGED},
             id="a stranger is charged",
         ),
-        pytest.param(forget_a_refund, {CHARGED, MONEY}, id="not refunded"),
-        pytest.param(lambda e: move_units(e, ORDINARY[0], on_hand=-1), {STOCK}, id="a unit off"),
-        pytest.param(a_unit_of_another_sku, {STOCK}, id="a unit of another SKU"),
-        pytest.param(
-            lambda e: move_units(e, SHORT[0], on_hand=-1, reserved=1), {STOCK}, id="a unit still reserved"
-        ),
-        pytest.param(a_receipt_twice, {STOCK}, id="received twice"),
-        pytest.param(ship_twice, {STOCK}, id="shipped twice"),
-        pytest.param(lambda e: e.stock.pop(ORDINARY[0]), {STOCK}, id="a row is missing"),
-        pytest.param(lambda e: e.unhandled.update({"some.topic": 1}), {UNHANDLED}, id="something unhandled"),
-        pytest.param(
+        case(forget_a_refund, {CHARGED, MONEY}, id="not refunded"),
+        case(lambda e: move_units(e, ORDINARY[0], on_hand=-1), {STOCK}, id="a unit off"),
+        case(a_unit_of_another_sku, {STOCK}, id="a unit of another SKU"),
+        case(lambda e: move_units(e, SHORT[0], on_hand=-1, reserved=1), {STOCK}, id="a unit still reserved"),
+        case(a_receipt_twice, {STOCK}, id="received twice"),
+        case(ship_twice, {STOCK}, id="shipped twice"),
+        case(lambda e: e.stock.pop(ORDINARY[0]), {STOCK}, id="a row is missing"),
+        case(lambda e: e.unhandled.update({"some.topic": 1}), {UNHANDLED}, id="something unhandled"),
+        case(
             lambda e: e.dead_letters.append(DeadLetter("k", "Undecodable", Source("some.topic", 1, 5))),
             {DEAD},
             id="a dead letter of nothing",
         ),
-        pytest.param(lambda e: e.dead_letters.pop(), {DEAD}, id="a dead letter is lost"),
-        pytest.param(lambda e: e.dead_letters.append(e.dead_letters[0]), {DEAD}, id="a dead letter twice"),
-        pytest.param(die_for_another_reason, {DEAD}, id="dead for another reason"),
-        pytest.param(
-            lambda e: e.poison.update([e.dead_letters[0].key]), {DEAD}, id="poison without a letter"
-        ),
-        pytest.param(lambda e: e.retries.clear(), {RETRIED}, id="nothing is put off"),
-        pytest.param(skip_a_tier, {RETRIED}, id="a tier is skipped"),
-        pytest.param(lambda e: e.retries.append(e.retries[0]), {RETRIED}, id="put off twice"),
-        pytest.param(lose_what_was_retried, {ONCE, MONEY, RETRIED}, id="retried and lost"),
-        pytest.param(lose_an_object, {CLAIMS}, id="an object is lost"),
-        pytest.param(
+        case(lambda e: e.dead_letters.pop(), {DEAD}, id="a dead letter is lost"),
+        case(lambda e: e.dead_letters.append(e.dead_letters[0]), {DEAD}, id="a dead letter twice"),
+        case(die_for_another_reason, {DEAD}, id="dead for another reason"),
+        case(lambda e: e.poison.update([e.dead_letters[0].key]), {DEAD}, id="poison without a letter"),
+        case(lambda e: e.retries.clear(), {RETRIED}, id="nothing is put off"),
+        case(skip_a_tier, {RETRIED}, id="a tier is skipped"),
+        case(lambda e: e.retries.append(e.retries[0]), {RETRIED}, id="put off twice"),
+        case(lose_what_was_retried, {ONCE, MONEY, RETRIED}, id="retried and lost"),
+        case(lose_an_object, {CLAIMS}, id="an object is lost"),
+        case(
             lambda e: e.references.remove(max(e.references, key=lambda each: each.size)),
             {CLAIMS},
             id="a large file by no reference",
         ),
-        pytest.param(lambda e: e.sagas.popitem(), {SAGAS}, id="a saga is missing"),
-        pytest.param(conduct_a_placed_order, {SAGAS}, id="a saga of a placed order"),
-        pytest.param(leave_a_saga_going_back, {SAGAS}, id="a saga is still going back"),
-        pytest.param(leave_a_step_standing, {SAGAS}, id="a step of a saga stands"),
+        case(lambda e: e.sagas.popitem(), {SAGAS}, id="a saga is missing"),
+        case(conduct_a_placed_order, {SAGAS}, id="a saga of a placed order"),
+        case(leave_a_saga_going_back, {SAGAS}, id="a saga is still going back"),
+        case(leave_a_step_standing, {SAGAS}, id="a step of a saga stands"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, red: set[str]) -> None:
@@ -380,7 +368,7 @@ def test_it_goes_red(spoil: Spoil, red: set[str]) -> None:
 
 def test_it_names_what_is_wrong() -> None:
     evidence = good()
-    settle_otherwise(evidence, outcome=Outcome.OUT_OF_STOCK)
+    settle_otherwise(evidence, outcome=OUT_OF_STOCK)
     (finding,) = (each for each in judged(evidence).findings if not each.passed)
     assert "cdnow-" in finding.says
     assert "is out_of_stock, not card_declined" in finding.says
