@@ -33,7 +33,7 @@ from tests.effort import examples
 
 SHORT, LONG = 180.0, 1800.0
 S3_TIMEOUT = S3Options("any").read_timeout
-OUTLASTS_A_SESSION = (8.99, 12.0)
+OUTLASTS_A_SESSION = (8.99, 12.0)  # from 9 s to 12 s
 #: More than how many seconds a fault must last, and how many it may.
 LASTS = {
     Kind.GATEWAY_DOWN: (0.0, 8.0),  # a handler is patient for so long
