@@ -1,6 +1,5 @@
 """Orders, and a gateway that remembers what it did, for tests of the application."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +26,9 @@ def no_row(subkey: str) -> None:
     del subkey
 
 
-def of_type(kind: type[Any], messages: Sequence[Any]) -> list[Any]:
-    return [message for message in messages if isinstance(message, kind)]
+def does_nothing(outcome: Any) -> bool:
+    """Whether a handler has changed no row and sent nothing."""
+    return not outcome.rows and not outcome.send
 
 
 class FakeGateway:
@@ -40,28 +40,18 @@ class FakeGateway:
     async def charge(self, *, operation: str, cents: int, card: str) -> Charge:
         assert cents > 0
         status, reason = ("declined", "card_declined") if card == DECLINED else ("captured", "")
-        charge = Charge(
-            charge_id=f"ch-{operation}", operation=operation, status=status, reason=reason, cents=cents
-        )
+        charge = Charge(f"ch-{operation}", operation, status, reason, cents)
         return self.done.setdefault(operation, charge)
 
     async def refund(self, *, operation: str, charge_operation: str) -> Refund:
         charge = self.done[charge_operation]
         assert charge.status == "captured"
-        refund = Refund(
-            refund_id=f"re-{operation}",
-            operation=operation,
-            charge_operation=charge_operation,
-            status="refunded",
-            cents=charge.cents,
-        )
+        refund = Refund(f"re-{operation}", operation, charge_operation, "refunded", charge.cents)
         return self.done.setdefault(operation, refund)
 
     async def void(self, *, operation: str, cents: int, card: str) -> Charge:
         del card
-        void = Charge(
-            charge_id=f"ch-{operation}", operation=operation, status="declined", reason="voided", cents=cents
-        )
+        void = Charge(f"ch-{operation}", operation, "declined", "voided", cents)
         return self.done.setdefault(operation, void)
 
     def total(self, status: str) -> int:
@@ -69,21 +59,18 @@ class FakeGateway:
         return sum(done.cents for done in self.done.values() if done.status == status)
 
 
-class BrokenGateway:
-    """Never answers."""
-
-    async def charge(self, **_: Any) -> Charge:
-        raise ConnectionError("no answer")
-
-    async def refund(self, **_: Any) -> Refund:
-        raise ConnectionError("no answer")
-
-
 class NoGateway:
     """Must not be asked."""
 
-    async def charge(self, **_: Any) -> Charge:
-        raise AssertionError("the gateway was asked for a charge")
+    error: Exception = AssertionError("the gateway was asked")
 
-    async def refund(self, **_: Any) -> Refund:
-        raise AssertionError("the gateway was asked for a refund")
+    async def charge(self, **_: Any) -> Any:
+        raise self.error
+
+    refund = void = charge
+
+
+class BrokenGateway(NoGateway):
+    """Never answers."""
+
+    error = ConnectionError("no answer")

@@ -4,29 +4,21 @@ gateway may be lost.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
-import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import Run, of_every_run, orders_of
 from shop import FakeGateway
 
 from agents.cancellation import CANCELLED, CancellationRefused, RequestCancellation, StopShipment
 from agents.choreographies import payment_first, stock_first
 from agents.commands import CapturePayment, OrderSubmitted, ReserveStock, ScheduleShipment
-from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.inventory import model
 from agents.messages import (
-    Order,
     OrderCancelled,
-    OrderConfirmed,
-    OrderLine,
     OrderPlaced,
     PaymentCaptured,
     PaymentRefunded,
@@ -40,18 +32,31 @@ from agents.payments.gateway import Charge, Refund
 from streams.model.choreography import Choreography, choreography
 from streams.saga import Course
 from streams.testing.clock import ManualClock
-from streams.testing.pump import World, run_choreography
+from streams.testing.pump import run_choreography
 from tables.orders import ORDERS
-from tables.reservations import RESERVATION_TALLIES
 from tables.sagas import ORDER_SAGAS
-from tables.stock import STOCK, STOCK_RESERVATIONS
 from tables.ways import ORDER_WAYS
 
 SKUS = ("apple", "pear")
-WIRINGS = {
-    "stock_first": (choreography(*stock_first.routes.values(), *orchestrated), STOCK_FIRST),
-    "payment_first": (choreography(*payment_first.routes.values(), *orchestrated), PAYMENT_FIRST),
-}
+
+
+class Beside(NamedTuple):
+    """A choreography beside the saga, and what its orders go through."""
+
+    wiring: Choreography
+    course: Course
+
+
+beside_the_saga = of_every_run(
+    "beside",
+    {
+        "stock_first": Beside(choreography(*stock_first.routes.values(), *orchestrated), STOCK_FIRST),
+        "payment_first": Beside(choreography(*payment_first.routes.values(), *orchestrated), PAYMENT_FIRST),
+    },
+)
+purchases = orders_of(SKUS, cents=[0, 1250], most_lines=3)
+#: How an order comes, how often, and how often it is called off.
+comings = st.tuples(st.lists(st.sampled_from([OrderPlaced, OrderSubmitted]), max_size=3), st.integers(0, 2))
 
 
 class ForgetfulGateway(FakeGateway):
@@ -76,48 +81,15 @@ class ForgetfulGateway(FakeGateway):
         return answer
 
 
-purchases = st.builds(
-    Order,
-    order_id=st.just(""),
-    customer=st.just("c-1"),
-    lines=st.lists(
-        st.builds(OrderLine, sku=st.sampled_from(SKUS), units=st.integers(1, 3)), min_size=1, max_size=3
-    ).map(tuple),
-    total_cents=st.sampled_from([0, 1250]),
-    card=st.sampled_from([ACCEPTED, ACCEPTED, DECLINED]),
-    country=st.sampled_from(["US", "US", "AQ"]),
-)
-#: How an order comes, how often, and how often it is called off.
-comings = st.tuples(st.lists(st.sampled_from([OrderPlaced, OrderSubmitted]), max_size=3), st.integers(0, 2))
-
-
-@dataclass
-class Run:
-    """A run to its end, with what went in: orders by id, those that came, and those that were called off."""
-
-    world: World
-    gateway: FakeGateway
-    orders: dict[str, Order]
-    came: set[str]
-    called_off: set[str]
-
-    def status(self, order_id: str) -> str:
-        tracked = self.world.row(ORDERS, order_id)
-        assert tracked is not None
-        return tracked.status
-
-    def confirmed(self) -> list[Order]:
-        return [self.orders[order_id] for order_id in self.came if self.status(order_id) == "confirmed"]
-
-
 @st.composite
-def runs(draw: st.DrawFn, wiring: Choreography) -> Run:
+def runs(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
+    """Each with the orders that were called off."""
     # Orders of two SKUs may be such as are too wide for one turn.
     with patch.object(model, "AT_ONCE", draw(st.sampled_from([1, 500]))):
         return played(draw, wiring)
 
 
-def played(draw: st.DrawFn, wiring: Choreography) -> Run:
+def played(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
     chance = Random(draw(st.integers(0, 2**32)))
     orders, messages = {}, []
     came, called_off = set(), set()
@@ -147,78 +119,42 @@ def played(draw: st.DrawFn, wiring: Choreography) -> Run:
             world=world,
         )
     )
-    return Run(world, gateway, orders, came, called_off)
+    return Run(world, gateway, orders, came, stock), called_off
 
 
-def of_every_run(test: Callable[..., None]) -> Callable[..., None]:
-    """Both choreographies beside the saga, and for each whatever hypothesis thinks of."""
-    anything = settings(deadline=None)(given(data=st.data())(test))
-    return pytest.mark.parametrize(("wiring", "course"), WIRINGS.values(), ids=WIRINGS.keys())(anything)
-
-
-@of_every_run
-def test_every_order_that_came_ends_once_and_no_other_does(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run = data.draw(runs(wiring))
-    ends = [*run.world.sent(OrderConfirmed), *run.world.sent(OrderCancelled)]
-    assert Counter(end.key for end in ends) == Counter(run.came)
-    assert {end.key for end in run.world.sent(OrderConfirmed)} == {o.order_id for o in run.confirmed()}
+@beside_the_saga
+def test_every_order_that_came_ends_once_and_no_other_does(beside: Beside, data: st.DataObject) -> None:
+    run, called_off = data.draw(runs(beside.wiring))
+    run.check_ends()
     for end in run.world.sent(OrderCancelled):
-        assert end.reason != CANCELLED or end.key in run.called_off
-    for order_id in run.called_off - run.came:
+        assert end.reason != CANCELLED or end.key in called_off
+    for order_id in called_off - run.came:
         assert run.world.row(ORDERS, order_id) is None
 
 
-@of_every_run
-def test_all_cents_and_pieces_of_what_is_undone_are_back(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run = data.draw(runs(wiring))
-    value = sum(order.total_cents for order in run.confirmed())
-    assert run.gateway.total("captured") - run.gateway.total("refunded") == value
-    shipped = Counter[str]()
-    for order in run.confirmed():
-        shipped.update({each.sku: each.units for each in order.skus()})
-    for (sku, _), level in run.world.all_rows(STOCK).items():
-        assert (level.reserved, level.shipped) == (0, shipped[sku])
-        assert level.received == level.on_hand + level.shipped
-    assert all(hold.status != "reserved" for hold in run.world.all_rows(STOCK_RESERVATIONS).values())
-    for tally in run.world.all_rows(RESERVATION_TALLIES).values():
-        assert (tally.status in ("refused", "released", "shipped"), tally.awaited) == (True, 0)
+@beside_the_saga
+def test_all_cents_and_pieces_of_what_is_undone_are_back(beside: Beside, data: st.DataObject) -> None:
+    run, _ = data.draw(runs(beside.wiring))
+    run.check_cents()
+    run.check_pieces()
 
 
-@of_every_run
-def test_whoever_calls_off_a_confirmed_order_is_told_and_nobody_else(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run = data.draw(runs(wiring))
+@beside_the_saga
+def test_only_who_calls_off_confirmed_orders_is_told(beside: Beside, data: st.DataObject) -> None:
+    run, called_off = data.draw(runs(beside.wiring))
     told = {each.key for each in run.world.sent(CancellationRefused)}
-    assert told == {order.order_id for order in run.confirmed()} & run.called_off
+    assert told == {order.order_id for order in run.confirmed()} & called_off
 
 
-@of_every_run
-def test_nothing_of_the_second_way_takes_place(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    del course
-    run = data.draw(runs(wiring))
+@beside_the_saga
+def test_nothing_of_the_second_way_takes_place(beside: Beside, data: st.DataObject) -> None:
+    run, _ = data.draw(runs(beside.wiring))
     by_saga = {key for key, _ in run.world.all_rows(ORDER_SAGAS)}
-    by_events = {
-        message.key
-        for kind in (StockReserved, PaymentCaptured, PaymentRefunded, ShipmentScheduled, StopShipment)
-        for message in run.world.sent(kind)
-    }
+    events = (StockReserved, PaymentCaptured, PaymentRefunded, ShipmentScheduled, StopShipment)
+    by_events = {message.key for kind in events for message in run.world.sent(kind)}
     assert not by_saga & by_events
-    commanded = {
-        message.key
-        for kind in (ReserveStock, CapturePayment, ScheduleShipment)
-        for message in run.world.sent(kind)
-    }
-    assert commanded <= by_saga
+    commands = (ReserveStock, CapturePayment, ScheduleShipment)
+    assert {message.key for kind in commands for message in run.world.sent(kind)} <= by_saga
     for order_id in run.came:
         way = run.world.row(ORDER_WAYS, order_id)
         assert way is not None
@@ -228,16 +164,13 @@ def test_nothing_of_the_second_way_takes_place(
             assert way.way == "placed"
 
 
-@of_every_run
-def test_every_order_is_seen_to_have_ended_with_nothing_to_come(
-    wiring: Choreography, course: Course, data: st.DataObject
-) -> None:
-    run = data.draw(runs(wiring))
+@beside_the_saga
+def test_every_order_has_ended_with_nothing_to_come(beside: Beside, data: st.DataObject) -> None:
+    run, _ = data.draw(runs(beside.wiring))
     sagas = run.world.all_rows(ORDER_SAGAS)
-    for row in sagas.values():
-        assert row.ended
+    assert all(row.ended for row in sagas.values())
     for order_id in run.came - {key for key, _ in sagas}:
         tracked = run.world.row(ORDERS, order_id)
-        view = orders_as_sagas(course).view(f"order:{order_id}", tracked)
+        view = orders_as_sagas(beside.course).view(f"order:{order_id}", tracked)
         assert view is not None
         assert (view.ended, view.pending) == (True, ())

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from shop import no_row, order
+from shop import does_nothing, no_row, order
 
 from agents.inventory import handlers as inventory
 from agents.inventory.model import AT_ONCE
@@ -27,10 +27,13 @@ from tables.reservations import LineStatus, Reservation, ReservationLine, Tally,
 from tables.stock import Hold, StockContradiction, StockLevel
 from tables.ways import OrderWay
 
+case = pytest.param
 FRUIT = order("o-1", ("apple", 2), ("pear", 1), ("apple", 3))
 APPLES = {"order_id": "o-1", "sku": "apple", "units": 5}
 PEARS = {"order_id": "o-1", "sku": "pear", "units": 1}
 WHOLE = Reservation(order=FRUIT)
+DECLINED = PaymentFailed(order=FRUIT, reason="card_declined")
+OUT_OF_STOCK = StockReservationFailed(order=FRUIT, reason="out_of_stock")
 SKUS = 10_000
 WIDE = order("o-1", *((f"sku-{number}", 1) for number in range(SKUS)))
 
@@ -60,20 +63,27 @@ def stock(on_hand: int, reserved: int = 0, shipped: int = 0) -> StockLevel:
     )
 
 
+def hold(status: str) -> Hold:
+    return Hold(units=5, status=status)
+
+
+REFUSED = LineRefused(**APPLES, reason="out_of_stock")
+
+
 class TestSplittingAnOrder:
     @pytest.mark.parametrize("event", [OrderPlaced(order=FRUIT), PaymentCaptured(order=FRUIT, cents=1)])
-    def test_each_sku_is_asked_for_once_with_the_pieces_of_all_its_lines(self, event) -> None:
+    def test_each_sku_is_asked_for_once(self, event) -> None:
         outcome = inventory.split_order(event, None, never, no_row)
         assert outcome.send == [ReserveLine(**APPLES), ReserveLine(**PEARS)]
         assert outcome.rows["tally"] == tally("asked", 2)
         assert outcome.rows["reservation"] == {"": WHOLE}
 
-    def test_an_order_that_goes_another_way_or_was_called_off_asks_for_nothing(self) -> None:
+    def test_another_way_or_a_called_off_order_asks_nothing(self) -> None:
         for way in (OrderWay(way="submitted"), OrderWay(cancelled=True)):
             outcome = inventory.split_order(OrderPlaced(order=FRUIT), None, never, {"": way}.get)
-            assert (outcome.rows, outcome.send) == ({}, ())
+            assert does_nothing(outcome)
 
-    def test_the_first_step_of_an_order_writes_down_which_way_it_goes(self) -> None:
+    def test_the_first_step_writes_down_the_way(self) -> None:
         first = inventory.split_order(OrderPlaced(order=FRUIT), None, never, no_row)
         assert first.rows["way"] == {"": OrderWay(way="placed")}
         second = inventory.split_order(OrderPlaced(order=FRUIT), None, never, first.rows["way"].get)
@@ -81,20 +91,17 @@ class TestSplittingAnOrder:
 
     def test_an_order_placed_again_asks_for_nothing(self) -> None:
         outcome = inventory.split_order(OrderPlaced(order=FRUIT), tally("asked", 2), never, no_row)
-        assert not outcome.rows
-        assert not outcome.send
+        assert does_nothing(outcome)
 
-    def test_an_order_that_was_released_before_it_was_split_asks_for_nothing(self) -> None:
-        early = inventory.release(PaymentFailed(order=FRUIT, reason="card_declined"), None, had(), had())
+    def test_an_order_released_before_its_split_asks_nothing(self) -> None:
+        early = inventory.release(DECLINED, None, had(), had())
         assert early.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
         assert early.rows["reservation"] == {"": WHOLE}
         assert not inventory.split_order(OrderPlaced(order=FRUIT), early.rows["tally"], never, no_row).send
 
 
 class TestGatheringAnswers:
-    def test_nothing_is_decided_while_an_answer_is_missing_and_no_more_than_its_own_line_is_touched(
-        self,
-    ) -> None:
+    def test_nothing_is_decided_while_an_answer_is_missing(self) -> None:
         for answer, status, refused in (
             (LineReserved(**APPLES), "reserved", 0),
             (LineRefused(**APPLES, reason="x"), "refused", 1),
@@ -111,35 +118,32 @@ class TestGatheringAnswers:
         assert outcome.rows["tally"] == tally("reserved")
         assert outcome.send == [StockReserved(order=FRUIT)]
 
-    def test_one_refused_line_fails_the_order_and_gives_back_the_others(self) -> None:
-        failed = StockReservationFailed(order=FRUIT, reason="out_of_stock")
+    def test_one_refused_line_fails_the_whole_order(self) -> None:
         refusal = LineRefused(**PEARS, reason="out_of_stock")
         last_is_refused = inventory.gather(refusal, tally("asked", 1), had(apple="reserved"), whole)
         last_is_reserved = inventory.gather(
             LineReserved(**APPLES), tally("asked", 1, refused=1), had(pear="refused"), whole
         )
         for outcome in (last_is_refused, last_is_reserved):
-            assert outcome.send == [failed, ReleaseLine(**APPLES)]
+            assert outcome.send == [OUT_OF_STOCK, ReleaseLine(**APPLES)]
             assert outcome.rows["tally"] == tally("refused", awaited=1, refused=1)
 
-    def test_when_every_line_is_refused_there_is_nothing_to_give_back(self) -> None:
+    def test_refusing_every_line_gives_nothing_back(self) -> None:
         answer = LineRefused(**PEARS, reason="out_of_stock")
         outcome = inventory.gather(answer, tally("asked", 1, refused=1), had(apple="refused"), whole)
-        assert outcome.send == [StockReservationFailed(order=FRUIT, reason="out_of_stock")]
+        assert outcome.send == [OUT_OF_STOCK]
 
     @pytest.mark.parametrize("status", ["reserved", "refused", "released"])
     def test_an_answer_that_comes_again_changes_nothing(self, status: LineStatus) -> None:
         for answer in (LineReserved(**APPLES), LineRefused(**APPLES, reason="out_of_stock")):
             outcome = inventory.gather(answer, tally("asked", 1), had(apple=status), never)
-            assert not outcome.rows
-            assert not outcome.send
+            assert does_nothing(outcome)
             assert outcome.note
 
     @pytest.mark.parametrize("status", ["reserved", "refused", "releasing", "released", "shipped"])
     def test_an_answer_that_comes_after_all_was_decided_changes_nothing(self, status: TallyStatus) -> None:
         outcome = inventory.gather(LineReserved(**PEARS), tally(status, 1), had(), never)
-        assert not outcome.rows
-        assert not outcome.send
+        assert does_nothing(outcome)
 
     def test_an_answer_that_nobody_asked_for_changes_nothing(self) -> None:
         assert not inventory.gather(LineReserved(**APPLES), None, had(), never).rows
@@ -148,29 +152,22 @@ class TestGatheringAnswers:
 
 class TestReleasing:
     @pytest.mark.parametrize(
-        "event",
-        [
-            PaymentFailed(order=FRUIT, reason="card_declined"),
-            ShipmentFailed(order=FRUIT, reason="unsupported_destination"),
-        ],
+        "event", [DECLINED, ShipmentFailed(order=FRUIT, reason="unsupported_destination")]
     )
-    def test_every_line_that_is_reserved_or_asked_for_is_given_back(self, event) -> None:
+    def test_every_reserved_or_requested_line_is_given_back(self, event) -> None:
         outcome = inventory.release(event, tally("asked", 1), had(apple="reserved"), whole)
         assert outcome.send == [ReleaseLine(**APPLES), ReleaseLine(**PEARS)]
         assert outcome.rows["tally"] == tally("releasing", 2)
 
     def test_what_was_refused_is_not_given_back(self) -> None:
-        event = PaymentFailed(order=FRUIT, reason="card_declined")
-        outcome = inventory.release(event, tally("asked", 1, refused=1), had(apple="refused"), whole)
+        outcome = inventory.release(DECLINED, tally("asked", 1, refused=1), had(apple="refused"), whole)
         assert outcome.send == [ReleaseLine(**PEARS)]
         assert outcome.rows["tally"] == tally("releasing", 1, refused=1)
 
     @pytest.mark.parametrize("status", ["refused", "releasing", "released", "shipped"])
     def test_what_the_order_does_not_have_is_not_given_back(self, status: TallyStatus) -> None:
-        event = PaymentFailed(order=FRUIT, reason="card_declined")
-        outcome = inventory.release(event, tally(status), had(), never)
-        assert not outcome.send
-        assert not outcome.rows
+        outcome = inventory.release(DECLINED, tally(status), had(), never)
+        assert does_nothing(outcome)
 
     def test_the_last_line_given_back_makes_the_stock_released_once(self) -> None:
         first = inventory.gather_released(LineReleased(**APPLES), tally("releasing", 2), None, never)
@@ -182,7 +179,7 @@ class TestReleasing:
         assert not again.send
 
     @pytest.mark.parametrize("status", ["refused", "released"])
-    def test_a_line_that_is_not_being_given_back_is_not_counted(self, status: LineStatus) -> None:
+    def test_a_line_not_being_released_is_not_counted(self, status: LineStatus) -> None:
         line = ReservationLine(status=status)
         outcome = inventory.gather_released(LineReleased(**PEARS), tally("refused", 1, 1), line, never)
         assert not outcome.rows
@@ -203,28 +200,25 @@ class TestShipping:
 class TestAWideOrder:
     """One that has more SKUs than a turn goes on with."""
 
-    def parts(self, outcome: Any, action: str) -> list[HandleLines]:
+    def handled(self, outcome: Any, action: str, lines: Any = never) -> list[Any]:
+        """What its parts lead to, when each has its turn."""
         parts = [each for each in outcome.send if isinstance(each, HandleLines)]
         assert len(parts) == SKUS // AT_ONCE
         assert {part.action for part in parts} == {action}
         assert [line.sku for part in parts for line in part.lines] == [line.sku for line in WIDE.lines]
-        return parts
+        return [each for part in parts for each in inventory.handle_lines(part, lines).send]
 
     def test_it_is_split_a_part_at_a_time(self) -> None:
         outcome = inventory.split_order(OrderPlaced(order=WIDE), None, never, no_row)
-        asked = [
-            ask for part in self.parts(outcome, "reserve") for ask in inventory.handle_lines(part, never).send
-        ]
-        assert asked == [ReserveLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+        asked = [ReserveLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+        assert self.handled(outcome, "reserve") == asked
 
     def test_it_ships_a_part_at_a_time(self) -> None:
         outcome = inventory.ship(ShipmentScheduled(order=WIDE), Tally.of(SKUS).now("reserved"))
-        shipped = [
-            line for part in self.parts(outcome, "ship") for line in inventory.handle_lines(part, never).send
-        ]
-        assert shipped == [ShipLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+        shipped = [ShipLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+        assert self.handled(outcome, "ship") == shipped
 
-    def test_it_is_given_back_a_part_at_a_time_but_for_what_was_refused(self) -> None:
+    def test_it_is_given_back_in_parts_but_for_refusals(self) -> None:
         answers = {line.sku: ReservationLine(status="reserved") for line in WIDE.lines}
         answers["sku-7"] = ReservationLine(status="refused")
         last = LineReserved(order_id="o-1", sku=f"sku-{SKUS - 1}", units=1)
@@ -233,11 +227,7 @@ class TestAWideOrder:
         outcome = inventory.gather(last, awaiting, answers.get, lambda _: Reservation(order=WIDE))
         assert outcome.send[0] == StockReservationFailed(order=WIDE, reason="out_of_stock")
         answers.update(outcome.rows["had"])
-        released = [
-            line.sku
-            for part in self.parts(outcome, "release")
-            for line in inventory.handle_lines(part, answers.get).send
-        ]
+        released = [line.sku for line in self.handled(outcome, "release", answers.get)]
         assert len(released) == outcome.rows["tally"].awaited == SKUS - 1
         assert "sku-7" not in released
 
@@ -248,69 +238,64 @@ class TestTheStockOfASku:
         assert inventory.receive(event, None).rows == {"stock": stock(7)}
         assert inventory.receive(event, stock(1, 2, 3)).rows == {"stock": stock(8, 2, 3)}
 
-    def test_pieces_on_hand_are_set_aside(self) -> None:
-        outcome = inventory.reserve_line(ReserveLine(**APPLES), stock(5), None)
-        assert outcome.rows == {"stock": stock(0, 5), "hold": Hold(units=5, status="reserved")}
-        assert outcome.send == [LineReserved(**APPLES)]
-
-    @pytest.mark.parametrize("before", [None, stock(4), stock(0, 9)])
-    def test_too_few_pieces_are_refused_and_stay_where_they_are(self, before: StockLevel | None) -> None:
-        outcome = inventory.reserve_line(ReserveLine(**APPLES), before, None)
-        assert outcome.rows == {"hold": Hold(units=5, status="refused")}
-        assert outcome.send == [LineRefused(**APPLES, reason="out_of_stock")]
-
     @pytest.mark.parametrize(
-        ("status", "answer"),
+        ("before", "held", "rows", "answer"),
         [
-            ("reserved", LineReserved(**APPLES)),
-            ("shipped", LineReserved(**APPLES)),
-            ("refused", LineRefused(**APPLES, reason="out_of_stock")),
-            ("released", LineRefused(**APPLES, reason="released")),
+            case(
+                stock(5),
+                None,
+                {"stock": stock(0, 5), "hold": hold("reserved")},
+                LineReserved(**APPLES),
+                id="pieces on hand are set aside",
+            ),
+            case(None, None, {"hold": hold("refused")}, REFUSED, id="no stock"),
+            case(stock(4), None, {"hold": hold("refused")}, REFUSED, id="too few"),
+            case(stock(0, 9), None, {"hold": hold("refused")}, REFUSED, id="set aside for others"),
+            case(stock(99, 5), hold("reserved"), {}, LineReserved(**APPLES), id="reserved already"),
+            case(stock(99, 5), hold("shipped"), {}, LineReserved(**APPLES), id="shipped already"),
+            case(stock(99, 5), hold("refused"), {}, REFUSED, id="refused already"),
+            case(
+                stock(99, 5),
+                hold("released"),
+                {},
+                LineRefused(**APPLES, reason="released"),
+                id="its release has overtaken it",
+            ),
         ],
     )
-    def test_asked_again_it_answers_by_the_hold_and_changes_nothing(self, status, answer) -> None:
-        outcome = inventory.reserve_line(ReserveLine(**APPLES), stock(99, 5), Hold(units=5, status=status))
-        assert outcome.send == [answer]
-        assert not outcome.rows
+    def test_a_line_is_reserved_or_refused_once(
+        self, before: StockLevel | None, held: Hold | None, rows: dict[str, Any], answer: Any
+    ) -> None:
+        outcome = inventory.reserve_line(ReserveLine(**APPLES), before, held)
+        assert (outcome.rows, outcome.send) == (rows, [answer])
 
-    def test_released_pieces_are_on_hand_again(self) -> None:
-        outcome = inventory.release_line(ReleaseLine(**APPLES), stock(1, 5), Hold(units=5, status="reserved"))
-        assert outcome.rows == {"stock": stock(6), "hold": Hold(units=5, status="released")}
-        assert outcome.send == [LineReleased(**APPLES)]
-
-    def test_released_again_it_says_so_and_changes_nothing(self) -> None:
-        outcome = inventory.release_line(ReleaseLine(**APPLES), stock(6), Hold(units=5, status="released"))
-        assert not outcome.rows
-        assert outcome.send == [LineReleased(**APPLES)]
-
-    @pytest.mark.parametrize("before", [None, Hold(units=5, status="refused")])
-    def test_a_release_of_what_was_never_set_aside_leaves_a_mark_only(self, before: Hold | None) -> None:
-        outcome = inventory.release_line(ReleaseLine(**APPLES), stock(6), before)
-        assert outcome.rows == {"hold": Hold(units=5, status="released")}
-        assert outcome.send == [LineReleased(**APPLES)]
-
-    def test_a_reserve_that_its_release_has_overtaken_is_refused(self) -> None:
-        mark = inventory.release_line(ReleaseLine(**APPLES), stock(6), None).rows["hold"]
-        late = inventory.reserve_line(ReserveLine(**APPLES), stock(6), mark)
-        assert late.send == [LineRefused(**APPLES, reason="released")]
-        assert not late.rows
+    @pytest.mark.parametrize(
+        ("held", "rows"),
+        [
+            case(hold("reserved"), {"stock": stock(6), "hold": hold("released")}, id="it is on hand again"),
+            case(hold("released"), {}, id="released already"),
+            case(None, {"hold": hold("released")}, id="of nothing it leaves only a mark"),
+            case(hold("refused"), {"hold": hold("released")}, id="of a refusal too"),
+        ],
+    )
+    def test_a_line_is_released_once(self, held: Hold | None, rows: dict[str, Any]) -> None:
+        outcome = inventory.release_line(ReleaseLine(**APPLES), stock(1, 5), held)
+        assert (outcome.rows, outcome.send) == (rows, [LineReleased(**APPLES)])
 
     def test_reserved_pieces_leave_once(self) -> None:
         command = ShipLine(**APPLES)
-        outcome = inventory.ship_line(command, stock(1, 5), Hold(units=5, status="reserved"))
-        assert outcome.rows == {"stock": stock(1, 0, 5), "hold": Hold(units=5, status="shipped")}
+        outcome = inventory.ship_line(command, stock(1, 5), hold("reserved"))
+        assert outcome.rows == {"stock": stock(1, 0, 5), "hold": hold("shipped")}
         assert not inventory.ship_line(command, stock(1, 0, 5), outcome.rows["hold"]).rows
 
-    @pytest.mark.parametrize(
-        "hold", [None, Hold(units=5, status="refused"), Hold(units=5, status="released")]
-    )
-    def test_what_is_not_reserved_cannot_leave(self, hold: Hold | None) -> None:
+    @pytest.mark.parametrize("held", [None, hold("refused"), hold("released")])
+    def test_what_is_not_reserved_cannot_leave(self, held: Hold | None) -> None:
         with pytest.raises(StockContradiction, match="apple of order o-1 cannot ship"):
-            inventory.ship_line(ShipLine(**APPLES), stock(9), hold)
+            inventory.ship_line(ShipLine(**APPLES), stock(9), held)
 
     def test_what_has_left_cannot_be_released(self) -> None:
         with pytest.raises(StockContradiction, match="cannot be released: it is shipped"):
-            inventory.release_line(ReleaseLine(**APPLES), stock(1, 0, 5), Hold(units=5, status="shipped"))
+            inventory.release_line(ReleaseLine(**APPLES), stock(1, 0, 5), hold("shipped"))
 
     def test_no_count_goes_below_nothing(self) -> None:
         with pytest.raises(StockContradiction, match="less than nothing"):

@@ -48,7 +48,7 @@ def view_of(course: Course, tracked: TrackedOrder) -> SagaView:
 
 @both
 @pytest.mark.parametrize("seed", range(5))
-async def test_every_order_that_is_through_is_seen_to_have_ended_with_nothing_to_come(
+async def test_every_finished_order_has_nothing_to_come(
     wiring: Choreography, course: Course, seed: int
 ) -> None:
     stock = [StockReceived(sku=sku, units=9) for sku in ("apple", "pear")]
@@ -77,7 +77,7 @@ def test_an_order_under_way_says_what_is_still_to_come() -> None:
     assert view.changed_at - view.created_at == 2.0
 
 
-def test_an_order_whose_stock_is_not_back_yet_has_not_ended_although_it_is_cancelled() -> None:
+def test_a_cancelled_order_ends_when_its_stock_is_back() -> None:
     failed = PaymentFailed(order=ORDERED[2], reason="card_declined")
     tracked = TrackedOrder(order=ORDERED[2]).noted(at(0, failed)).cancelled("card_declined")
     assert view_of(STOCK_FIRST, tracked).pending == (StockReleased.TOPIC,)
@@ -87,7 +87,7 @@ def test_an_order_whose_stock_is_not_back_yet_has_not_ended_although_it_is_cance
     assert view_of(PAYMENT_FIRST, tracked).status == "compensated", "nothing had been set aside"
 
 
-def test_a_time_that_is_none_is_taken_for_that_of_the_event_before() -> None:
+def test_an_unreadable_time_is_that_of_the_last_event() -> None:
     tracked = TrackedOrder(order=ORDERED[0]).noted(at(5, OrderPlaced(order=ORDERED[0])))
     odd = tracked.noted(entry(StockReserved(order=ORDERED[0]), "yesterday"))
     view = view_of(STOCK_FIRST, odd)

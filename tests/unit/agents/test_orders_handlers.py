@@ -1,5 +1,5 @@
 import pytest
-from shop import NOON, no_row, order
+from shop import NOON, does_nothing, no_row, order
 
 from agents.cancellation import CancellationRefused, RequestCancellation, StopShipment
 from agents.commands import OrderSagaRepair, OrderSubmitted
@@ -24,25 +24,33 @@ from tables.ways import OrderWay
 
 ORDER = order()
 PENDING = TrackedOrder(order=ORDER)
+CANCELLED = OrderCancelled(order=ORDER, reason="because")
+
+
+FILES = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
+WITH_FILES = OrderPlaced(order=ORDER, attachments=FILES)
+DOCUMENTED = OrderDocumented(order_id=ORDER.order_id, attachments=FILES)
+
+
+def opened(event, tracked=None, way=no_row):
+    return orders.open(event, tracked, way, envelope=NOON)
 
 
 def happened(event, detail: str = "") -> HistoryEntry:
     return HistoryEntry(type=event.TOPIC, time=NOON.time, detail=detail)
 
 
-def test_the_files_of_an_order_go_to_shipping_once_and_not_into_its_row() -> None:
-    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
-    event = OrderPlaced(order=ORDER, attachments=files)
-    outcome = orders.open(event, None, no_row, envelope=NOON)
-    assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
+def test_files_go_to_shipping_once_and_not_into_rows() -> None:
+    outcome = opened(WITH_FILES)
+    assert outcome.send == [DOCUMENTED]
     assert outcome.rows["tracked"].order == ORDER
-    assert not orders.open(event, outcome.rows["tracked"], no_row, envelope=NOON).send
-    assert not orders.open(OrderPlaced(order=ORDER), None, no_row, envelope=NOON).send
+    assert not opened(WITH_FILES, outcome.rows["tracked"]).send
+    assert not opened(OrderPlaced(order=ORDER)).send
 
 
 def test_an_order_begins_pending() -> None:
     event = OrderPlaced(order=ORDER)
-    outcome = orders.open(event, None, no_row, envelope=NOON)
+    outcome = opened(event)
     assert outcome.rows == {
         "tracked": TrackedOrder(order=ORDER, history=(happened(event),)),
         "way": {"": OrderWay(way="placed")},
@@ -50,24 +58,22 @@ def test_an_order_begins_pending() -> None:
 
 
 def test_an_order_placed_again_stays_what_it_was() -> None:
-    placed = orders.open(OrderPlaced(order=ORDER), None, no_row, envelope=NOON).rows["tracked"]
+    placed = opened(OrderPlaced(order=ORDER)).rows["tracked"]
     other = order(total_cents=99)
     for tracked in (placed, placed.confirmed()):
-        assert not orders.open(OrderPlaced(order=other), tracked, no_row, envelope=NOON).rows
+        assert not opened(OrderPlaced(order=other), tracked).rows
 
 
-def test_an_order_that_others_told_of_first_is_begun_and_its_files_go_to_shipping() -> None:
+def test_an_order_heard_of_first_elsewhere_is_begun() -> None:
     """Its own message was tried again, while what it led to elsewhere went on."""
-    files = (Attachment(name="gift.png", content_type="image/png", data=b"a picture"),)
-    event = OrderPlaced(order=ORDER, attachments=files)
     noted = orders.note(StockReserved(order=ORDER), None, envelope=NOON).rows["tracked"]
     confirmed = orders.confirm(ShipmentScheduled(order=ORDER), noted, envelope=NOON).rows["tracked"]
     for tracked in (noted, confirmed):
-        outcome = orders.open(event, tracked, no_row, envelope=NOON)
-        assert outcome.send == [OrderDocumented(order_id=ORDER.order_id, attachments=files)]
+        outcome = opened(WITH_FILES, tracked)
+        assert outcome.send == [DOCUMENTED]
         assert outcome.rows["tracked"].status == tracked.status
-        assert outcome.rows["tracked"].history == (*tracked.history, happened(event))
-        assert not orders.open(event, outcome.rows["tracked"], no_row, envelope=NOON).send
+        assert outcome.rows["tracked"].history == (*tracked.history, happened(WITH_FILES))
+        assert not opened(WITH_FILES, outcome.rows["tracked"]).send
 
 
 @pytest.mark.parametrize(
@@ -93,32 +99,31 @@ def test_the_history_goes_on_after_the_order_is_settled() -> None:
     assert len(noted.history) == 1
 
 
-def test_a_scheduled_shipment_confirms_the_order() -> None:
-    event = ShipmentScheduled(order=ORDER)
-    outcome = orders.confirm(event, PENDING, envelope=NOON)
-    assert outcome.send == [OrderConfirmed(order=ORDER)]
-    assert outcome.rows["tracked"].status == "confirmed"
-    assert outcome.rows["tracked"].history == (happened(event),)
-
-
-@pytest.mark.parametrize("kind", [StockReservationFailed, PaymentFailed, ShipmentFailed])
-def test_a_failure_cancels_the_order_for_its_reason(kind) -> None:
-    event = kind(order=ORDER, reason="because")
-    outcome = orders.cancel(event, PENDING, envelope=NOON)
-    assert outcome.send == [OrderCancelled(order=ORDER, reason="because")]
-    assert outcome.rows["tracked"].status == "cancelled"
-    assert outcome.rows["tracked"].reason == "because"
-    assert outcome.rows["tracked"].history == (happened(event, "because"),)
+@pytest.mark.parametrize(
+    ("settle", "event", "sent", "status"),
+    [
+        (orders.confirm, ShipmentScheduled(order=ORDER), OrderConfirmed(order=ORDER), "confirmed"),
+        *(
+            (orders.cancel, kind(order=ORDER, reason="because"), CANCELLED, "cancelled")
+            for kind in (StockReservationFailed, PaymentFailed, ShipmentFailed)
+        ),
+    ],
+)
+def test_an_end_settles_the_order_for_its_reason(settle, event, sent, status) -> None:
+    outcome = settle(event, PENDING, envelope=NOON)
+    assert outcome.send == [sent]
+    tracked, reason = outcome.rows["tracked"], getattr(event, "reason", "")
+    assert (tracked.status, tracked.reason) == (status, reason)
+    assert tracked.history == (happened(event, reason),)
 
 
 @pytest.mark.parametrize("settled", [PENDING.confirmed(), PENDING.cancelled("because")])
 def test_a_settled_order_is_not_settled_again(settled: TrackedOrder) -> None:
     outcome = orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON)
-    assert not outcome.rows
-    assert not outcome.send
+    assert does_nothing(outcome)
 
 
-def test_a_cancelled_order_that_also_fails_by_itself_is_not_cancelled_again_but_tells_of_it() -> None:
+def test_a_cancelled_order_notes_its_own_failure() -> None:
     settled = PENDING.cancelled("because")
     event = PaymentFailed(order=ORDER, reason="other")
     outcome = orders.cancel(event, settled, envelope=NOON)
@@ -127,7 +132,7 @@ def test_a_cancelled_order_that_also_fails_by_itself_is_not_cancelled_again_but_
     assert (tracked.status, tracked.reason) == ("cancelled", "because")
     assert tracked.history == (happened(event, "other"),)
     again = orders.cancel(event, tracked, envelope=NOON)
-    assert (again.rows, again.send) == ({}, ())
+    assert does_nothing(again)
     assert not orders.cancel(event, PENDING.confirmed(), envelope=NOON).rows
 
 
@@ -143,7 +148,7 @@ def asks_saga(messages) -> bool:
     return [type(each) for each in messages] == [OrderSagaRepair] and messages[0].operation == "cancel"
 
 
-def test_calling_off_is_passed_on_to_whoever_sees_to_the_order() -> None:
+def test_calling_off_reaches_whoever_sees_to_the_order() -> None:
     placed = orders.call_off(CALL_OFF, PENDING, OrderWay(way="placed"))
     assert placed.send == [StopShipment(order=ORDER)]
     assert placed.rows == {"way": OrderWay(way="placed", cancelled=True)}
@@ -152,13 +157,13 @@ def test_calling_off_is_passed_on_to_whoever_sees_to_the_order() -> None:
     assert submitted.rows == {"way": OrderWay(way="submitted", cancelled=True)}
 
 
-def test_an_order_of_which_no_way_was_written_down_is_called_off_by_its_history() -> None:
+def test_without_a_way_the_history_decides_who_hears() -> None:
     begun = PENDING.noted(happened(OrderSubmitted(order=ORDER)))
     assert asks_saga(orders.call_off(CALL_OFF, begun, None).send)
     assert orders.call_off(CALL_OFF, PENDING, None).send == [StopShipment(order=ORDER)]
 
 
-def test_calling_off_a_settled_order_changes_nothing_and_is_told_where_it_was_too_late() -> None:
+def test_calling_off_a_settled_order_changes_nothing() -> None:
     for settled, told in (
         (PENDING.confirmed(), [CancellationRefused(order=ORDER)]),
         (PENDING.cancelled("x"), []),
@@ -168,30 +173,30 @@ def test_calling_off_a_settled_order_changes_nothing_and_is_told_where_it_was_to
 
 
 @pytest.mark.parametrize("kind", [OrderPlaced, OrderSubmitted])
-def test_an_order_that_was_called_off_before_it_came_is_cancelled_when_it_comes(kind) -> None:
+def test_an_order_called_off_early_is_cancelled_on_arrival(kind) -> None:
     mark = orders.call_off(CALL_OFF, None, None)
     assert (mark.rows, mark.send) == ({"way": OrderWay(cancelled=True)}, ())
     again = orders.call_off(CALL_OFF, None, mark.rows["way"])
     assert again.rows == mark.rows
-    opened = orders.open(kind(order=ORDER), None, {"": mark.rows["way"]}.get, envelope=NOON)
-    assert opened.send == [OrderCancelled(order=ORDER, reason="cancelled")]
-    assert (opened.rows["tracked"].status, opened.rows["tracked"].reason) == ("cancelled", "cancelled")
-    assert opened.rows["way"][""].way != "none"
+    came = opened(kind(order=ORDER), None, {"": mark.rows["way"]}.get)
+    assert came.send == [OrderCancelled(order=ORDER, reason="cancelled")]
+    assert (came.rows["tracked"].status, came.rows["tracked"].reason) == ("cancelled", "cancelled")
+    assert came.rows["way"][""].way != "none"
 
 
-def test_an_order_whose_first_step_was_made_before_orders_knew_it_is_called_off_when_they_do() -> None:
+def test_an_early_call_off_waits_for_the_order() -> None:
     """Its own message waits, the cancellation does not: nobody knows yet what was ordered."""
     for kind, way in ((OrderPlaced, "placed"), (OrderSubmitted, "submitted")):
         mark = orders.call_off(CALL_OFF, None, OrderWay(way=way)).rows["way"]
-        opened = orders.open(kind(order=ORDER), None, {"": mark}.get, envelope=NOON)
-        assert opened.rows["tracked"].status == "pending"
-        assert opened.send == [StopShipment(order=ORDER)] if way == "placed" else asks_saga(opened.send)
-        late = orders.open(kind(order=ORDER), PENDING.confirmed(), {"": mark}.get, envelope=NOON)
+        came = opened(kind(order=ORDER), None, {"": mark}.get)
+        assert came.rows["tracked"].status == "pending"
+        assert came.send == [StopShipment(order=ORDER)] if way == "placed" else asks_saga(came.send)
+        late = opened(kind(order=ORDER), PENDING.confirmed(), {"": mark}.get)
         assert late.send == [CancellationRefused(order=ORDER)]
 
 
 def test_an_order_that_goes_another_way_is_not_opened() -> None:
     way = {"": OrderWay(way="submitted")}.get
-    outcome = orders.open(OrderPlaced(order=ORDER), None, way, envelope=NOON)
-    assert (outcome.rows, outcome.send) == ({}, ())
+    outcome = opened(OrderPlaced(order=ORDER), None, way)
+    assert does_nothing(outcome)
     assert "submitted" in outcome.note

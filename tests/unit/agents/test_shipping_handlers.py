@@ -1,5 +1,5 @@
 import pytest
-from shop import order
+from shop import does_nothing, order
 
 from agents.cancellation import CancellationRefused, StopShipment
 from agents.messages import (
@@ -37,11 +37,10 @@ def test_an_order_to_anywhere_else_is_refused() -> None:
 @pytest.mark.parametrize("status", ["scheduled", "refused"])
 def test_an_order_is_decided_on_once(status) -> None:
     outcome = shipping.schedule(StockReserved(order=HOME), Shipment(status=status, country="US"))
-    assert not outcome.rows
-    assert not outcome.send
+    assert does_nothing(outcome)
 
 
-def test_an_order_that_is_called_off_before_it_is_scheduled_does_not_leave() -> None:
+def test_an_order_called_off_before_scheduling_does_not_leave() -> None:
     outcome = shipping.stop(StopShipment(order=HOME), None)
     assert outcome.rows == {"shipment": Shipment(status="refused", country="US", reason="cancelled")}
     assert outcome.send == [ShipmentFailed(order=HOME, reason="cancelled")]
@@ -50,7 +49,7 @@ def test_an_order_that_is_called_off_before_it_is_scheduled_does_not_leave() -> 
     assert shipping.stop(StopShipment(order=HOME), stopped).send == ()
 
 
-def test_an_order_whose_shipment_is_scheduled_leaves_all_the_same_and_says_so() -> None:
+def test_a_scheduled_order_leaves_and_says_so() -> None:
     outcome = shipping.stop(StopShipment(order=HOME), Shipment(status="scheduled", country="US"))
     assert outcome.rows == {}
     assert outcome.send == [CancellationRefused(order=HOME, status="confirmed")]

@@ -34,7 +34,7 @@ def test_the_outside_fails_as_often_as_a_message_says() -> None:
     assert failed == 2 + 3
 
 
-def test_a_share_of_the_events_fails_and_each_has_an_id_and_a_partition_of_its_own(ground: Ground) -> None:
+def test_a_share_of_the_events_fails_each_with_its_id(ground: Ground) -> None:
     made = list(events(ground, 200, keys=50, fails=3, every=20))
     codec = ground.app.routes[ground.topic].codec
     fails = Counter(codec.decode(value, None).fails for _, _, value, _ in made)

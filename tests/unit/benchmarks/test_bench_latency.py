@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -22,9 +21,7 @@ def test_a_percentile_is_a_value_that_was_seen(share: float, expected: int) -> N
 
 
 @given(st.lists(st.floats(0, 60), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 0.999]))
-def test_at_least_the_share_is_not_over_the_percentile_and_any_less_would_not_do(
-    values: list[float], share: float
-) -> None:
+def test_a_percentile_is_the_least_that_covers_its_share(values: list[float], share: float) -> None:
     ordered = sorted(values)
     found = percentile(ordered, share)
     assert sum(value <= found for value in ordered) >= share * len(ordered)
@@ -49,12 +46,20 @@ def test_nothing_seen_is_no_latency() -> None:
         latency_of({"a": 1.0}, {})
 
 
-async def test_no_message_goes_early_and_each_has_its_own_moment_however_late_it_goes() -> None:
-    schedule = Schedule(time.monotonic(), per_second=500)
-    moments = []
-    async for number, due in schedule.moments(20):
-        assert time.monotonic() >= due
-        moments.append(due)
-        if number == 5:
-            await asyncio.sleep(0.05)  # held up: those that follow go at once, and their time runs already
-    assert moments == [schedule.due(number) for number in range(20)]
+async def test_no_message_goes_early_and_lateness_moves_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("benchmarks.latency.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("benchmarks.latency.asyncio", SimpleNamespace(sleep=sleep))
+    schedule, went = Schedule(now, per_second=4), []
+    async for number, due in schedule.moments(6):
+        went.append((due, now))
+        now += (
+            0.75 if number == 1 else 0
+        )  # held up: those that follow go at once, and their time runs already
+    late = [(100.5, 101.0), (100.75, 101.0)]
+    assert went == [(100.0, 100.0), (100.25, 100.25), *late, (101.0, 101.0), (101.25, 101.25)]

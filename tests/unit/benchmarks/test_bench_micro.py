@@ -42,7 +42,7 @@ def test_the_report_has_medians_under_the_names_of_the_peers() -> None:
     assert numbers["micro_runs"]["micro"]["lane"][0] == {"events_per_second": 30_000, "cpu": 2.0}
 
 
-def test_a_ratio_is_of_runs_of_one_round_since_the_machine_changes_between_rounds() -> None:
+def test_a_ratio_is_of_runs_of_one_round() -> None:
     found = {"lane": rates(40_000, 20_000, 60_000), "faust_at_least_once": rates(4000, 1000, 3000)}
     table = section(PEERS, {Format.JSON: found}, FULL).tables[0]
     assert table.rows == [
@@ -51,7 +51,7 @@ def test_a_ratio_is_of_runs_of_one_round_since_the_machine_changes_between_round
     ]
 
 
-def test_a_peer_that_is_faster_on_two_cores_is_seen_to_do_less_with_each() -> None:
+def test_a_peer_on_two_cores_does_less_with_each() -> None:
     lane = [Rate(30_000, cpu=3.0), Rate(60_000, cpu=1.5), Rate(40_000, cpu=2.0)]
     faster = [Rate(60_000, cpu=3.0), Rate(80_000, cpu=3.0), Rate(80_000, cpu=3.0)]
     found = section(PEERS, {Format.JSON: {"lane": lane, "faust_at_least_once": faster}}, FULL)
@@ -63,7 +63,7 @@ def test_a_peer_that_is_faster_on_two_cores_is_seen_to_do_less_with_each() -> No
     }
 
 
-def test_a_table_has_those_peers_that_were_measured_in_its_format() -> None:
+def test_a_table_has_the_peers_of_its_format() -> None:
     one, both = {"lane": rates(1000)}, {"lane": rates(1000), "faust_at_least_once": rates(100)}
     json, avro = section(PEERS, {Format.JSON: both, Format.AVRO: one}, FULL).tables
     assert [len(json.rows), len(avro.rows)] == [2, 1]
@@ -75,11 +75,11 @@ def test_what_is_compiled_while_it_runs_gets_more_events() -> None:
     assert amounts.of(replace(PEERS[0], warmed=True)) == 12
 
 
-def test_peers_that_commit_at_intervals_are_measured_at_a_second_and_at_a_tenth_of_it() -> None:
+def test_peers_commit_at_a_second_and_at_a_tenth() -> None:
     assert [every.milliseconds for every in INTERVALS] == [1000, 100]
 
 
-def test_the_collector_of_peers_in_python_is_set_as_that_of_a_lane() -> None:
+def test_python_peers_collect_garbage_as_a_lane_does() -> None:
     assert workload.GC_THRESHOLD == loop.GC_THRESHOLD
 
 
@@ -117,7 +117,7 @@ def checked(records: Sequence[Came], *, counted: bool = True) -> None:
     check.conclude()
 
 
-def test_an_output_is_right_when_each_event_has_the_count_of_its_key() -> None:
+def test_an_output_with_each_keys_counts_is_right() -> None:
     checked([came(i) for i in range(3 * KEYS)])
 
 

@@ -13,7 +13,7 @@ from tables.orders import ORDERS, TrackedOrder
 LAYOUT = Layout("orders", 16, 4)
 
 
-def test_rows_are_orders_of_which_one_in_a_hundred_was_never_shipped() -> None:
+def test_one_row_in_a_hundred_is_an_unshipped_order() -> None:
     codec = AvroCodec(TrackedOrder, latest(ORDERS.name), Schemas())
     made = list(rows(1000, LAYOUT))
     assert [split_row_key(name)[0].decode() for _, name, _, _ in made] == [key(n) for n in range(1000)]
@@ -21,14 +21,14 @@ def test_rows_are_orders_of_which_one_in_a_hundred_was_never_shipped() -> None:
     assert sum(decode_row(codec, value).status == "pending" for _, _, value, _ in made) == 10
 
 
-def test_each_hundredth_order_has_a_dead_letter_where_its_key_is() -> None:
+def test_each_hundredth_order_has_a_dead_letter_beside_it() -> None:
     made = list(letters(1000, LAYOUT))
     found = [(partition, decode_letter(value)) for partition, _, value, _ in made]
     assert [letter.key for _, letter in found] == [key(n).encode() for n in range(0, 1000, 100)]
     assert all(partition == partition_of(letter.key or b"", LAYOUT) for partition, letter in found)
 
 
-def test_a_page_is_asked_for_with_another_key_each_time_and_the_same_in_each_run() -> None:
+def test_pages_change_keys_each_time_alike_in_each_run() -> None:
     first, second = pages(1000, 1), pages(1000, 2)
     assert first == pages(1000, 1)
     assert first["rows of a key"] != second["rows of a key"]

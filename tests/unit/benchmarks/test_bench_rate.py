@@ -11,7 +11,7 @@ def growth(ends: list[int], *, step: float = 1.0, cpu: float = 0.5) -> list[Samp
     return [Sample(at=i * step, end=end, cpu=i * cpu) for i, end in enumerate(ends)]
 
 
-def test_neither_the_warm_up_nor_what_a_program_had_ready_counts() -> None:
+def test_neither_warm_up_nor_ready_events_count() -> None:
     slow_start_and_fast_end = growth([10, 20, 30, 300, 400, 500, 600, 800, 5000])[:-1]
     ready_at_once = Sample(at=7.1, end=1000, cpu=3.55)
     rate = rate_of([*slow_start_and_fast_end, ready_at_once], 1000)
@@ -19,7 +19,7 @@ def test_neither_the_warm_up_nor_what_a_program_had_ready_counts() -> None:
     assert rate.cpu == pytest.approx(2.0 / 500 * 100_000)
 
 
-def test_what_is_compiled_while_it_runs_is_counted_from_half_on() -> None:
+def test_what_compiles_while_running_counts_from_half() -> None:
     slow_until_half = growth([*range(50, 500, 50), 500, 600, 700, 800, 900, 1000])
     assert rate_of(slow_until_half, 1000, COUNTED_WARM).per_second == pytest.approx(100)
     assert rate_of(slow_until_half, 1000).per_second < 80

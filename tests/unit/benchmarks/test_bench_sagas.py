@@ -35,7 +35,7 @@ def ground(tmp_path: Path, workload: Any) -> Ground:
     return Ground("nowhere:1", tmp_path, "sagas-test", partitions=PARTITIONS, workload=workload)
 
 
-def test_preloaded_timers_are_found_when_they_are_due_and_not_before(tmp_path: Path) -> None:
+def test_preloaded_timers_are_found_when_due(tmp_path: Path) -> None:
     made = ground(tmp_path, TIMERS)
     store, writes = MemoryStores().open(0), Writes(60.0)
     for partition, key, value, _ in waiting_timers(made, 50, NOW):
@@ -60,7 +60,7 @@ def test_each_message_about_a_timer_is_handled_as_it_asks(tmp_path: Path) -> Non
     assert outcomes[0].timers[0].due == NOW
 
 
-def test_sagas_in_flight_are_answered_to_their_end_and_undone_when_they_time_out(tmp_path: Path) -> None:
+def test_sagas_in_flight_end_or_are_undone_after_timeouts(tmp_path: Path) -> None:
     made = ground(tmp_path, FLIGHT)
     codecs = made.app.message_codecs
 

@@ -33,25 +33,19 @@ AT = datetime(2026, 1, 31, tzinfo=UTC).isoformat()
 def evidence(*, settled: dict[str, str] | None = None) -> Evidence:
     """What the tables and the gateway say when all has gone as it should."""
     gone = units_by_sku(map(order, CONFIRMED))
-    stock = [
-        {
-            "sku": each.sku,
-            "received": each.units,
-            "on_hand": each.units - gone[each.sku],
-            "reserved": 0,
-            "shipped": gone[each.sku],
-        }
-        for each in receipts()
-    ]
+    stock = []
+    for each in receipts():
+        shipped = gone[each.sku]
+        level = {"received": each.units, "on_hand": each.units - shipped, "reserved": 0, "shipped": shipped}
+        stock.append({"sku": each.sku, **level})
     found = evidence_of(settled or {each.order_id: outcome(each).value for each in BOUGHT}, stock, BOUGHT)
     for each in BOUGHT:
         if each.cents and outcome(each) in (Outcome.CONFIRMED, Outcome.NOWHERE):
             name = f"capture:{each.order_id}"
             found.ledger.append(Charged(name, name, "captured", "", each.cents, "tok_accepted", AT))
             if outcome(each) is Outcome.NOWHERE:
-                found.ledger.append(
-                    Refunded("r", f"refund:{each.order_id}", name, "refunded", each.cents, AT)
-                )
+                back = Refunded("r", f"refund:{each.order_id}", name, "refunded", each.cents, AT)
+                found.ledger.append(back)
     return found
 
 
@@ -64,9 +58,8 @@ class Canned:
         self.steady: list[tuple[int, float]] = []
 
     async def burst(self, bought: list[Purchase]) -> Burst:
-        return Burst(
-            len(bought), len(bought) / self.rate, 0.002 * len(bought), {"server": 0.001 * len(bought)}
-        )
+        count = len(bought)
+        return Burst(count, count / self.rate, 0.002 * count, {"server": 0.001 * count})
 
     async def latency(self, bought: list[Purchase], per_second: float) -> Latency:
         self.steady.append((len(bought), per_second))
@@ -99,22 +92,17 @@ def test_an_engine_is_given_the_orders_of_the_demo() -> None:
         placed = order(purchase)
         assert plain["order_id"] == placed.order_id
         assert Counter(dict(zip(plain["skus"], plain["units"], strict=True))) == units_by_sku([placed])
-        assert (plain["cents"], plain["card"], plain["country"]) == (
-            placed.total_cents,
-            placed.card,
-            placed.country,
-        )
+        outside = placed.total_cents, placed.card, placed.country
+        assert (plain["cents"], plain["card"], plain["country"]) == outside
     assert any(plain["card"] == DECLINED for plain in given)
 
 
-def test_an_engine_asks_the_gateway_for_the_same_operations_as_the_saga() -> None:
+def test_an_engine_asks_for_the_sagas_operations() -> None:
     (plain,) = json.loads(as_json(BOUGHT[:1]))
     placed = order(BOUGHT[0])
     assert charge_of(plain)["operation"] == capture_operation(placed)
-    assert refund_of(plain) == {
-        "operation": refund_operation(placed),
-        "charge_operation": capture_operation(placed),
-    }
+    refund = {"operation": refund_operation(placed), "charge_operation": capture_operation(placed)}
+    assert refund_of(plain) == refund
 
 
 def test_orders_are_due_at_once_or_at_their_rate() -> None:
@@ -126,36 +114,39 @@ async def test_what_adds_up_is_accepted() -> None:
     await judged(Canned(evidence()), BOUGHT)
 
 
-async def test_an_outcome_that_the_order_does_not_call_for_is_noticed() -> None:
-    settled = {each.order_id: Outcome.CONFIRMED.value for each in BOUGHT}
-    with pytest.raises(NotMeasured, match="each with the outcome its data calls for"):
-        await judged(Canned(evidence(settled=settled)), BOUGHT)
+def settled(*bought: Purchase, as_: str = "") -> Evidence:
+    return evidence(settled={each.order_id: as_ or outcome(each).value for each in bought})
 
 
-async def test_an_order_without_an_end_is_noticed() -> None:
-    settled = {each.order_id: outcome(each).value for each in BOUGHT[1:]}
-    with pytest.raises(NotMeasured, match="every order settled exactly once"):
-        await judged(Canned(evidence(settled=settled)), BOUGHT)
-
-
-async def test_stock_that_does_not_add_up_is_noticed() -> None:
+def with_a_unit_reserved() -> Evidence:
     found = evidence()
     sku = next(iter(found.stock))
     found.stock[sku] = found.stock[sku].reserve(1)
-    with pytest.raises(NotMeasured, match="received = on hand"):
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        (settled(*BOUGHT, as_="confirmed"), "each with the outcome its data calls for"),
+        (settled(*BOUGHT[1:]), "every order settled exactly once"),
+        (with_a_unit_reserved(), "received = on hand"),
+    ],
+    ids=["another outcome", "an order without an end", "stock that does not add up"],
+)
+async def test_what_does_not_add_up_is_noticed(found: Evidence, wrong: str) -> None:
+    with pytest.raises(NotMeasured, match=wrong):
         await judged(Canned(found), BOUGHT)
 
 
 @pytest.mark.parametrize(
     ("burst", "rate"), [(800.0, 100.0), (125.0, 100.0), (124.0, 70.0), (50.0, 30.0), (3.0, 5.0)]
 )
-def test_who_cannot_keep_up_is_given_orders_at_a_rate_that_it_can(burst: float, rate: float) -> None:
+def test_who_cannot_keep_up_gets_a_lower_rate(burst: float, rate: float) -> None:
     assert steady_rate(burst) == rate
 
 
-def test_one_that_is_slower_is_measured_at_its_own_rate_which_is_said(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slower_one_is_measured_at_its_own_rate(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflows, "judged", nothing_wrong)
     fast, slow = Canned(), Canned(rate=50.0)
     both = [contender(fast, "fast", ours=True), contender(slow, "slow")]
@@ -177,9 +168,7 @@ def test_one_that_is_slower_is_measured_at_its_own_rate_which_is_said(
     assert numbers["fast"]["servers_cpu_ms_per_order"] == {"server": 1.0}
 
 
-def test_one_that_fails_is_shown_with_the_reason_and_the_others_are_measured(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_shown_and_others_measured(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     both = [contender(Canned(), "good", ours=True), contender(Canned(), "bad")]
     monkeypatch.setattr(workflows, "judged", nothing_wrong)
     workflows.take(context, both[0], 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from good_rows import SCARCE
-from good_sagas import GoodSaga, submit
+from good_sagas import GoodSaga
 
 from agents.commands import OrderSubmitted
 from agents.messages import (
@@ -33,9 +33,7 @@ from agents.messages import (
 )
 from chaos.consequences import Sent
 from chaos.in_postgres import SOURCE
-from demo.purchases import (
-    Outcome,
-)
+from demo.purchases import Outcome
 from demo.trouble import Poison
 from streams.model.layout import partition_of
 from streams.model.message import Message
@@ -109,7 +107,9 @@ class Post:
         with_files: bool,
         asked_after: str = "",
     ) -> None:
-        submitted, saga = submit(self, order_id, skus, SCARCE, outcomes, began, asked_after)
+        submitted = self.send(OrderSubmitted, order_id, name=f"placed-{order_id}")
+        saga = GoodSaga(self, order_id, skus, began, asked_after=asked_after)
+        saga.run(SCARCE, outcomes, submitted)
         self.sagas.append(saga)
         if with_files:
             self.pack(order_id, submitted)

@@ -80,8 +80,8 @@ def _rows_of(purchase: Purchase, *, commanded: bool, late: str, charged: bool) -
     for sku, units in ((each.sku, each.units) for each in skus):
         line = "refused" if sku in short else "reserved" if confirmed else "released"
         hold = "refused" if sku in short else "shipped" if confirmed else "released"
-        yield rowed(RESERVATION_LINES, ReservationLine(status=line), name, sku)  # type: ignore[arg-type]
-        yield rowed(STOCK_RESERVATIONS, Hold(units=units, status=hold), sku, name)  # type: ignore[arg-type]
+        yield rowed(RESERVATION_LINES, ReservationLine(status=line), name, sku)
+        yield rowed(STOCK_RESERVATIONS, Hold(units=units, status=hold), sku, name)
 
 
 def _payment(purchase: Purchase, wanted: Outcome, *, late: bool, charged: bool) -> Payment | None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b, sha256
 
+import msgspec
 from good_post import PARTITIONS, Post, Written
 from good_rows import charge_of, rows_of
 from good_sagas import GoodSaga
 
 from agents.gateway.wire import Charged, Refunded
-from agents.messages import (
-    OrderDocumented,
-    OrderPlaced,
-    ReserveLine,
-    StockReceived,
-)
+from agents.messages import OrderDocumented, OrderPlaced, ReserveLine, StockReceived
 from chaos.consequences import Sent
 from chaos.evidence import Evidence
-from chaos.findings import HANDLERS
+from chaos.findings import HANDLERS, findings
 from chaos.in_postgres import SOURCE, OrderRow, OutboxRow, tracked
 from chaos.letters import content_of, letter
 from chaos.objects import Stored, referred_in
@@ -46,6 +43,9 @@ from streams.model.layout import INBOX, partition_of
 from streams.staging.changes import Change, pack_ids
 from tables.stock import StockLevel
 
+#: What is done to evidence that is whole.
+Spoil = Callable[[Evidence], object]
+
 BOUGHT = purchases(200)
 LANES = 2
 ATTACHED = 0.1
@@ -57,9 +57,9 @@ ENDS = {
     Outcome.DECLINED: ["success", "refused"],
     Outcome.NOWHERE: ["success", "success", "refused"],
 }
-LATE_STEPS = {"reserve_inventory": 0, "process_payment": 1, "schedule_shipping": 2}
 #: How a participant answers that is asked after a step too late: of what is outside nobody can be sure.
 ANSWERS = {"reserve_inventory": "cancelled", "process_payment": "expired", "schedule_shipping": "cancelled"}
+LATE_STEPS = {step: number for number, step in enumerate(ANSWERS)}
 
 
 def good_books(late: str, at: str) -> books.Evidence:
@@ -71,21 +71,15 @@ def good_books(late: str, at: str) -> books.Evidence:
         what, name = outcome(purchase), purchase.order_id
         ends = late_end(at) if name == late else what.value
         found.settlements.append(books.Settlement(f"s-{number}", order(purchase), ends))
-        charged = what in (Outcome.CONFIRMED, Outcome.NOWHERE) and (name, at) != (late, "reserve_inventory")
+        charge = Charged(charge_of(purchase), f"capture:{name}", "captured", "", purchase.cents, "tok", "")
         if what is Outcome.DECLINED:
-            declined = Charged(
-                charge_of(purchase), f"capture:{name}", "declined", what.value, purchase.cents, "tok", ""
-            )
-            found.ledger.append(declined)
+            found.ledger.append(msgspec.structs.replace(charge, status="declined", reason=what.value))
+        charged = what in (Outcome.CONFIRMED, Outcome.NOWHERE) and (name, at) != (late, "reserve_inventory")
         if purchase.cents and charged:
-            found.ledger.append(
-                Charged(charge_of(purchase), f"capture:{name}", "captured", "", purchase.cents, "tok", "")
-            )
+            found.ledger.append(charge)
             if what is Outcome.NOWHERE or name == late:
-                refunded = Refunded(
-                    f"r-{name}", f"refund:{name}", f"capture:{name}", "refunded", purchase.cents, ""
-                )
-                found.ledger.append(refunded)
+                back = Refunded(f"r-{name}", f"refund:{name}", charge.operation, "refunded", charge.cents, "")
+                found.ledger.append(back)
     leaves = (p for p in BOUGHT if outcome(p) is Outcome.CONFIRMED and p.order_id != late)
     found.shipped = units_by_sku(map(order, leaves))
     for purchase in BOUGHT:
@@ -107,10 +101,9 @@ def late_end(at: str) -> str:
 
 def good_run(*, gateway_down: bool = False) -> Run:
     """One fault, confirmed, or two, and one worker that ended in order."""
-    kill = Happened(
-        kind="kill_worker", target="worker-0", began=BEGAN + 30, ended=BEGAN + 36, confirmed="SIGKILL"
-    )
-    down = Happened(kind="gateway_down", target="it", began=BEGAN + 30, ended=BEGAN + 36, confirmed="cut")
+    when = {"began": BEGAN + 30, "ended": BEGAN + 36}
+    kill = Happened(kind="kill_worker", target="worker-0", confirmed="SIGKILL", **when)
+    down = Happened(kind="gateway_down", target="it", confirmed="cut", **when)
     ended = [
         Ended(worker="worker-0", pid=1, exit_code=-9, told=True, hung=False),
         Ended(worker="worker-0", pid=2, exit_code=0, told=True, hung=False),
@@ -167,18 +160,17 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
         rebuilt=Rebuilt(LANES),
         copies=[Compared(f"slot-0/lane-{lane}", lane, Place.AT_END, rows=10) for lane in range(LANES)],
     )
+    for number, (tp, offset) in enumerate(post.ends.items()):
+        position = b"p" + tp.topic.encode(), b"%d" % offset
+        evidence.rebuilt.add("lane", Written("app-lane-changelog", tp.partition, number, *position))
     counting = Counting()
     for message in post.messages:
         counting.add(message.topic, [("ce_id", message.message_id.encode())])
-    evidence.counts, evidence.counts_again = counting.counts(), counting.counts()
-    for number, (tp, offset) in enumerate(post.ends.items()):
-        position = Written(
-            "app-lane-changelog", tp.partition, number, b"p" + tp.topic.encode(), b"%d" % offset
-        )
-        evidence.rebuilt.add("lane", position)
-    for message in post.messages:
+        if message.topic == OrderDocumented.TOPIC:
+            refer(evidence, message)
         for handler in HANDLERS.get(message.topic, ()):
             remember(evidence, message, handler)
+    evidence.counts, evidence.counts_again = counting.counts(), counting.counts()
     for saga in post.sagas:
         remember_saga(evidence, saga)
     for purchase in BOUGHT:
@@ -186,12 +178,19 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
         keep(evidence, purchase, late=end, charged=at != "reserve_inventory")
     for record in post.poison:
         bury(evidence, record, spoiled_how(record))
-    for message in post.messages:
-        if message.topic == OrderDocumented.TOPIC:
-            refer(evidence, message)
     put_off(evidence, [each for each in post.messages if each.topic == ReserveLine.TOPIC][-1])
     order_over_http(evidence)
     return evidence
+
+
+def red(evidence: Evidence) -> set[str]:
+    """The findings that do not pass."""
+    return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
+
+
+def said(evidence: Evidence, name: str) -> str:
+    """What a finding says."""
+    return next(finding.says for finding in findings(BOUGHT, evidence) if finding.name == name)
 
 
 def order_over_http(evidence: Evidence) -> None:
@@ -239,10 +238,8 @@ def bury(evidence: Evidence, record: Written, error: str, handler: str = "") -> 
     dead = Written(f"{record.topic}.dlq", 0, len(evidence.letters), key, value, headers=headers)
     evidence.letters.append(letter(dead))
     row = new_letter(record, why, handler=handler, attempts=1, now_ms=int(BEGAN * 1000), limit=10**6)
-    changelog = Written(
-        "app-dead_letters-changelog", record.partition, 0, key_of(row), encode_letter(row, 10**6)
-    )
-    evidence.rebuilt.add("dead_letters", changelog)
+    kept = key_of(row), encode_letter(row, 10**6)
+    evidence.rebuilt.add("dead_letters", Written("app-dead_letters-changelog", record.partition, 0, *kept))
 
 
 def refer(evidence: Evidence, message: Sent) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agents.commands import CancelOrder, ConfirmOrder, OrderSagaReply, OrderSubmitted
+from agents.commands import CancelOrder, ConfirmOrder, OrderSagaReply
 from agents.messages import (
     LineRefused,
     LineReleased,
@@ -80,20 +80,18 @@ class GoodSaga:
     def row(self) -> SagaRow:
         """How it stands in the end."""
         steps = tuple(
-            StepState(name=step.name, action="", compensation="", status=self._status[step.name])  # type: ignore[arg-type]
+            StepState(name=step.name, action="", compensation="", status=self._status[step.name])
             for step in STEPS
         )
         return SagaRow(
             saga_id=f"order:{self.order_id}",
             version=1,
-            status=self.status,  # type: ignore[arg-type]
+            status=self.status,
             current_step="",
             steps=steps,
             created_at=self.began,
             start=b"{}",
         )
-
-    # -- steps ----------------------------------------------------------------------------------------
 
     def _go(self, step: Step, outcome: str) -> None:
         asked = self._ask(step, step.do)
@@ -164,8 +162,6 @@ class GoodSaga:
         for sku in self.skus:
             self.post.send(ShipLine, sku, confirm)
 
-    # -- what is said ---------------------------------------------------------------------------------
-
     def _ask(self, step: Step, kind: type) -> Asked:
         self._attempts[step] += 1
         sent = self.post.send(kind, self.order_id, self.heard)
@@ -192,22 +188,6 @@ class GoodSaga:
 
     def _row(self, step: Step, status: str) -> None:
         saga = f"order:{self.order_id}"
-        part = Participation(status=status, saga_id=saga, step=step.name, command_id="c", attempt=1)  # type: ignore[arg-type]
+        part = Participation(status=status, saga_id=saga, step=step.name, command_id="c", attempt=1)
         key = row_key(self.order_id.encode(), f"{saga}:{step.name}".encode())
         self.rows[step.table] = key, encode_row(_participations[step.table], part)
-
-
-def submit(
-    post: Post,
-    order_id: str,
-    skus: list[str],
-    scarce: set[str],
-    outcomes: list[str],
-    began: float,
-    asked_after: str,
-) -> tuple[Sent, GoodSaga]:
-    """An order that a saga sees to, and how its steps end."""
-    submitted = post.send(OrderSubmitted, order_id, name=f"placed-{order_id}")
-    saga = GoodSaga(post, order_id, skus, began, asked_after=asked_after)
-    saga.run(scarce, outcomes, submitted)
-    return submitted, saga

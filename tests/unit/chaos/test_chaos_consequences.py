@@ -42,13 +42,16 @@ def is_green(messages: Sequence[Sent]) -> bool:
     return not (found.lacking or found.too_many or found.without_cause)
 
 
-@by_either
-@pytest.mark.parametrize("wanted", Outcome)
-def test_an_order_is_green_and_red_without_any_of_its_messages(wanted: Outcome, by_saga: bool) -> None:
-    messages = messages_of(wanted, by_saga=by_saga)
+def assert_all_are_needed(messages: Sequence[Sent]) -> None:
     assert is_green(messages)
     for lost in messages:
         assert not is_green([each for each in messages if each is not lost]), lost
+
+
+@by_either
+@pytest.mark.parametrize("wanted", Outcome)
+def test_an_order_is_red_without_any_message(wanted: Outcome, by_saga: bool) -> None:
+    assert_all_are_needed(messages_of(wanted, by_saga=by_saga))
 
 
 def in_parts(messages: Sequence[Sent]) -> list[Sent]:
@@ -65,23 +68,17 @@ def in_parts(messages: Sequence[Sent]) -> list[Sent]:
 
 @by_either
 @pytest.mark.parametrize("wanted", Outcome)
-def test_so_it_is_with_an_order_whose_stock_is_seen_to_in_parts(wanted: Outcome, by_saga: bool) -> None:
-    messages = in_parts(messages_of(wanted, by_saga=by_saga))
-    assert is_green(messages)
-    for lost in messages:
-        assert not is_green([each for each in messages if each is not lost]), lost
+def test_an_order_in_parts_is_red_without_any_message(wanted: Outcome, by_saga: bool) -> None:
+    assert_all_are_needed(in_parts(messages_of(wanted, by_saga=by_saga)))
 
 
 def test_so_it_is_with_an_order_that_came_with_files() -> None:
-    messages = messages_about(next(each for each in BOUGHT if each.order_id in FILES))
-    assert is_green(messages)
-    for lost in messages:
-        assert not is_green([each for each in messages if each is not lost]), lost
+    assert_all_are_needed(messages_about(next(each for each in BOUGHT if each.order_id in FILES)))
 
 
 @by_either
 @pytest.mark.parametrize("wanted", Outcome)
-def test_an_order_is_red_with_any_of_its_messages_once_more(wanted: Outcome, by_saga: bool) -> None:
+def test_an_order_is_red_with_any_message_doubled(wanted: Outcome, by_saga: bool) -> None:
     placed, *messages = messages_of(wanted, by_saga=by_saga)
     for doubled in messages:
         again = doubled._replace(message_id="again", offset=9_999)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
@@ -17,10 +18,11 @@ from chaos.errors import ChaosFailed
 from chaos.faults.perform import perform
 from chaos.kinds import OF_DATABASE, Kind, Planned
 from chaos.processes import Process
-from chaos.waiting import until
 from streams.postgres.relay.options import SHARDS
+from tests.waiting import eventually_async
 
-BOUND = 20.0
+pytestmark = pytest.mark.stack
+
 RECOVERED = "LOG:  database system was not properly shut down; automatic recovery in progress\n"
 #: It says that it has joined, and says so again when it is continued.
 JOINS = """
@@ -114,15 +116,20 @@ class Load:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr("chaos.faults.database.RECOVERS_WITHIN", 0.3)
-    monkeypatch.setattr("chaos.faults.database.OPEN_WITHIN", 1.0)
+def ground(tmp_path: Path) -> Iterator[Any]:
     edge = Edge(tmp_path)
     fleet = SimpleNamespace(alive=[])
     yield SimpleNamespace(edge=edge, stack=Stack(tmp_path), load=Load(), fleet=fleet)
     for process in edge.processes:
         if process.alive:
             process.kill("the end of the test")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what never comes."""
+    monkeypatch.setattr("chaos.faults.database.RECOVERS_WITHIN", 0.0)
+    monkeypatch.setattr("chaos.faults.database.OPEN_WITHIN", 0.0)
 
 
 def planned(kind: Kind, which: int = 0) -> Planned:
@@ -133,9 +140,7 @@ def planned(kind: Kind, which: int = 0) -> Planned:
     ("kind", "which", "target"),
     [(Kind.KILL_RELAY, 1, "relay-1"), (Kind.KILL_API, 0, "api-placed"), (Kind.KILL_API, 1, "api-submitted")],
 )
-async def test_what_is_killed_has_died_of_it_and_another_is_in_its_place(
-    ground: Any, kind: Kind, which: int, target: str
-) -> None:
+async def test_what_is_killed_dies_and_is_replaced(ground: Any, kind: Kind, which: int, target: str) -> None:
     killed = ground.edge.named(target)
     done = await perform(planned(kind, which), ground)
     again = ground.edge.named(target)
@@ -147,35 +152,41 @@ async def test_what_is_killed_has_died_of_it_and_another_is_in_its_place(
     assert done.ended is not None
 
 
-async def test_a_killed_postgresql_is_another_process_that_has_recovered(ground: Any) -> None:
+async def test_a_killed_postgresql_has_recovered(ground: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    away: list[tuple[float, int]] = []
+
+    @asynccontextmanager
+    async def lasting(seconds: float) -> AsyncIterator[None]:
+        yield
+        away.append((seconds, ground.stack.pid))
+
+    monkeypatch.setattr("chaos.faults.database.lasting", lasting)
     done = await perform(planned(Kind.KILL_POSTGRES), ground)
     assert "pid 100 ended by SIGKILL" in done.confirmed
     assert "pid 101 in its place, recovered from its log" in done.confirmed
     assert done.ended is not None
-    assert done.ended - done.began >= 0.1
+    assert away == [(0.1, 100)], "it is started again when its time is over"
 
 
-async def test_a_postgresql_that_did_not_end_or_did_not_recover_was_not_killed(ground: Any) -> None:
-    ground.stack.says = "LOG:  database system was shut down\n"
-    with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
-        await perform(planned(Kind.KILL_POSTGRES), ground)
-    ground.stack.says, ground.stack.ends = RECOVERED, False
-    with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
-        await perform(planned(Kind.KILL_POSTGRES), ground)
+@pytest.mark.usefixtures("impatient")
+async def test_a_postgresql_without_end_or_recovery_was_not_killed(ground: Any) -> None:
+    shut_down = "LOG:  database system was shut down\n"
+    for ground.stack.says, ground.stack.ends in ((shut_down, True), (RECOVERED, False)):
+        with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
+            await perform(planned(Kind.KILL_POSTGRES), ground)
 
 
-async def test_a_frozen_relay_goes_on_when_the_other_has_had_all_shards(ground: Any) -> None:
+async def test_a_frozen_relay_continues_after_the_other_took_over(ground: Any) -> None:
     relay = ground.edge.named("relay-0")
-    await until(lambda: relay.log.events("relay_joined"), "it runs", within=BOUND)
+    await eventually_async(lambda: relay.log.events("relay_joined"), "it runs")
     done = await perform(planned(Kind.FREEZE_RELAY), ground)
     assert "the other had all shards; awake, it joined again" in done.confirmed
     assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("kind", [Kind.KILL_RELAY, Kind.FREEZE_RELAY])
-async def test_a_relay_whose_shards_nobody_takes_over_was_not_hit_and_runs_again(
-    ground: Any, kind: Kind
-) -> None:
+async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: Kind) -> None:
     relay = ground.edge.named("relay-0")
     ground.edge.heirs = False
     with pytest.raises(ChaosFailed, match="one relay has all shards"):
@@ -191,11 +202,12 @@ async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, k
         await perform(planned(kind), ground)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("kind", [Kind.KILL_API, Kind.KILL_POSTGRES])
-async def test_an_edge_that_takes_no_order_or_tells_nothing_has_not_healed(ground: Any, kind: Kind) -> None:
+async def test_a_silent_edge_has_not_healed(ground: Any, kind: Kind) -> None:
     ground.edge.hears = False
     with pytest.raises(ChaosFailed, match="the projection writes"):
         await perform(planned(kind), ground)
-    cast("Load", ground.load).goes_on = False
+    ground.load.goes_on = False
     with pytest.raises(ChaosFailed, match="each orders API accepts an order"):
         await perform(planned(kind), ground)

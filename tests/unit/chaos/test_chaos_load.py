@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,16 +17,19 @@ from chaos.letters import is_poison
 from chaos.load import Load
 from chaos.payloads import ATTACHED
 from chaos.records import LARGEST
-from chaos.waiting import until
 from demo.purchases import attached_bytes, orchestrated, purchases
 from demo.trouble import poison
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF, claim_in
 from streams.testing.blobs import MemoryBlobs
+from tests.waiting import eventually_async
 
 ORDERS = 400
 BOUGHT = purchases(ORDERS)
 BEGINS = {OrderPlaced.TOPIC, OrderSubmitted.TOPIC}
+
+
+Run = Callable[..., Awaitable[None]]
 
 
 class Cluster:
@@ -69,18 +73,19 @@ def cluster(blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def load(shop: Any = None, called_off: float = 0.0) -> Load:
-    return Load("", seed=1, rate=1e6, most=ORDERS, called_off=called_off, shop=shop)
+@pytest.fixture
+def load(blobs: MemoryBlobs, cluster: Cluster) -> Run:
+    """A load that runs to its end, to the cluster."""
+
+    async def run(shop: Any = None, called_off: float = 0.0) -> None:
+        claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=1000)
+        await Load("", seed=1, rate=1e6, most=ORDERS, called_off=called_off, shop=shop).run(claims)
+
+    return run
 
 
-def claims(blobs: MemoryBlobs) -> ClaimChecks:
-    return ClaimChecks(blobs, bucket=blobs.bucket, threshold=1000)
-
-
-async def test_files_are_in_the_object_store_before_their_orders_are_sent(
-    cluster: Cluster, blobs: MemoryBlobs
-) -> None:
-    await load().run(claims(blobs))
+async def test_files_are_stored_before_their_orders_are_sent(cluster: Cluster, load: Run) -> None:
+    await load()
     by_reference = {each.key for each in cluster.orders if DATAREF in dict(each.headers)}
     large = {b.order_id.encode() for b in BOUGHT if attached_bytes(b, ATTACHED, LARGEST) > 1000}
     assert large <= by_reference
@@ -88,8 +93,8 @@ async def test_files_are_in_the_object_store_before_their_orders_are_sent(
     assert cluster.dangling == 0
 
 
-async def test_half_of_the_orders_are_for_sagas(cluster: Cluster, blobs: MemoryBlobs) -> None:
-    await load().run(claims(blobs))
+async def test_half_of_the_orders_are_for_sagas(cluster: Cluster, load: Run) -> None:
+    await load()
     for_sagas = {each.key for each in cluster.orders if each.topic == OrderSubmitted.TOPIC}
     others = {each.key for each in cluster.orders if each.topic == OrderPlaced.TOPIC}
     assert for_sagas == {each.order_id.encode() for each in BOUGHT if orchestrated(each)}
@@ -97,20 +102,20 @@ async def test_half_of_the_orders_are_for_sagas(cluster: Cluster, blobs: MemoryB
     assert len(for_sagas) == len(others)
 
 
-async def test_all_the_poison_comes(cluster: Cluster, blobs: MemoryBlobs) -> None:
-    await load().run(claims(blobs))
+async def test_all_the_poison_comes(cluster: Cluster, load: Run) -> None:
+    await load()
     planned = {bad.record.value for each in BOUGHT if (bad := poison(each)) is not None}
     assert {each.value for each in cluster.taken if is_poison(each)} == planned
     assert len(planned) == 5
 
 
-async def test_what_an_object_store_that_is_away_did_not_take_is_sent_when_it_is_back(
-    cluster: Cluster, blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
+async def test_what_the_object_store_refused_is_sent_when_it_returns(
+    cluster: Cluster, blobs: MemoryBlobs, load: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.load._AFTER_OUTAGE", 0.01)
     blobs.down = True
-    sending = asyncio.create_task(load().run(claims(blobs)))
-    await until(lambda: blobs.faults["down"] > 50, "files are refused", within=20)
+    sending = asyncio.create_task(load())
+    await eventually_async(lambda: blobs.faults["down"] > 50, "files are refused")
     without = {each.key for each in cluster.orders}
     blobs.down = False
     await sending
@@ -136,11 +141,9 @@ class Shop:
         self.called_off[order_id] = way
 
 
-async def test_most_orders_go_over_http_and_the_others_to_kafka_each_once(
-    cluster: Cluster, blobs: MemoryBlobs
-) -> None:
+async def test_orders_go_over_http_or_to_kafka_each_once(cluster: Cluster, load: Run) -> None:
     shop = Shop()
-    await load(shop).run(claims(blobs))
+    await load(shop)
     to_kafka = {(each.key or b"").decode() for each in cluster.orders}
     assert to_kafka | shop.placed.keys() == {each.order_id for each in BOUGHT}
     assert to_kafka & shop.placed.keys() == set()
@@ -153,11 +156,9 @@ async def test_most_orders_go_over_http_and_the_others_to_kafka_each_once(
     assert len(by_reference) > 10, "large files take the way by the object store"
 
 
-async def test_orders_that_are_called_off_are_asked_for_once_unless_they_go_both_ways(
-    cluster: Cluster, blobs: MemoryBlobs
-) -> None:
+async def test_called_off_orders_are_asked_once_unless_going_both_ways(cluster: Cluster, load: Run) -> None:
     shop = Shop()
-    await load(shop, called_off=0.2).run(claims(blobs))
+    await load(shop, called_off=0.2)
     apart = {name for name in shop.placed if is_apart(name)}
     assert shop.once == apart == shop.called_off.keys()
     assert all(shop.placed[name] == way for name, way in shop.called_off.items())
@@ -168,10 +169,10 @@ async def test_orders_that_are_called_off_are_asked_for_once_unless_they_go_both
     assert all(on_kafka.count(name) >= 2 for name in both_ways)
 
 
-async def test_an_order_that_the_api_refuses_ends_the_load(cluster: Cluster, blobs: MemoryBlobs) -> None:
+async def test_an_order_that_the_api_refuses_ends_the_load(load: Run) -> None:
     class Refusing(Shop):
         async def place(self, *_: Any, **__: Any) -> None:
             raise ChaosFailed("422")
 
     with pytest.raises(ChaosFailed, match="422"):
-        await load(Refusing()).run(claims(blobs))
+        await load(Refusing())

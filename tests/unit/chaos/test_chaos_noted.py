@@ -30,10 +30,7 @@ def tables(**counts: int) -> list[dict[str, dict[bytes, bytes]]]:
 
 
 def notes(order_id: str, *ids: str) -> list[Sent]:
-    return [
-        Sent(NOTES_TOPIC, 3, offset, order_id, message_id, "demo", "")
-        for offset, message_id in enumerate(ids)
-    ]
+    return [Sent(NOTES_TOPIC, 3, offset, order_id, name, "demo", "") for offset, name in enumerate(ids)]
 
 
 def test_the_counts_are_read_from_the_table() -> None:

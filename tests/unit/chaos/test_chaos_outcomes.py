@@ -21,7 +21,7 @@ def became(placed: Order) -> str:
     return outcome_of(placed, RECEIVED)
 
 
-def test_it_comes_to_what_the_orders_of_a_run_were_made_for() -> None:
+def test_it_agrees_with_what_orders_were_made_for() -> None:
     some = purchases(5_000)
     assert [became(order(each)) for each in some] == [outcome(each).value for each in some]
 

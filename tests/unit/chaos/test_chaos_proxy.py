@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from chaos.errors import ChaosFailed
-from chaos.network import Network
+from chaos.links import Fault, Kind, Link, Pipe
+from chaos.network import Injected, Network
+from chaos.proxy import Begin
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
 from streams.local.state import Listener, RunningBroker, RunningProcess, StackState
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
-pytestmark = pytest.mark.slow("nine seconds of sockets")
-
-A_WHILE = 60.0
-"""Seconds in which something that must happen happens."""
+pytestmark = [pytest.mark.slow("nine seconds of sockets"), pytest.mark.stack]
 
 GLANCE = 0.2
 """Seconds in which something that must not happen does not."""
@@ -37,7 +37,7 @@ class End:
 
     def __init__(self, own: socket.socket) -> None:
         self.socket = own
-        own.settimeout(A_WHILE)
+        own.settimeout(BOUND)
 
     def says(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -48,6 +48,11 @@ class End:
             heard += chunk
         return heard == data
 
+    def reaches(self, other: End, data: bytes) -> bool:
+        """Whether what this end says is heard at the other."""
+        self.says(data)
+        return other.hears(data)
+
     def hears_nothing(self) -> bool:
         """Neither bytes nor a close, for a moment."""
         self.socket.settimeout(GLANCE)
@@ -56,7 +61,7 @@ class End:
         except TimeoutError:
             return True
         finally:
-            self.socket.settimeout(A_WHILE)
+            self.socket.settimeout(BOUND)
         return False
 
     def is_closed(self) -> bool:
@@ -77,7 +82,7 @@ class Place:
         self._held = held
         self.listening = {name: self._keep(socket.create_server((HOST, 0))) for name in ("1", "2", "gateway")}
         for each in self.listening.values():
-            each.settimeout(A_WHILE)
+            each.settimeout(BOUND)
         self.stack = Stack(var)
         var.mkdir(exist_ok=True)
         self.stack.var.write(self._state())
@@ -111,7 +116,7 @@ class Place:
     def client(self, address: str) -> End:
         """A client's end."""
         host, _, port = address.removeprefix("http://").partition(":")
-        return End(self._keep(socket.create_connection((host, int(port)), A_WHILE)))
+        return End(self._keep(socket.create_connection((host, int(port)), BOUND)))
 
     def is_refused(self, address: str) -> bool:
         """Whether a new connection is reset, before or after its client knows that it has one."""
@@ -131,8 +136,7 @@ class Place:
     def joined(self, address: str, name: str) -> tuple[End, End]:
         """A pair of which the proxy has passed something on: it knows of both ends."""
         client, server = self.pair(address, name)
-        client.says(b"here")
-        assert server.hears(b"here")
+        assert client.reaches(server, b"here")
         return client, server
 
 
@@ -148,14 +152,24 @@ def network(place: Place) -> Iterator[Network]:
         yield network
 
 
-def way(network: Network, name: str, broker: int) -> str:
+Pair = tuple[End, End]
+
+
+def way(network: Network, name: str = "ada", broker: int = 1) -> str:
     return network.bootstrap(name).split(",")[broker - 1]
 
 
-# -- whole ------------------------------------------------------------------------------------------------
+@pytest.fixture
+def pair(place: Place, network: Network) -> Pair:
+    """A client of the first broker, and that broker."""
+    return place.pair(way(network), "1")
 
 
-def test_a_client_is_led_to_the_ports_where_the_brokers_send_it(place: Place, network: Network) -> None:
+def has_done(fault: Injected, times: int) -> None:
+    eventually(lambda: fault.count == times, f"the fault has struck {times} times")
+
+
+def test_a_client_is_led_to_the_advertised_ports(place: Place, network: Network) -> None:
     advertised = [broker.listeners["ada"].advertised for broker in place.stack.state.brokers]
     assert network.bootstrap("ada") == ",".join(f"{HOST}:{port}" for port in advertised)
     assert network.bootstrap("ada") != network.bootstrap("bob")
@@ -168,29 +182,28 @@ def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: Network,
     with ThreadPoolExecutor() as aside:
         said = aside.submit(client.says, payload)
         assert server.hears(payload)
-        said.result(A_WHILE)
-    server.says(b"done")
-    assert client.hears(b"done")
+        said.result(BOUND)
+    assert server.reaches(client, b"done")
 
 
-def test_what_was_said_before_hanging_up_arrives(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_what_was_said_before_hanging_up_arrives(place: Place, network: Network, pair: Pair) -> None:
+    client, server = pair
     client.says(b"last words")
     client.socket.close()
     assert server.hears(b"last words")
     assert server.is_closed()
-    client, server = place.pair(way(network, "ada", 1), "1")
+    client, server = place.pair(way(network), "1")
     server.socket.close()
     assert client.is_closed()
 
 
 def test_a_client_of_nobody_is_hung_up_on(place: Place, network: Network) -> None:
     place.listening["1"].close()
-    assert place.client(way(network, "ada", 1)).is_closed()
+    assert place.client(way(network)).is_closed()
 
 
-def test_a_sender_waits_for_a_receiver_that_does_not_read(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_a_sender_waits_for_a_receiver_that_does_not_read(pair: Pair) -> None:
+    client, server = pair
     client.socket.settimeout(GLANCE)
     chunk, sent = bytes(1 << 20), 0
     with suppress(TimeoutError):
@@ -200,62 +213,47 @@ def test_a_sender_waits_for_a_receiver_that_does_not_read(place: Place, network:
     assert server.hears(bytes(sent))
 
 
-# -- cut --------------------------------------------------------------------------------------------------
-
-
-def test_a_cut_resets_what_is_open_and_refuses_what_is_new_until_it_ends(
-    place: Place, network: Network
-) -> None:
-    client, server = place.joined(way(network, "ada", 1), "1")
+def test_a_cut_resets_open_connections_and_refuses_new_ones(place: Place, network: Network) -> None:
+    client, server = place.joined(way(network), "1")
     with network.cut("ada") as fault:
         assert client.is_reset()
         assert server.is_reset()
         assert fault.count == 1
-        assert place.is_refused(way(network, "ada", 1))
-        assert place.is_refused(way(network, "ada", 2))
+        assert place.is_refused(way(network))
+        assert place.is_refused(way(network, broker=2))
         assert fault.count == 3
-    client, server = place.pair(way(network, "ada", 1), "1")
-    client.says(b"again")
-    assert server.hears(b"again")
+    client, server = place.pair(way(network), "1")
+    assert client.reaches(server, b"again")
     assert fault.count == 3
 
 
-def test_a_cut_touches_neither_other_clients_nor_other_brokers_nor_the_gateway(
-    place: Place, network: Network
-) -> None:
+def test_a_cut_spares_other_clients_brokers_and_the_gateway(place: Place, network: Network) -> None:
     spared = [
-        place.pair(way(network, "ada", 2), "2"),
-        place.pair(way(network, "bob", 1), "1"),
+        place.pair(way(network, broker=2), "2"),
+        place.pair(way(network, "bob"), "1"),
         place.pair(network.gateway("ada"), "gateway"),
     ]
     with network.cut("ada", broker=1) as fault:
         for client, server in spared:
-            client.says(b"still")
-            assert server.hears(b"still")
-            server.says(b"here")
-            assert client.hears(b"here")
+            assert client.reaches(server, b"still")
+            assert server.reaches(client, b"here")
         assert fault.count == 0
 
 
-# -- blackhole --------------------------------------------------------------------------------------------
-
-
-def test_a_blackhole_is_silence_and_what_was_sent_arrives_when_it_ends(
-    place: Place, network: Network
-) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: Network, pair: Pair) -> None:
+    client, server = pair
     with network.blackhole("ada") as fault:
         client.says(b"request")
         assert server.hears_nothing()
         server.says(b"push")
         assert client.hears_nothing()
-        assert fault.count == 2
+        has_done(fault, 2)
     assert server.hears(b"request")
     assert client.hears(b"push")
 
 
-def test_a_close_does_not_get_through_a_blackhole(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_a_close_does_not_get_through_a_blackhole(network: Network, pair: Pair) -> None:
+    client, server = pair
     with network.blackhole("ada", broker=1):
         client.says(b"bye")
         client.socket.close()
@@ -264,22 +262,19 @@ def test_a_close_does_not_get_through_a_blackhole(place: Place, network: Network
     assert server.is_closed()
 
 
-def test_a_connection_that_is_opened_in_a_blackhole_hangs_and_then_works(
-    place: Place, network: Network
-) -> None:
+def test_a_connection_opened_in_a_blackhole_works_later(place: Place, network: Network) -> None:
     with network.blackhole("ada"):
-        client = place.client(way(network, "ada", 1))
+        client = place.client(way(network))
         client.says(b"anyone?")
         assert client.hears_nothing()
     server = place.accepted("1")
     assert server.hears(b"anyone?")
-    server.says(b"yes")
-    assert client.hears(b"yes")
+    assert server.reaches(client, b"yes")
 
 
 def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, network: Network) -> None:
     with network.blackhole("ada"):
-        client = place.client(way(network, "ada", 1))
+        client = place.client(way(network))
         client.says(b"anyone?")
         assert client.hears_nothing()
         client.socket.close()
@@ -288,36 +283,44 @@ def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, net
     assert server.is_closed()
 
 
-# -- delay ------------------------------------------------------------------------------------------------
+async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, heard = 100.0, list[bytes]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    link = Link(0, 0)
+    link.begin(Fault(Kind.DELAY, 0.25))
+    pipe = Pipe(link)
+    pipe.target = SimpleNamespace(write=heard.append, is_closing=lambda: False)
+    pipe.feed(b"first")
+    now += 0.125
+    pipe.feed(b"second")
+    for later, said in ((0.0, []), (0.125, [b"first"]), (0.125, [b"first", b"second"])):
+        now += later
+        pipe.drain()
+        assert heard == said
 
 
-def test_a_delay_is_added_each_way(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
-    with network.delay("ada", 0.15) as fault:
-        began = time.monotonic()
-        client.says(b"ping")
-        assert server.hears(b"ping")
-        assert time.monotonic() - began >= 0.15
-        server.says(b"pong")
-        assert client.hears(b"pong")
-        assert time.monotonic() - began >= 0.3
+def test_a_delay_is_added_each_way(network: Network, pair: Pair) -> None:
+    client, server = pair
+    with network.delay("ada", 0.01) as fault:
+        assert client.reaches(server, b"ping")
+        assert server.reaches(client, b"pong")
         assert fault.count == 2
 
 
-def test_a_delay_keeps_the_order_also_of_what_is_sent_after_it(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_a_delay_keeps_the_order_of_later_bytes(network: Network, pair: Pair) -> None:
+    client, server = pair
     expected = b""
     with network.delay("ada", 0.2) as fault:
         for n in range(20):
             client.says(b"%d " % n)
             expected += b"%d " % n
-        eventually(lambda: fault.count > 0, "the fault has happened", A_WHILE)
+        eventually(lambda: fault.count > 0, "the fault has happened")
     client.says(b"last")
     assert server.hears(expected + b"last")
 
 
-def test_a_connection_closes_after_what_was_delayed(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_a_connection_closes_after_what_was_delayed(network: Network, pair: Pair) -> None:
+    client, server = pair
     with network.delay("ada", 0.1):
         client.says(b"late")
         client.socket.close()
@@ -325,11 +328,8 @@ def test_a_connection_closes_after_what_was_delayed(place: Place, network: Netwo
         assert server.is_closed()
 
 
-# -- several at a time ------------------------------------------------------------------------------------
-
-
-def test_faults_end_one_by_one(place: Place, network: Network) -> None:
-    client, server = place.pair(way(network, "ada", 1), "1")
+def test_faults_end_one_by_one(place: Place, network: Network, pair: Pair) -> None:
+    client, server = pair
     with network.blackhole("ada"):
         with network.delay("ada", 0.05), network.blackhole("ada", broker=1):
             client.says(b"word")
@@ -337,36 +337,31 @@ def test_faults_end_one_by_one(place: Place, network: Network) -> None:
         assert server.hears_nothing()
         with network.cut("ada"):
             assert client.is_reset()
-    client, server = place.pair(way(network, "ada", 1), "1")
-    client.says(b"whole")
-    assert server.hears(b"whole")
+    client, server = place.pair(way(network), "1")
+    assert client.reaches(server, b"whole")
 
 
 def test_two_clients_suffer_each_their_own(place: Place, network: Network) -> None:
-    ada, bob = place.joined(way(network, "ada", 1), "1"), place.joined(way(network, "bob", 1), "1")
+    ada, bob = place.joined(way(network), "1"), place.joined(way(network, "bob"), "1")
     with network.blackhole("ada") as silence, network.cut("bob") as cut:
         ada[0].says(b"word")
         assert ada[1].hears_nothing()
         assert bob[0].is_reset()
-        assert (silence.count, cut.count) == (1, 1)
+        has_done(silence, 1)
+        has_done(cut, 1)
     assert ada[1].hears(b"word")
 
 
-# -- the gateway ------------------------------------------------------------------------------------------
-
-
-def test_a_lost_answer_is_one_to_a_request_that_arrived_whole(place: Place, network: Network) -> None:
+def test_a_lost_answer_is_to_a_whole_request(place: Place, network: Network) -> None:
     client, server = place.pair(network.gateway("ada"), "gateway")
     with network.gateway_loses_answers() as fault:
-        client.says(b"POST /charges")
-        assert server.hears(b"POST /charges")
+        assert client.reaches(server, b"POST /charges")
         assert fault.count == 0
         server.says(b"201")
         assert client.is_reset()
         assert fault.count == 1
     client, server = place.pair(network.gateway("ada"), "gateway")
-    server.says(b"200")
-    assert client.hears(b"200")
+    assert server.reaches(client, b"200")
 
 
 def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Network) -> None:
@@ -378,19 +373,18 @@ def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Netwo
     place.pair(network.gateway("bob"), "gateway")
 
 
-def test_a_slow_gateway_answers_later_by_so_many_seconds(place: Place, network: Network) -> None:
+def test_a_slow_gateway_delays_each_way_by_half(
+    place: Place, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, server = place.pair(network.gateway("ada"), "gateway")
-    with network.gateway_slow(0.3) as fault:
-        began = time.monotonic()
-        client.says(b"GET")
-        assert server.hears(b"GET")
-        server.says(b"200")
-        assert client.hears(b"200")
-        assert time.monotonic() - began >= 0.3
+    asked: list[object] = []
+    tell = network.ask
+    monkeypatch.setattr(network, "ask", lambda request: asked.append(request) or tell(request))
+    with network.gateway_slow(0.02) as fault:
+        assert client.reaches(server, b"GET")
+        assert server.reaches(client, b"200")
         assert fault.count == 2
-
-
-# -- the process ------------------------------------------------------------------------------------------
+    assert asked[0] == Begin(1, Kind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
 
 
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
@@ -408,10 +402,10 @@ def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
         proxy = psutil.Process(int(owner.stdout.readline()))
         assert proxy.is_running()
         owner.send_signal(signal.SIGKILL)
-    eventually(lambda: not proxy.is_running() or proxy.status() == psutil.STATUS_ZOMBIE, "it ends", A_WHILE)
+    eventually(lambda: not proxy.is_running() or proxy.status() == psutil.STATUS_ZOMBIE, "it ends")
 
 
-def test_a_proxy_that_has_ended_is_an_error_of_whoever_asks(place: Place) -> None:
+def test_whoever_asks_an_ended_proxy_has_an_error(place: Place) -> None:
     with Network(place.stack, ["ada"]) as network:
         # The process started last is the proxy's; earlier tests may have left zombies beside it.
         proxy = max(psutil.Process().children(), key=lambda child: child.create_time())
@@ -421,19 +415,14 @@ def test_a_proxy_that_has_ended_is_an_error_of_whoever_asks(place: Place) -> Non
 
 
 def test_a_stack_without_the_listener_is_told_how_to_start(place: Place) -> None:
-    with (
-        pytest.raises(
-            ChaosFailed, match=r"broker 1 has no listener eve: start the stack with listeners=\['eve'\]"
-        ),
-        Network(place.stack, ["eve"]),
-    ):
+    advice = r"broker 1 has no listener eve: start the stack with listeners=\['eve'\]"
+    with pytest.raises(ChaosFailed, match=advice), Network(place.stack, ["eve"]):
         pytest.fail("it started")
 
 
-def test_a_port_that_is_taken_is_told(place: Place, network: Network) -> None:
+@pytest.mark.usefixtures("network")
+def test_a_port_that_is_taken_is_told(place: Place) -> None:
     port = place.stack.state.brokers[0].listeners["ada"].advertised
-    with (
-        pytest.raises(ChaosFailed, match=f"ada/1 cannot listen on port {port}: .*in use"),
-        Network(place.stack, ["ada"]),
-    ):
+    taken = f"ada/1 cannot listen on port {port}: .*in use"
+    with pytest.raises(ChaosFailed, match=taken), Network(place.stack, ["ada"]):
         pytest.fail("it started")

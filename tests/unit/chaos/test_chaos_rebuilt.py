@@ -18,6 +18,7 @@ from streams.staging.changes import Change, Writes
 from streams.staging.inbox import Inbox
 from streams.staging.timers import remove_timer, set_timer
 
+History = Sequence[tuple[int, Sequence[Change]]]
 LANES = 2
 KEYS = st.sampled_from([b"a", b"b", b"\0\1"])
 TIMES = st.integers(0, 5)
@@ -65,7 +66,7 @@ def topic_of(change: Change) -> str:
     return f"app-{change.table}-changelog"
 
 
-def replay(history: Sequence[tuple[int, Sequence[Change]]]) -> tuple[Rebuilt, dict[TP, int], list[Disk]]:
+def replay(history: History) -> tuple[Rebuilt, dict[TP, int], list[Disk]]:
     rebuilt, ends = Rebuilt(LANES), dict[TP, int]()
     disks = [Disk(lane) for lane in range(LANES)]
     seen: set[tuple[int, bytes]] = set()
@@ -82,9 +83,7 @@ def replay(history: Sequence[tuple[int, Sequence[Change]]]) -> tuple[Rebuilt, di
 
 
 @given(histories)
-def test_a_store_written_by_lanes_equals_its_changelogs(
-    history: Sequence[tuple[int, Sequence[Change]]],
-) -> None:
+def test_a_store_written_by_lanes_equals_its_changelogs(history: History) -> None:
     rebuilt, ends, disks = replay(history)
     for disk in disks:
         compared = compare(disk.copy, rebuilt, ends)
@@ -92,9 +91,7 @@ def test_a_store_written_by_lanes_equals_its_changelogs(
 
 
 @given(histories, st.data())
-def test_any_row_that_is_altered_or_removed_is_found(
-    history: Sequence[tuple[int, Sequence[Change]]], data: st.DataObject
-) -> None:
+def test_any_altered_or_removed_row_is_found(history: History, data: st.DataObject) -> None:
     rebuilt, ends, disks = replay(history)
     held = [
         (disk.copy, table, key)

@@ -6,28 +6,17 @@ import json
 
 import msgspec
 import pytest
+from good_run import good_run
 
 from chaos.check import Report as Checked
-from chaos.records import Happened, Run
+from chaos.records import Happened
 from chaos.report import Report, encode, markdown
 from chaos.stalls import Stall
 from demo.findings import Finding
 
 KILL = Happened(kind="kill_worker", target="worker-1", began=1010.0, ended=1016.5, confirmed="pid 7 ended")
 NEVER = Happened(kind="remove_worker", target="worker-2", began=1030.0, ended=None, confirmed="")
-RUN = Run(
-    seed=7,
-    app_id="chaos",
-    bootstrap="",
-    gateway="",
-    partitions=12,
-    lanes=6,
-    session_timeout=6.0,
-    orders=100,
-    load=(1000.0, 1060.0),
-    faults=[KILL, NEVER],
-    workers=[],
-)
+RUN = msgspec.structs.replace(good_run(), seed=7, load=(1000.0, 1060.0), faults=[KILL, NEVER])
 GREEN = Finding(name="every order settled exactly once", passed=True, says="100 orders")
 RED = Finding(name="no dead letters", passed=False, says="3 in a topic")
 STALL = Stall("kill_worker", alone=True, lane=2, began=1010.0, seconds=6.3, limit=10.0)
@@ -40,18 +29,17 @@ def report(*findings: Finding, problems: list[str] | None = None) -> Report:
     )
 
 
-def test_it_passes_when_neither_the_driver_nor_the_checker_found_anything() -> None:
+def test_it_passes_when_driver_and_checker_found_nothing() -> None:
     assert report(GREEN).passed
     assert "passed: seed 7" in markdown(report(GREEN))
 
 
+UNCHECKED = msgspec.structs.replace(report(GREEN), checked=None)
+
+
 @pytest.mark.parametrize(
     "red",
-    [
-        report(GREEN, RED),
-        report(GREEN, problems=["worker-1 hung"]),
-        msgspec.structs.replace(report(GREEN), checked=None),
-    ],
+    [report(GREEN, RED), report(GREEN, problems=["worker-1 hung"]), UNCHECKED],
     ids=["checker", "driver", "nothing checked"],
 )
 def test_it_fails_otherwise_and_tells_how_to_repeat_it(red: Report) -> None:

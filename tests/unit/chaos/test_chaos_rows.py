@@ -115,7 +115,7 @@ def test_another_row_is_found(
     assert f"{order_id}: {table.name} " in found(evidence)
 
 
-def test_an_order_of_another_way_or_with_another_content_is_found() -> None:
+def test_another_way_or_content_of_an_order_is_found() -> None:
     evidence = whole()
     alter(evidence, RESERVATIONS, an_order(Outcome.CONFIRMED, by_saga=True), commanded=False)
     assert "reservations has {'commanded': False}" in found(evidence)
@@ -137,7 +137,7 @@ def test_a_row_that_is_missing_is_found(table: Table[Any]) -> None:
     assert "of no order (cdnow-99999)" in found(evidence)
 
 
-def test_a_payment_of_an_order_that_was_refused_before_is_found() -> None:
+def test_a_payment_of_a_refused_order_is_found() -> None:
     evidence = whole()
     order_id = an_order(Outcome.OUT_OF_STOCK, by_saga=False)
     paid, key = next(places(evidence, PAYMENTS, an_order(Outcome.CONFIRMED, by_saga=False)))

@@ -15,6 +15,7 @@ from chaos.errors import ChaosFailed
 from chaos.records import UNANSWERED, Request
 from chaos.shop import Shop, patience
 from demo.purchases import order, purchases
+from tests.waiting import eventually_async
 
 ORDER = order(purchases(1)[0])
 ID = ORDER.order_id
@@ -25,17 +26,23 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.shop._AGAIN_AFTER", 0.0)
 
 
+SILENT = -1
+
+
 @asynccontextmanager
 async def shop(*answers: int, says: str = "") -> AsyncIterator[tuple[Shop, list[Any]]]:
-    """A shop whose API gives these answers, one after the other; 0: it hangs up without one."""
+    """A shop whose API gives these answers, one after the other; 0: it hangs up without one,
+    SILENT: it says no more.
+    """
     asked: list[Any] = []
     left: Iterator[int] = iter(answers)
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(
-            (request.method, request.path, request.headers.get("Idempotency-Key"), await request.text())
-        )
-        status = next(left)
+        key = request.headers.get("Idempotency-Key")
+        asked.append((request.method, request.path, key, await request.text()))
+        status = next(left, SILENT)
+        if status == SILENT:
+            await asyncio.Event().wait()
         if status == UNANSWERED:
             assert request.transport is not None
             request.transport.close()
@@ -43,13 +50,13 @@ async def shop(*answers: int, says: str = "") -> AsyncIterator[tuple[Shop, list[
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
-    async with TestServer(app) as server:
+    async with TestServer(app, handler_cancellation=True) as server:
         url = str(server.make_url("")).rstrip("/")
         async with Shop({"placed": url, "submitted": url}) as client:
             yield client, asked
 
 
-async def test_an_order_is_asked_for_under_one_key_until_it_is_accepted() -> None:
+async def test_an_order_is_asked_for_until_accepted_under_one_key() -> None:
     async with shop(UNANSWERED, 503, 429, 202) as (client, asked):
         await client.place(ORDER, "submitted")
     assert len(asked) == 4
@@ -59,7 +66,7 @@ async def test_an_order_is_asked_for_under_one_key_until_it_is_accepted() -> Non
     assert client.again == 3
 
 
-async def test_a_request_of_which_another_is_under_way_is_asked_again() -> None:
+async def test_a_request_already_under_way_is_asked_again() -> None:
     async with shop(409, 409, says='{"type": "/problems/key-in-flight"}') as (client, _):
         await client.place(ORDER, "placed", once=True)
         assert not client.requests[ID].accepted
@@ -74,7 +81,7 @@ async def test_who_asks_once_remembers_the_answer_whatever_it_is(status: int) ->
     assert client.accepted["placed"] == (status == 202)
 
 
-async def test_half_of_those_who_ask_once_wait_about_as_long_as_an_order_takes() -> None:
+def test_half_who_ask_once_wait_as_long_as_orders_take() -> None:
     waits = [patience(f"off-{number}") for number in range(1000)]
     hasty = [seconds for seconds in waits if seconds < 1]
     assert 400 < len(hasty) < 600
@@ -82,25 +89,16 @@ async def test_half_of_those_who_ask_once_wait_about_as_long_as_an_order_takes()
     assert {*waits} - {*hasty} == {10.0}
 
 
-async def test_who_does_not_wait_for_the_answer_has_none_though_the_order_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_who_does_not_wait_may_have_ordered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.shop.patience", lambda _: 0.05)
-    come, go = asyncio.Event(), asyncio.Event()
+    async with shop(SILENT) as (client, asked):
 
-    async def answer(_: web.Request) -> web.Response:
-        come.set()
-        await go.wait()
-        return web.Response(status=202)
-
-    app = web.Application()
-    app.router.add_post("/orders", answer)
-    async with TestServer(app) as server:
-        async with Shop({"placed": str(server.make_url("")).rstrip("/")}) as client:
+        async def has_come() -> bool:
             await client.place(ORDER, "placed", once=True)
-            assert come.is_set()
-            assert client.requests[ID] == Request(order_id=ID, way="placed", placed=UNANSWERED)
-        go.set()
+            return bool(asked)
+
+        await eventually_async(has_come, "an order arrives")
+        assert client.requests[ID] == Request(order_id=ID, way="placed", placed=UNANSWERED)
 
 
 async def test_what_was_accepted_stays_so_whatever_a_repetition_is_answered() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from good_run import BEGAN, good_run
@@ -17,13 +19,8 @@ def fault(kind: str, began: float, ended: float | None, slowed: float = 1.0) -> 
 
 
 def run_with(*faults: Happened, lanes: int = 1, session_timeout: float = 6.0) -> Run:
-    return msgspec.structs.replace(
-        good_run(),
-        faults=list(faults),
-        lanes=lanes,
-        session_timeout=session_timeout,
-        load=(BEGAN, BEGAN + 60),
-    )
+    changes = {"faults": list(faults), "lanes": lanes, "session_timeout": session_timeout}
+    return msgspec.structs.replace(good_run(), load=(BEGAN, BEGAN + 60), **changes)
 
 
 def steady_but(*gaps: tuple[float, float]) -> list[float]:
@@ -34,6 +31,10 @@ def steady_but(*gaps: tuple[float, float]) -> list[float]:
 
 def found(run: Run, *lanes: list[float]) -> dict[str, Stall]:
     return {stall.kind: stall for stall in stalls(run, Commits(seen=dict(enumerate(lanes))))}
+
+
+def lasts(seconds: float) -> object:
+    return pytest.approx(seconds, abs=0.3)
 
 
 def passes(run: Run, *lanes: list[float]) -> bool:
@@ -56,40 +57,63 @@ def passes(run: Run, *lanes: list[float]) -> bool:
 def test_a_stall_has_the_limit_of_its_fault(kind: str, seconds: float, *, passed: bool) -> None:
     lane = steady_but((20, 20 + seconds))
     run = run_with(fault(kind, 20, 28))
-    assert found(run, lane)[kind].seconds == pytest.approx(seconds, abs=0.3)
+    assert found(run, lane)[kind].seconds == lasts(seconds)
     assert passes(run, lane) is passed
 
 
-def test_a_stall_may_begin_a_little_before_its_fault_was_noted() -> None:
-    assert not passes(run_with(fault("kill_worker", 20, 32)), steady_but((19.2, 31)))
+KILLED, SLOWED = fault("kill_worker", 20, None), fault("kill_worker", 20, 34, slowed=2)
+BETWEEN = (fault("kill_broker", 5, 15), fault("kill_worker", 20, 32), fault("add_worker", 33, 36))
+AFTER_A_BROKER = (fault("kill_broker", 10, 20), fault("kill_worker", 20.4, 25))
 
 
-def test_a_stall_of_another_time_is_not_laid_to_the_fault() -> None:
-    run = run_with(fault("kill_worker", 5, 8))
-    lane = steady_but((40, 55))
-    assert found(run, lane)["kill_worker"].seconds < 1
-    assert found(run, lane)[""].seconds == pytest.approx(15, abs=0.3)
-    assert passes(run, lane)
+@pytest.mark.parametrize(
+    ("faults", "gap", "passed"),
+    [
+        pytest.param([fault("kill_worker", 20, 32)], (19.2, 31), False, id="begins before it was noted"),
+        pytest.param([fault("kill_worker", 5, 8)], (40, 55), True, id="at another time"),
+        pytest.param(
+            [fault("kill_worker", 20, 28), fault("kill_broker", 22, 30)], (20, 33), True, id="two at a time"
+        ),
+        pytest.param(BETWEEN, (20, 32), False, id="others before and after are no excuse"),
+        pytest.param(
+            [KILLED, fault("add_worker", 31, 36)], (20, 33), False, id="too long before the next fault"
+        ),
+        pytest.param(AFTER_A_BROKER, (15, 29), True, id="it counts since the one before has healed"),
+        pytest.param(AFTER_A_BROKER, (15, 31), False, id="too long since the one before has healed"),
+        pytest.param([KILLED], (20, 29), True, id="taken over in time"),
+        pytest.param([KILLED], (20, 31), False, id="taken over too late"),
+        pytest.param([fault("rolling_restart", 20, 31, slowed=1.5)], (20, 29.5), False, id="half as slow"),
+        pytest.param([fault("rolling_restart", 20, 31, slowed=2)], (20, 29.5), True, id="twice as slow"),
+        pytest.param([SLOWED], (20, 33), True, id="only what workers need is slower"),
+        pytest.param([SLOWED], (20, 35), False, id="6 s are the clock's"),
+    ],
+)
+def test_a_stall_is_judged(faults: Sequence[Happened], gap: tuple[float, float], *, passed: bool) -> None:
+    assert passes(run_with(*faults), steady_but(gap)) is passed
+
+
+def test_a_stall_belongs_to_the_fault_it_begins_with() -> None:
+    run = run_with(fault("kill_worker", 20, 23), fault("kill_broker", 25, 40))
+    stalled = found(run, steady_but((26, 39)))
+    assert stalled["kill_worker"].seconds < 1
+    assert stalled["kill_broker"].seconds == lasts(13)
+    elsewhere = found(run_with(fault("kill_worker", 5, 8)), steady_but((40, 55)))
+    assert elsewhere["kill_worker"].seconds < 1
+    assert elsewhere[""].seconds == lasts(15)
 
 
 def test_the_longest_of_all_lanes_counts() -> None:
     run = run_with(fault("kill_worker", 20, 28), lanes=2)
     stall = found(run, steady_but((20, 23)), steady_but((20, 27)))["kill_worker"]
-    assert (stall.lane, stall.seconds) == (1, pytest.approx(7, abs=0.3))
+    assert (stall.lane, stall.seconds) == (1, lasts(7))
 
 
-def test_beside_another_fault_a_long_stall_is_told_and_not_judged() -> None:
-    run = run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30))
-    lane = steady_but((20, 33))
-    assert not found(run, lane)["kill_worker"].alone
-    assert passes(run, lane)
-
-
-def test_a_fault_that_has_passed_before_and_one_that_comes_after_do_not_excuse_a_stall() -> None:
-    run = run_with(fault("kill_broker", 5, 15), fault("kill_worker", 20, 32), fault("add_worker", 33, 36))
-    lane = steady_but((20, 32))
-    assert found(run, lane)["kill_worker"].alone
-    assert not passes(run, lane)
+def test_a_stall_tells_how_long_it_was() -> None:
+    beside = run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30))
+    assert not found(beside, steady_but((20, 33)))["kill_worker"].alone
+    assert found(run_with(*BETWEEN), steady_but((20, 32)))["kill_worker"].alone
+    assert found(run_with(*AFTER_A_BROKER), steady_but((15, 29)))["kill_worker"].seconds == lasts(9)
+    assert found(run_with(KILLED), steady_but((20, 60)))["kill_worker"].seconds == lasts(40)
 
 
 def test_faults_that_follow_each_other_closely_are_each_judged() -> None:
@@ -100,48 +124,8 @@ def test_faults_that_follow_each_other_closely_are_each_judged() -> None:
     assert [stall.too_long for stall in judged] == [True] * 4
 
 
-def test_a_fault_that_comes_when_a_stall_is_too_long_already_is_no_excuse() -> None:
-    run = run_with(fault("kill_worker", 20, None), fault("add_worker", 31, 36))
-    assert not passes(run, steady_but((20, 33)))
-
-
-def test_a_stall_that_goes_on_from_the_fault_before_counts_from_when_that_one_had_healed() -> None:
-    run = run_with(fault("kill_broker", 10, 20), fault("kill_worker", 20.4, 25))
-    assert found(run, steady_but((15, 29)))["kill_worker"].seconds == pytest.approx(9, abs=0.3)
-    assert passes(run, steady_but((15, 29)))
-    assert not passes(run, steady_but((15, 31)))
-
-
-def test_what_begins_with_the_next_fault_is_not_laid_to_the_last() -> None:
-    run = run_with(fault("kill_worker", 20, 23), fault("kill_broker", 25, 40))
-    lane = steady_but((26, 39))
-    assert found(run, lane)["kill_worker"].seconds < 1
-    assert found(run, lane)["kill_broker"].seconds == pytest.approx(13, abs=0.3)
-
-
-def test_a_worker_that_never_comes_back_is_taken_over_within_the_same_limit() -> None:
-    run = run_with(fault("kill_worker", 20, None))
-    assert passes(run, steady_but((20, 29)))
-    assert not passes(run, steady_but((20, 31)))
-
-
-def test_a_lane_that_commits_no_more_stands_still_until_the_end_of_the_load() -> None:
-    run = run_with(fault("kill_worker", 20, None))
-    assert found(run, steady_but((20, 60)))["kill_worker"].seconds == pytest.approx(40, abs=0.3)
-
-
 def test_the_limit_goes_with_the_session_timeout() -> None:
     assert passes(run_with(fault("kill_worker", 20, 40), session_timeout=10), steady_but((20, 33)))
-
-
-def test_what_workers_need_may_last_longer_where_they_waited_for_a_processor() -> None:
-    lane = steady_but((20, 29.5))
-    assert not passes(run_with(fault("rolling_restart", 20, 31, slowed=1.5)), lane)
-    assert passes(run_with(fault("rolling_restart", 20, 31, slowed=2)), lane)
-    assert passes(run_with(fault("kill_worker", 20, 34, slowed=2)), steady_but((20, 33)))
-    assert not passes(run_with(fault("kill_worker", 20, 34, slowed=2)), steady_but((20, 35))), (
-        "6 s are the clock's"
-    )
 
 
 def test_without_any_lane_there_is_nothing_to_judge_by() -> None:

@@ -71,6 +71,12 @@ class Lane:
         writes = [w for c in changes for w in self.writes.of(c.table, PARTITION, [logged(c)])]
         self.store.apply(writes, positions)
 
+    def closed(self) -> Path:
+        """All is written, and its worker has ended."""
+        self.write(*CHANGES)
+        self.store.close()
+        return self.stores.path(LANE)
+
     def compared(self) -> Compared:
         self.store.close()
         return compare(read_copy(self.stores.path(LANE)), self.rebuilt, self.ends)
@@ -88,7 +94,7 @@ def test_a_store_that_a_lane_has_written_equals_its_changelogs(lane: Lane) -> No
     assert lane.compared() == Compared("slot-0/4-partitions-2-lanes/lane-1", LANE, Place.AT_END, (), rows=5)
 
 
-def test_a_store_that_was_recovered_stands_behind_the_last_marker_too(lane: Lane) -> None:
+def test_a_recovered_store_stands_behind_the_last_marker_too(lane: Lane) -> None:
     lane.write(*CHANGES)
     lane.store.apply((), lane.ends)
     assert lane.compared().place is Place.AT_END
@@ -135,7 +141,7 @@ def test_a_copy_that_lacks_the_last_records_is_behind(lane: Lane) -> None:
     assert lane.compared().place is Place.BEHIND
 
 
-def test_a_copy_that_has_a_position_beyond_the_log_is_ahead(lane: Lane) -> None:
+def test_a_copy_positioned_beyond_the_log_is_ahead(lane: Lane) -> None:
     lane.write(*CHANGES, behind={"app-stock-changelog": -2})
     compared = lane.compared()
     assert compared.place is Place.AHEAD
@@ -154,58 +160,51 @@ def test_a_copy_of_another_lane_is_held_against_that_lane(lane: Lane) -> None:
     assert lane.compared().differences == ()
 
 
-def test_stores_are_found_wherever_a_worker_left_them(lane: Lane, tmp_path: Path) -> None:
+def test_stores_of_as_many_lanes_are_found(lane: Lane, tmp_path: Path) -> None:
     assert copies_in(tmp_path, 2) == [lane.stores.path(LANE)]
+    assert copies_in(tmp_path, 1) == copies_in(tmp_path, 12) == []
     lane.store.close()
     shutil.rmtree(lane.stores.path(LANE))
     lane.stores.path(LANE).mkdir()  # wiped, and never filled again
     assert copies_in(tmp_path, 2) == []
 
 
-def test_stores_of_another_number_of_lanes_are_left_out(lane: Lane, tmp_path: Path) -> None:
-    assert copies_in(tmp_path, 2)
-    assert copies_in(tmp_path, 1) == copies_in(tmp_path, 12) == []
-
-
 def test_reading_changes_nothing(lane: Lane) -> None:
-    lane.write(*CHANGES)
-    lane.store.close()
-    path = lane.stores.path(LANE)
+    path = lane.closed()
     before = {each.name: each.read_bytes() for each in path.iterdir()}
     read_copy(path)
     assert {each.name: each.read_bytes() for each in path.iterdir()} == before
 
 
+HOLDS = """
+import sys
+from pathlib import Path
+from streams.runtime.store import RocksStores
+store = RocksStores(Path(sys.argv[1]).parent).open(1)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
     """By another process: a lock of our own would not stop us."""
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from streams.runtime.store import RocksStores\n"
-        "store = RocksStores(Path(sys.argv[1]).parent).open(1)\n"
-        "print('open', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
+    command = [sys.executable, "-c", HOLDS, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"open\n"
         yield
         holder.communicate()
 
 
+@pytest.mark.stack
 def test_a_store_in_use_is_refused(lane: Lane) -> None:
-    lane.write(*CHANGES)
-    lane.store.close()
-    with _held(lane.stores.path(LANE)), pytest.raises(StoreBusy, match="end the workers"):
-        read_copy(lane.stores.path(LANE))
+    path = lane.closed()
+    with _held(path), pytest.raises(StoreBusy, match="end the workers"):
+        read_copy(path)
 
 
 def test_a_store_that_cannot_be_read_is_broken(lane: Lane) -> None:
-    lane.write(*CHANGES)
-    lane.store.close()
-    (lane.stores.path(LANE) / "CURRENT").write_text("MANIFEST-999999\n")
+    path = lane.closed()
+    (path / "CURRENT").write_text("MANIFEST-999999\n")
     with pytest.raises(StoreBroken, match="lane-1"):
-        read_copy(lane.stores.path(LANE))
+        read_copy(path)

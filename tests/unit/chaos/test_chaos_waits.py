@@ -21,10 +21,8 @@ def asked(number: int, key: str = "cd-1", *, kind: type[Message] = ReserveLine, 
     return Sent(kind.TOPIC, 0, number, key, f"{key}-{number}", "app", "x", at)
 
 
-def led(
-    cause: Sent, offset: int, *, kind: type[Message] = LineReserved, key: str = "o-1", at: float = 0.0
-) -> Sent:
-    return Sent(kind.TOPIC, 0, offset, key, f"of-{cause.message_id}", "app", cause.message_id, at)
+def led(cause: Sent, offset: int, *, kind: type[Message] = LineReserved, at: float = 0.0) -> Sent:
+    return Sent(kind.TOPIC, 0, offset, "o-1", f"of-{cause.message_id}", "app", cause.message_id, at)
 
 
 def key_order(*messages: Sent, questions: frozenset[str] = frozenset()) -> Finding:
@@ -70,9 +68,6 @@ def test_only_the_last_answer_of_an_order_leads_on() -> None:
     assert "gathered before the last of them was there" in early.says
 
 
-# -- how late -----------------------------------------------------------------------------------------------
-
-
 def a_run(*faults: tuple[float, float]) -> Run:
     happened = [
         Happened(kind="kill_worker", target="it", began=began, ended=ended, confirmed="so")
@@ -107,9 +102,20 @@ def test_one_is_late_since_one_behind_it_was_handled() -> None:
     assert late((0, 60), (1, 10), (2, 20)) == [50, 0]
 
 
-def test_of_the_last_of_a_partition_nobody_can_say_when_its_turn_had_come() -> None:
+def test_the_last_of_a_partition_has_no_known_turn() -> None:
     assert late((0, 5), (1, 60)) == [0]
     assert late((0, 5)) == []
+
+
+def committing(*but: tuple[float, float]) -> Commits:
+    """All lanes commit every second, but not within these times."""
+    times = [float(time) for time in range(1, 200) if not any(a < time < b for a, b in but)]
+    return Commits(seen=dict.fromkeys(range(a_run().lanes), times))
+
+
+def may_be_late(seconds: float, run: Run, *stops: tuple[float, float]) -> bool:
+    those = handled((0, 5 + seconds), (1, 5))
+    return judge_waits(effects_of(those, frozenset()), run, committing(*stops)).passed
 
 
 @pytest.mark.parametrize(
@@ -121,23 +127,9 @@ def test_of_the_last_of_a_partition_nobody_can_say_when_its_turn_had_come() -> N
         ([(200.0, 230.0)], BOUND),
     ],
 )
-def test_it_may_be_late_by_the_longest_fault_and_the_bound(
-    faults: list[tuple[float, float]], longest: float
-) -> None:
-    run = a_run(*faults)
-
-    def judged(seconds: float) -> bool:
-        those = handled((0, 5 + seconds), (1, 5))
-        return judge_waits(effects_of(those, frozenset()), run, committing()).passed
-
-    assert judged(longest)
-    assert not judged(longest + 1)
-
-
-def committing(*but: tuple[float, float]) -> Commits:
-    """All lanes commit every second, but not within these times."""
-    times = [float(time) for time in range(1, 200) if not any(a < time < b for a, b in but)]
-    return Commits(seen=dict.fromkeys(range(a_run().lanes), times))
+def test_it_may_be_late_by_the_longest_fault(faults: list[tuple[float, float]], longest: float) -> None:
+    assert may_be_late(longest, a_run(*faults))
+    assert not may_be_late(longest + 1, a_run(*faults))
 
 
 ONE_AFTER_THE_OTHER = [(10.0, 40.0), (40.0, 70.0)]
@@ -156,10 +148,5 @@ def test_nothing_passes_in_a_lane_that_faults_have_stopped(
     faults: list[tuple[float, float]], stops: list[tuple[float, float]], most: float
 ) -> None:
     run = msgspec.structs.replace(a_run(*faults), load=(0.0, 200.0))
-
-    def judged(seconds: float) -> bool:
-        those = handled((0, 5 + seconds), (1, 5))
-        return judge_waits(effects_of(those, frozenset()), run, committing(*stops)).passed
-
-    assert judged(BOUND + most)
-    assert not judged(BOUND + most + 1)
+    assert may_be_late(BOUND + most, run, *stops)
+    assert not may_be_late(BOUND + most + 1, run, *stops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chaos.controls.scenarios import SCENARIOS
 from chaos.controls.trial import Trial
 from chaos.controls.verdict import judge
@@ -18,24 +20,18 @@ def trial(*red: Finding, confirmed: str = "seen") -> Trial:
     return Trial(happened, list(red))
 
 
-def test_green_as_it_is_and_red_with_the_control() -> None:
-    assert judge(SCENARIO, trial(), trial(RED)).passed
-    assert judge(SCENARIO, trial(), trial(OTHER, RED)).passed
-
-
-def test_a_control_that_stays_green_has_shown_nothing() -> None:
-    assert not judge(SCENARIO, trial(), trial()).passed
-
-
-def test_red_for_another_reason_has_shown_nothing() -> None:
-    assert not judge(SCENARIO, trial(), trial(OTHER)).passed
-
-
-def test_red_without_the_control_has_shown_nothing() -> None:
-    assert not judge(SCENARIO, trial(RED), trial(RED)).passed
-    assert not judge(SCENARIO, trial(OTHER), trial(RED)).passed
-
-
-def test_a_fault_that_was_not_confirmed_has_shown_nothing() -> None:
-    assert not judge(SCENARIO, trial(confirmed=""), trial(RED)).passed
-    assert not judge(SCENARIO, trial(), trial(RED, confirmed="")).passed
+@pytest.mark.parametrize(
+    ("as_it_is", "with_control", "passed"),
+    [
+        pytest.param(trial(), trial(RED), True, id="green, and red with the control"),
+        pytest.param(trial(), trial(OTHER, RED), True, id="red for another reason too"),
+        pytest.param(trial(), trial(), False, id="the control stays green"),
+        pytest.param(trial(), trial(OTHER), False, id="red for another reason alone"),
+        pytest.param(trial(RED), trial(RED), False, id="red without the control"),
+        pytest.param(trial(OTHER), trial(RED), False, id="otherwise red without the control"),
+        pytest.param(trial(confirmed=""), trial(RED), False, id="no fault as it is"),
+        pytest.param(trial(), trial(RED, confirmed=""), False, id="no fault with the control"),
+    ],
+)
+def test_what_a_control_has_shown(as_it_is: Trial, with_control: Trial, *, passed: bool) -> None:
+    assert judge(SCENARIO, as_it_is, with_control).passed is passed

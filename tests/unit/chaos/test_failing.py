@@ -76,9 +76,7 @@ def test_the_wiring_stays_what_it_is_but_for_the_functions() -> None:
             assert after.function is not before.function
 
 
-def test_handlers_fail_while_the_file_is_there_as_often_as_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handlers_fail_as_often_as_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.failing._LOOK_EVERY", -1.0)
     file = failing_file(tmp_path)
     fail = Failing(file)
@@ -95,9 +93,7 @@ def test_handlers_fail_while_the_file_is_there_as_often_as_it_says(
     fail()
 
 
-def test_a_worker_that_was_not_told_where_to_look_has_the_wiring_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_untold_worker_has_the_wiring_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FAILING, raising=False)
     assert with_failures(stock_first) is stock_first
     monkeypatch.setenv(FAILING, str(failing_file(tmp_path)))

@@ -65,35 +65,35 @@ def test_it_stops_at_the_rule_that_it_was_asked_for() -> None:
     assert set(space.broken) == {"straight"}
 
 
-def test_a_state_with_no_way_to_a_goal_is_a_dead_end() -> None:
+def test_a_state_without_way_to_a_goal_is_dead() -> None:
     trace = explore(Board(traps=((1, 2), (3, 3)))).broken[DEAD_END]
     assert trace.state == (1, 2)
     assert sorted(trace.steps) == ["right", "up", "up"]
 
 
-def test_states_that_only_lead_to_a_dead_end_are_dead_ends_too() -> None:
+def test_what_only_leads_to_dead_ends_is_dead_too() -> None:
     # Both neighbours of (2, 2) are traps: it can still move, and is lost all the same.
     trace = explore(Board(traps=((3, 2), (2, 3)))).broken[DEAD_END]
     assert trace.state == (2, 2)
 
 
-def test_a_goal_that_only_a_fault_leads_to_does_not_count() -> None:
+def test_a_goal_behind_a_fault_does_not_count() -> None:
     space = explore(Board(traps=((1, 2),), wind=True))
     assert space.broken[DEAD_END].state == (1, 2)
 
 
-def test_going_round_in_circles_is_no_dead_end_while_a_goal_can_be_reached() -> None:
+def test_circles_that_can_reach_a_goal_are_not_dead() -> None:
     space = explore(Board(wind=True))
     assert space.broken == {}
     assert space.states == 25
 
 
-def test_a_limit_leaves_the_space_incomplete_and_claims_nothing_of_dead_ends() -> None:
+def test_a_limited_space_claims_nothing_of_dead_ends() -> None:
     space = explore(Board(traps=((1, 0), (0, 1))), limit=2)
     assert not space.complete
     assert space.broken == {}
 
 
 @pytest.mark.parametrize("crooked", [(0, 0), (4, 4)])
-def test_the_first_and_the_last_state_are_looked_at_as_well(crooked: Square) -> None:
+def test_the_first_and_last_states_are_judged_too(crooked: Square) -> None:
     assert explore(Board(crooked=(crooked,))).broken["straight"].state == crooked

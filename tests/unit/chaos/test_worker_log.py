@@ -43,7 +43,7 @@ def test_lanes_are_those_of_the_last_assignment(writer: Writer, log: WorkerLog) 
     assert log.assigned == {2}
 
 
-def test_a_lane_is_open_from_opening_until_it_fails_or_is_taken_away(writer: Writer, log: WorkerLog) -> None:
+def test_a_lane_is_open_until_failed_or_taken_away(writer: Writer, log: WorkerLog) -> None:
     writer.say("lanes_assigned", active=[1, 2, 3])
     for lane in (1, 2, 3):
         writer.say("lane_opened", lane=lane)
@@ -55,7 +55,7 @@ def test_a_lane_is_open_from_opening_until_it_fails_or_is_taken_away(writer: Wri
     assert log.opened == {1, 2}
 
 
-def test_a_lane_that_opens_on_its_way_out_is_not_open(writer: Writer, log: WorkerLog) -> None:
+def test_a_lane_opening_while_leaving_is_not_open(writer: Writer, log: WorkerLog) -> None:
     writer.say("lanes_assigned", active=[1])
     writer.say("lane_opened", lane=2)
     assert log.opened == frozenset()

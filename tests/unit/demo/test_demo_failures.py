@@ -24,7 +24,7 @@ class Came:
         self.key, self.value, self.headers = key, value, headers
 
 
-def test_a_dead_letter_says_what_it_is_made_of_and_why() -> None:
+def test_a_dead_letter_says_its_content_and_reason() -> None:
     bad = spoiled(purchases(1)[0], Kind.CUT_OFF)
     letter = dead_letters.dead_letter(
         Came(*bad.record), Undecodable("cut off"), group="app", handler="", now=0.0, limit=10_000
@@ -34,7 +34,7 @@ def test_a_dead_letter_says_what_it_is_made_of_and_why() -> None:
     assert str(read) == "cdnow-00001 of orders.order.placed.v1: Undecodable"
 
 
-async def test_a_payload_that_is_gone_or_altered_is_a_fault_and_a_store_that_is_down_is_none() -> None:
+async def test_only_a_lost_or_altered_payload_is_a_fault() -> None:
     blobs = MemoryBlobs("payloads")
     checks = ClaimChecks(blobs, bucket="payloads", cache_bytes=0)
     claim = checks.claim("orders.order.placed.v1", "m-1", b"picture")

@@ -81,9 +81,7 @@ def test_ports_in_a_row_are_all_free() -> None:
         assert free_ports(3) > first + 1
 
 
-def test_workers_find_kafka_and_gateway_through_the_demos_own_stack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_find_the_demos_own_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("STEADFAUST_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "elsewhere:9092")

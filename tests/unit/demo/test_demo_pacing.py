@@ -44,7 +44,7 @@ def test_how_many_are_placed(seen: Seen, room: int) -> None:
         oldest=st.floats(0, 100),
     )
 )
-def test_there_are_never_more_under_way_than_the_most_and_the_least_are_always_let_in(seen: Seen) -> None:
+def test_room_stays_between_the_least_and_the_most(seen: Seen) -> None:
     room = PACE.room(seen)
     assert room >= PACE.least - seen.under_way
     assert room + seen.under_way <= max(PACE.most, seen.under_way)
@@ -82,9 +82,7 @@ def driven(
 
 @pytest.mark.parametrize("capacity", [5, 20, 100, 400])
 @pytest.mark.parametrize("least_time", [0.2, 1.0])
-def test_orders_are_under_way_for_a_few_seconds_whatever_the_machine(
-    capacity: float, least_time: float
-) -> None:
+def test_orders_take_a_few_seconds_on_any_machine(capacity: float, least_time: float) -> None:
     times, took = driven(lambda _: capacity, least_time, 40)
     assert max(took) <= max(2 * PACE.seconds, PACE.least / capacity + 1)
     late = sum(time > 20 for time in times)
@@ -97,7 +95,7 @@ def test_a_machine_that_becomes_slow_is_followed() -> None:
     assert max(each for time, each in zip(times, took, strict=True) if time > 40) <= 2 * PACE.seconds
 
 
-def test_what_is_settled_in_bursts_is_paced_by_the_time_that_it_took() -> None:
+def test_bursts_are_paced_by_the_time_they_took() -> None:
     _, took = driven(lambda _: 60, 0.5, 60, every=5.0)
     assert max(took) <= 3 * 5.0
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,15 +15,14 @@ ORDERS = [order(purchase) for purchase in purchases(20)]
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
+def clock() -> Clock:
     return Clock()
 
 
@@ -52,7 +50,7 @@ def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
     assert (tally.seconds, tally.rate) == (4.0, 0.5)
 
 
-def test_orders_of_an_earlier_run_count_but_not_in_the_rate(clock: Clock) -> None:
+def test_earlier_orders_count_but_not_in_the_rate(clock: Clock) -> None:
     tally = Tally(3, clock)
     tally.resume([settled(0), settled(1)])
     assert (tally.settled, tally.seconds, tally.idle()) == (2, 0.0, 0.0)
@@ -66,7 +64,7 @@ def test_orders_of_an_earlier_run_count_but_not_in_the_rate(clock: Clock) -> Non
     assert (tally.seconds, tally.rate) == (2.0, 0.5)
 
 
-def test_what_warms_up_is_settled_too_and_is_not_in_the_rate(clock: Clock) -> None:
+def test_what_warms_up_is_settled_outside_the_rate(clock: Clock) -> None:
     tally = Tally(6, clock, warm_up=2)
     for number in range(2):
         tally.place(ORDERS[number].order_id)
@@ -122,9 +120,7 @@ def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
     assert tally.idle() == 3.0
 
 
-def test_without_a_terminal_it_prints_a_line_now_and_then(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_it_prints_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally(20, clock)
     tally.place("any")
     with View(tally, Console(file=io.StringIO())) as view:

@@ -46,8 +46,7 @@ def test_the_first_rows_are_the_same_however_many_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "share"),
-    [(Outcome.DECLINED, 0.03), (Outcome.OUT_OF_STOCK, 0.02), (Outcome.NOWHERE, 0.01)],
+    ("kind", "share"), [(Outcome.DECLINED, 0.03), (Outcome.OUT_OF_STOCK, 0.02), (Outcome.NOWHERE, 0.01)]
 )
 @pytest.mark.parametrize("rows", [2_000, 20_000, ROWS])
 def test_a_known_share_of_orders_comes_to_nothing(kind: Outcome, share: float, rows: int) -> None:
@@ -84,7 +83,7 @@ def test_what_costs_nothing_is_never_declined() -> None:
     assert all(order(purchase).card == ACCEPTED for purchase in free)
 
 
-def test_every_ordinary_sku_has_enough_for_all_orders_at_once_and_a_scarce_one_for_no_line() -> None:
+def test_ordinary_skus_suffice_for_all_and_scarce_for_none() -> None:
     stock = Counter({receipt.sku: receipt.units for receipt in receipts()})
     orders = [order(purchase) for purchase in ALL]
     demand = units_by_sku(orders)

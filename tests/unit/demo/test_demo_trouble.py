@@ -40,12 +40,6 @@ class Came:
     timestamp: int = 0
 
 
-def bound(choreography: Choreography) -> Application:
-    return Application(
-        Layout("app", 4, 2), choreography, avro(latest, Schemas()), resources={"gateway": FakeGateway()}
-    )
-
-
 def why_buried(record: Came, app: Application) -> str:
     """For what error a lane makes it a dead letter."""
     with pytest.raises(PermanentError) as buried:
@@ -55,10 +49,9 @@ def why_buried(record: Came, app: Application) -> str:
 
 @pytest.mark.parametrize("choreography", [stock_first, payment_first])
 @pytest.mark.parametrize("kind", list(Kind))
-def test_poison_is_a_dead_letter_for_the_reason_that_is_expected(
-    choreography: Choreography, kind: Kind
-) -> None:
-    app = bound(choreography)
+def test_poison_is_buried_for_the_expected_reason(choreography: Choreography, kind: Kind) -> None:
+    gateway = {"gateway": FakeGateway()}
+    app = Application(Layout("app", 4, 2), choreography, avro(latest, Schemas()), resources=gateway)
     for purchase in ALL[:40]:
         bad = spoiled(purchase, kind)
         assert bad.topic == OrderPlaced.TOPIC
@@ -70,7 +63,7 @@ def test_a_short_run_has_every_kind_of_poison() -> None:
     assert [bad.kind for bad in found] == list(Kind)
 
 
-def test_poison_stands_under_the_keys_of_orders_that_must_not_wait_for_it() -> None:
+def test_poison_has_the_keys_of_orders() -> None:
     ids = {purchase.order_id.encode() for purchase in ALL}
     found = [bad for purchase in ALL if (bad := poison(purchase))]
     assert len({bad.record.key for bad in found}) == len(found) == ROWS // 75
@@ -101,7 +94,7 @@ def test_trouble_changes_nothing_of_an_order_but_its_card() -> None:
             assert placed == order(purchase)
 
 
-def test_the_tiers_of_an_order_are_those_that_the_policy_sends_it_through() -> None:
+def test_the_tiers_are_those_of_the_policy() -> None:
     for purchase in ALL[:5000]:
         decisions = [
             decide(ErrorKind.TRANSIENT, attempt, policy=RetryPolicy(), now=0.0)

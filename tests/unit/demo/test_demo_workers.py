@@ -15,6 +15,8 @@ import demo.workers
 from demo.workers import Worker, Workers
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.stack
+
 SAYS_AND_WAITS = """
 import json, os, sys, time
 for event in json.loads(os.environ["SAYS"]):
@@ -54,46 +56,55 @@ def start(tmp_path: Path, said: list[str]) -> Iterator[Callable[..., Workers]]:
         workers.__exit__(None, None, None)
 
 
+Start = Callable[..., Workers]
+
+
+def opened(start: Start) -> Workers:
+    """One worker, whose lanes are open."""
+    workers = start(OPEN)
+    eventually(workers.lanes_open, "lanes are open")
+    return workers
+
+
+def say(worker: Worker, text: str) -> None:
+    with worker.log.open("a") as log:
+        log.write(text)
+
+
 def log_of(worker: Worker) -> str:
     return worker.log.read_text()
 
 
-def test_lanes_are_open_when_all_that_were_assigned_are(start: Callable[..., Workers]) -> None:
-    workers = start(OPEN)
-    eventually(workers.lanes_open, "lanes are open")
+def test_lanes_are_open_when_all_that_were_assigned_are(start: Start) -> None:
+    workers = opened(start)
     assert workers.lanes_open() == {0, 1}
 
 
-def test_a_lane_that_is_assigned_and_not_open_keeps_them_waiting(start: Callable[..., Workers]) -> None:
+def test_an_assigned_lane_that_is_closed_keeps_them_waiting(start: Start) -> None:
     workers = start(HALF_OPEN)
     eventually(lambda: "lane_opened" in log_of(workers.running[1]), "a lane is open")
     assert workers.lanes_open() == set()
 
 
-def test_a_line_that_is_half_written_is_read_when_it_is_whole(start: Callable[..., Workers]) -> None:
+def test_a_half_written_line_is_read_when_whole(start: Start) -> None:
     workers = start(HALF_OPEN)
     worker = workers.running[1]
     eventually(lambda: "lane_opened" in log_of(worker), "a lane is open")
-    with worker.log.open("a") as log:
-        log.write('{"event": "lane_op')
-        log.flush()
-        assert workers.lanes_open() == set()
-        log.write('ened", "lane": 0}\n')
+    say(worker, '{"event": "lane_op')
+    assert workers.lanes_open() == set()
+    say(worker, 'ened", "lane": 0}\n')
     assert workers.lanes_open() == {0, 1}
 
 
-def test_a_lane_that_was_given_away_must_open_again(start: Callable[..., Workers]) -> None:
-    workers = start(OPEN)
-    eventually(workers.lanes_open, "lanes are open")
-    with workers.running[1].log.open("a") as log:
-        log.write('{"event": "lanes_assigned", "active": [1]}\n')
+def test_a_lane_that_was_given_away_must_open_again(start: Start) -> None:
+    workers = opened(start)
+    say(workers.running[1], '{"event": "lanes_assigned", "active": [1]}\n')
     assert workers.lanes_open() == {1}
-    with workers.running[1].log.open("a") as log:
-        log.write('{"event": "lanes_assigned", "active": [0, 1]}\n')
+    say(workers.running[1], '{"event": "lanes_assigned", "active": [0, 1]}\n')
     assert workers.lanes_open() == set()
 
 
-def test_a_death_is_reported_once_with_its_log(start: Callable[..., Workers], said: list[str]) -> None:
+def test_a_death_is_reported_once_with_its_log(start: Start, said: list[str]) -> None:
     workers = start(ENDS="3")
     eventually(lambda: not workers.alive, "all have ended")
     assert [workers.report_deaths(), workers.report_deaths()] == [1, 0]
@@ -101,7 +112,7 @@ def test_a_death_is_reported_once_with_its_log(start: Callable[..., Workers], sa
     assert line.endswith(f"ended with status 3: see {workers.running[1].log}")
 
 
-def test_a_killed_worker_is_named_with_the_signal(start: Callable[..., Workers], said: list[str]) -> None:
+def test_a_killed_worker_is_named_with_the_signal(start: Start, said: list[str]) -> None:
     workers = start()
     os.kill(workers.running[1].process.pid, signal.SIGKILL)
     eventually(lambda: not workers.alive, "all have ended")
@@ -109,24 +120,24 @@ def test_a_killed_worker_is_named_with_the_signal(start: Callable[..., Workers],
     assert "ended by SIGKILL" in said[0]
 
 
-def test_one_that_the_demo_ended_itself_is_no_death(start: Callable[..., Workers]) -> None:
+def test_one_that_the_demo_ended_itself_is_no_death(start: Start) -> None:
     workers = start()
     workers.running[1].signal(signal.SIGKILL)
     eventually(lambda: not workers.alive, "all have ended")
     assert workers.report_deaths() == 0
 
 
-def test_what_a_restarted_worker_said_before_does_not_count(start: Callable[..., Workers]) -> None:
-    workers = start(OPEN)
-    eventually(workers.lanes_open, "lanes are open")
+def test_what_a_restarted_worker_said_before_does_not_count(start: Start) -> None:
+    workers = opened(start)
     workers.running[1].signal(signal.SIGKILL)
     workers.running[1].process.wait()
+    workers._environment["SAYS"] = HALF_OPEN
     worker = workers.start(1)
-    assert not worker.ready
-    eventually(workers.lanes_open, "lanes are open")
+    eventually(lambda: log_of(worker).count("lane_opened") == 3, "a lane is open again")
+    assert workers.lanes_open() == set()
 
 
-def test_leaving_ends_all_of_them(start: Callable[..., Workers]) -> None:
+def test_leaving_ends_all_of_them(start: Start) -> None:
     workers = start()
     workers.start(2)
     pids = [worker.process.pid for worker in workers.alive]

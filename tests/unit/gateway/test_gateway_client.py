@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -22,9 +21,14 @@ from agents.gateway.retries import GatewayRetries
 from streams.errors import PermanentError, SteadfaustError
 from streams.logs import HANDLED
 from streams.tracing.tracer import Tracer
+from tests.waiting import BOUND, eventually_async
 
-QUICK = GatewayRetries(attempt=5.0, total=20.0, base=0.01, cap=0.02)
-SHORT = GatewayRetries(attempt=0.05, total=0.3, base=0.01, cap=0.02)
+
+def patient(**changes):
+    """Hardly any time between attempts, and as much as is needed for them."""
+    return GatewayRetries(**{"attempt": BOUND, "total": BOUND, "base": 0.01, "cap": 0.02} | changes)
+
+
 CHARGED = (
     b'{"kind":"charge","charge_id":"ch_1","operation":"a","status":"captured","reason":"","cents":5,'
     b'"card":"tok_accepted","done_at":"2026-01-01T00:00:00.000Z"}'
@@ -32,12 +36,12 @@ CHARGED = (
 
 
 @asynccontextmanager
-async def answering(*answers, retries=QUICK, connections=64):
+async def answering(*answers, note=lambda _, body: body, connections=64, **patience):
     """A client whose server gives `answers` in order, the last one for ever; None never comes."""
     asked = []
 
     async def answer(request):
-        asked.append(await request.read())
+        asked.append(note(request, await request.read()))
         kind = answers[min(len(asked), len(answers)) - 1]
         if kind is None:
             await asyncio.Event().wait()
@@ -48,7 +52,7 @@ async def answering(*answers, retries=QUICK, connections=64):
     app.router.add_route("*", "/{path:.*}", answer)
     async with TestServer(app, handler_cancellation=True) as server:
         url = str(server.make_url("/"))
-        async with HttpGateway(url, retries=retries, connections=connections) as gateway:
+        async with HttpGateway(url, retries=patient(**patience), connections=connections) as gateway:
             yield gateway, asked
 
 
@@ -56,28 +60,13 @@ def charge(gateway):
     return gateway.charge(operation="a", cents=5, card=ACCEPTED)
 
 
-class Handled:
-    """What a handler has under way, as the log knows it."""
+async def test_a_call_goes_on_in_its_handlers_trace():
+    def trace_of(request, _):
+        return request.headers.get("traceparent")
 
-    def __init__(self, span):
-        self.span = span
-
-    def log_ids(self):
-        return {}
-
-
-async def test_a_call_goes_on_in_the_trace_of_the_handler_that_makes_it():
-    traces = []
-
-    async def answer(request):
-        traces.append(request.headers.get("traceparent"))
-        return web.Response(status=201, body=CHARGED)
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
     span = Tracer(lambda _: None, ratio=1.0).request(None, None, "capture", "payments")
-    async with TestServer(app) as server, HttpGateway(str(server.make_url("/")), retries=QUICK) as gateway:
-        for handled in (None, Handled(None), Handled(span)):
+    async with answering((201, CHARGED), note=trace_of) as (gateway, traces):
+        for handled in (None, SimpleNamespace(span=None), SimpleNamespace(span=span)):
             token = HANDLED.set(handled)
             await charge(gateway)
             HANDLED.reset(token)
@@ -106,7 +95,7 @@ def test_a_wait_is_drawn_from_nothing_to_the_capped_exponential(failures, base, 
         (GatewayRetries(base=0.5, factor=3.0, cap=20.0), [0.5, 1.5, 4.5, 13.5, 20, 20]),
     ],
 )
-def test_the_longest_wait_grows_by_the_factor_up_to_the_cap(monkeypatch, retries, longest):
+def test_the_longest_wait_grows_up_to_the_cap(monkeypatch, retries, longest):
     monkeypatch.setattr(random, "uniform", lambda low, high: high)
     assert [drawn(retries.waits, failures) for failures in range(1, len(longest) + 1)] == longest
 
@@ -119,21 +108,13 @@ def test_waits_fill_the_whole_window():
     assert 3.5 < sum(waits) / len(waits) < 4.5
 
 
-async def test_a_client_with_a_single_attempt_asks_once_and_leaves_the_rest_to_its_caller():
-    once = GatewayRetries(total=20.0, base=0.01, cap=0.02, most=1)
-    async with answering((503, b"later"), (201, CHARGED), retries=once) as (gateway, asked):
+@pytest.mark.parametrize("most", [1, 3])
+async def test_no_more_attempts_than_are_allowed(most):
+    async with answering(*[(503, b"later")] * most, (201, CHARGED), most=most) as (gateway, asked):
         with pytest.raises(GatewayUnavailable, match="503"):
             await charge(gateway)
-        assert len(asked) == 1
+        assert len(asked) == most
         assert (await charge(gateway)).charge_id == "ch_1"
-
-
-async def test_no_more_attempts_than_are_allowed():
-    thrice = GatewayRetries(total=20.0, base=0.01, cap=0.02, most=3)
-    async with answering((503, b"later"), retries=thrice) as (gateway, asked):
-        with pytest.raises(GatewayUnavailable):
-            await charge(gateway)
-        assert len(asked) == 3
 
 
 def test_an_only_attempt_may_take_all_the_time():
@@ -143,14 +124,14 @@ def test_an_only_attempt_may_take_all_the_time():
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-async def test_a_gateway_in_trouble_is_asked_again_with_the_same_words(status):
+async def test_a_troubled_gateway_is_asked_again_the_same(status):
     async with answering((status, b"later"), (201, CHARGED)) as (gateway, asked):
         assert (await charge(gateway)).charge_id == "ch_1"
     assert asked == [b'{"operation":"a","cents":5,"card":"tok_accepted"}'] * 2
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 409, 422])
-async def test_a_refusal_is_permanent_says_why_and_is_not_asked_again(status):
+async def test_a_refusal_is_permanent_and_says_why(status):
     async with answering((status, b"because"), (201, CHARGED)) as (gateway, asked):
         with pytest.raises(GatewayRefused) as refused:
             await charge(gateway)
@@ -159,75 +140,68 @@ async def test_a_refusal_is_permanent_says_why_and_is_not_asked_again(status):
     assert isinstance(refused.value, PermanentError)
 
 
-async def test_an_answer_that_is_not_the_gateways_is_not_taken_for_a_charge():
+async def test_an_answer_of_somebody_else_is_no_charge():
     async with answering((200, b"<html>welcome</html>"), (200, CHARGED)) as (gateway, asked):
         assert (await charge(gateway)).charge_id == "ch_1"
     assert len(asked) == 2
 
 
-async def test_a_404_that_does_not_come_from_the_ledger_does_not_mean_that_nothing_was_done():
+async def test_a_404_of_somebody_else_does_not_mean_nothing():
     async with answering((404, b"no such page")) as (gateway, _):
         with pytest.raises(GatewayRefused):
             await gateway.find("a")
 
 
-async def test_a_silent_gateway_is_given_up_in_the_time_allowed():
-    started = time.monotonic()
-    async with answering(None, retries=SHORT) as (gateway, asked):
+@pytest.mark.parametrize(
+    ("patience", "attempts", "last"),
+    [({"attempt": 0.05, "most": 3}, 3, "Timeout"), ({"total": 0.2}, 1, "None")],
+    ids=["each attempt has its time", "all have theirs"],
+)
+async def test_a_silent_gateway_is_given_up(patience, attempts, last):
+    async with answering(None, **patience) as (gateway, _):
         with pytest.raises(GatewayUnavailable) as gave_up:
             await charge(gateway)
-    assert time.monotonic() - started < 30
     error = gave_up.value
     assert isinstance(error, SteadfaustError)
     assert not isinstance(error, PermanentError)
-    assert error.operation == "a"
-    assert 1 < len(asked) <= error.attempts <= len(asked) + 1  # the last may be cut off before it arrives
-    assert error.seconds < 2
-    assert "Timeout" in str(error.last)
-    assert error.__cause__ is error.last
+    assert (error.operation, error.attempts) == ("a", attempts)
+    assert last in str(error.last)
+    assert error.last in (error.__cause__, None)
 
 
-async def test_a_gateway_that_is_not_there_is_given_up_in_the_time_allowed():
+async def test_a_gateway_that_is_not_there_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    async with HttpGateway(f"http://127.0.0.1:{port}", retries=SHORT) as gateway:
+    async with HttpGateway(f"http://127.0.0.1:{port}", retries=patient(most=3)) as gateway:
         with pytest.raises(GatewayUnavailable, match="a: no answer from the payment gateway") as gave_up:
             await charge(gateway)
-    assert gave_up.value.attempts > 1
-    assert gave_up.value.seconds < 2
+    assert gave_up.value.attempts == 3
 
 
-async def test_waiting_for_a_connection_counts_as_time_allowed_but_not_as_an_attempt():
-    patience = GatewayRetries(attempt=0.2, total=0.2, base=0.01)
-    async with answering(None, retries=patience, connections=1) as (gateway, asked):
+async def test_waiting_for_a_connection_is_no_attempt():
+    async with answering(None, attempt=0.2, total=0.2, connections=1) as (gateway, asked):
         answers = await asyncio.gather(*(charge(gateway) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(answer, GatewayUnavailable) for answer in answers)
-    assert all(answer.seconds < 2 for answer in answers)
-    assert 1 <= len(asked) < 5
+    assert len(asked) < 5
 
 
-async def test_it_gives_up_at_once_when_no_time_is_left_for_another_attempt():
-    patience = GatewayRetries(
-        attempt=5, total=20, base=1e9, cap=1e9
-    )  # a wait under 20 s is one in 50 million
-    async with answering((503, b"later"), retries=patience) as (gateway, asked):
-        with pytest.raises(GatewayUnavailable) as gave_up:
+async def test_it_gives_up_when_no_time_is_left():
+    forever = {"total": 1e6, "base": 1e15, "cap": 1e15}  # a wait under 1e6 s is one in a billion
+    async with answering((503, b"later"), **forever) as (gateway, asked):
+        with pytest.raises(GatewayUnavailable):
             await charge(gateway)
     assert len(asked) == 1
-    assert gave_up.value.seconds < 10
 
 
 async def test_a_cancelled_charge_is_cancelled_at_once():
     async with answering(None) as (gateway, asked):
         waiting = asyncio.create_task(charge(gateway))
-        async with asyncio.timeout(20):
-            while not asked:  # noqa: ASYNC110 - a turn of the loop, for the server
-                await asyncio.sleep(0)
+        await eventually_async(lambda: asked, "the server is asked", every=0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
 
-async def test_a_client_that_is_not_open_says_how_to_open_it():
+async def test_a_closed_client_says_how_to_open_it():
     with pytest.raises(RuntimeError, match="async with"):
         await charge(HttpGateway("http://127.0.0.1:1"))

@@ -17,6 +17,7 @@ from agents.gateway.group_commit import GroupCommit
 from agents.gateway.ledger import Ledger
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal
 from tests.effort import examples
+from tests.waiting import BOUND, eventually_async
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 CARDS = st.sampled_from([ACCEPTED, DECLINED, CHARGED_BUT_TIMED_OUT, unavailable(2), "tok_nobodys"])
@@ -125,7 +126,7 @@ def ledger(tmp_path):
         yield ledger
 
 
-def test_an_ask_is_answered_by_what_an_earlier_ask_of_the_same_batch_did(ledger):
+def test_an_ask_knows_earlier_asks_of_its_batch(ledger):
     charge, again, refund = ledger.apply(
         [ChargeAsk("a", 5, ACCEPTED), ChargeAsk("a", 5, ACCEPTED), RefundAsk("b", "a")]
     )
@@ -136,7 +137,7 @@ def test_an_ask_is_answered_by_what_an_earlier_ask_of_the_same_batch_did(ledger)
     assert refund.row.cents == 5
 
 
-def test_a_batch_that_fails_does_nothing_and_the_next_one_works(ledger):
+def test_a_failed_batch_does_nothing(ledger):
     with pytest.raises(sqlite3.Error):
         ledger.apply([ChargeAsk("a", 5, ACCEPTED), ChargeAsk("b", 0, ACCEPTED)])  # the table refuses 0 cents
     assert ledger.find("a") is None
@@ -144,7 +145,7 @@ def test_a_batch_that_fails_does_nothing_and_the_next_one_works(ledger):
     assert answer.first
 
 
-def test_a_conflict_says_what_was_done_before_and_what_to_do(ledger):
+def test_a_conflict_says_what_was_done_before(ledger):
     ledger.apply([ChargeAsk("capture:1", 5, ACCEPTED)])
     [answer] = ledger.apply([ChargeAsk("capture:1", 6, ACCEPTED)])
     assert answer.row == Refusal(
@@ -165,25 +166,19 @@ class SlowDisk:
 
     def apply(self, asks):
         self.batches.append([ask.operation for ask in asks])
-        assert self.go_on.acquire(timeout=20)
+        assert self.go_on.acquire(timeout=BOUND)
         if self.fail:
             raise sqlite3.OperationalError("disk is full")
         return self.ledger.apply(asks)
-
-
-async def until(condition, within=20.0):
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 - the other side is a thread, with no event to set
-            await asyncio.sleep(0)
 
 
 async def test_asks_that_arrive_during_a_commit_share_the_next_one(ledger):
     disk = SlowDisk(ledger)
     commits = GroupCommit(disk, most=3)
     first = asyncio.create_task(commits.do(ChargeAsk("a", 1, ACCEPTED)))
-    await until(lambda: disk.batches)
+    await eventually_async(lambda: disk.batches, "a commit begins", every=0)
     rest = [asyncio.create_task(commits.do(ChargeAsk(name, 1, ACCEPTED))) for name in "bcde"]
-    await until(lambda: len(commits._waiting) == 4)
+    await eventually_async(lambda: len(commits._waiting) == 4, "four wait", every=0)
     assert not first.done()
     disk.go_on.release(3)
     answers = await asyncio.gather(first, *rest)
@@ -192,7 +187,7 @@ async def test_asks_that_arrive_during_a_commit_share_the_next_one(ledger):
     await commits.close()
 
 
-async def test_a_failed_commit_is_an_error_for_all_that_shared_it_and_for_nobody_else(ledger):
+async def test_a_failed_commit_fails_only_who_shared_it(ledger):
     disk = SlowDisk(ledger)
     disk.fail = True
     commits = GroupCommit(disk)
@@ -206,11 +201,11 @@ async def test_a_failed_commit_is_an_error_for_all_that_shared_it_and_for_nobody
     await commits.close()
 
 
-async def test_a_charge_whose_asker_hung_up_is_made_all_the_same(ledger):
+async def test_a_charge_is_made_though_its_asker_hung_up(ledger):
     disk = SlowDisk(ledger)
     commits = GroupCommit(disk)
     ask = asyncio.create_task(commits.do(ChargeAsk("a", 1, ACCEPTED)))
-    await until(lambda: disk.batches)
+    await eventually_async(lambda: disk.batches, "a commit begins", every=0)
     ask.cancel()
     await asyncio.wait([ask])
     disk.go_on.release()
