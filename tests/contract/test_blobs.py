@@ -135,7 +135,7 @@ async def test_a_name_is_kept_as_it_is(blobs: Blobs, name: str) -> None:
     assert await names(blobs) == [f"events/order/{name}"]
 
 
-async def test_objects_are_listed_by_prefix_in_the_order_of_their_names(blobs: Blobs) -> None:
+async def test_objects_are_listed_by_prefix_in_order_of_name(blobs: Blobs) -> None:
     some = ["events/b/1", "events/a/2", "events/a/10", "events/a-b/1", "events/a.b/1", "events/B/1"]
     for name in some:
         await blobs.put(name, b"x", TYPE)
@@ -184,7 +184,7 @@ async def requests(blobs: Blobs) -> list[type]:
     return [type(answer) for answer in answers]
 
 
-async def test_a_store_that_is_down_is_unavailable_until_it_comes_back(world: World, blobs: Blobs) -> None:
+async def test_a_store_is_unavailable_while_it_is_down(world: World, blobs: Blobs) -> None:
     await blobs.put("events/order/1-a", b"kept", TYPE)
     await world.go_down()
     try:

@@ -221,7 +221,7 @@ async def read_all(world: World, reader: Reader, *tps: TP) -> list[bytes | None]
 
 
 @pytest.mark.parametrize("step", ["send", "send_offsets", "commit"])
-async def test_start_fences_the_previous_owner_in_the_middle_of_its_transaction(
+async def test_start_fences_the_previous_owner_in_mid_transaction(
     world: World, owner: Any, reader: Reader, step: str
 ) -> None:
     tp, source, group, name = (
@@ -267,9 +267,7 @@ async def test_a_fenced_owner_stays_fenced_at_every_step(world: World, owner: An
             await step()
 
 
-async def test_an_idle_owner_learns_of_its_fencing_at_the_first_request(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_an_idle_owner_is_fenced_at_its_first_request(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
     zombie = await owner(name)
     await write(zombie, {tp: out(b"before")})
@@ -290,9 +288,7 @@ async def test_offsets_alone_are_fenced_too(world: World, owner: Any) -> None:
     assert await world.cluster.committed(group, [source]) == {}
 
 
-async def test_start_ends_the_transaction_of_a_dead_owner_so_that_readers_go_on(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_start_ends_the_transaction_of_a_dead_owner(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
     dead = await owner(name)
     await dead.begin()
@@ -338,7 +334,7 @@ async def test_open_records_are_hidden_until_the_commit(world: World, owner: Any
 
 
 @pytest.mark.parametrize("step", ["send", "commit"])
-async def test_a_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_producer_fenced(
+async def test_a_transaction_past_its_timeout_is_aborted_and_fenced(
     world: World, owner: Any, step: str
 ) -> None:
     await world.hasten(0.5)
@@ -388,7 +384,7 @@ async def test_the_position_moves_over_a_marker_when_no_record_comes(
     assert reader.position(tp) == end
 
 
-async def test_a_batch_ends_behind_the_marker_or_right_behind_its_last_record(
+async def test_a_batch_ends_behind_its_last_record_or_the_marker(
     world: World, owner: Any, reader: Reader
 ) -> None:
     tp = TP(await world.topic(), 0)
@@ -468,9 +464,7 @@ async def test_an_empty_transaction_commits_and_writes_nothing(world: World, own
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
 
 
-async def test_end_offsets_are_the_high_watermark_while_a_transaction_is_open(
-    world: World, owner: Any
-) -> None:
+async def test_end_offsets_count_records_of_an_open_transaction(world: World, owner: Any) -> None:
     tp = TP(await world.topic(), 0)
     producer = await owner(unique("id"))
     await producer.begin()
@@ -521,7 +515,7 @@ async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World
 # Letting go
 
 
-async def test_a_discarded_transaction_stays_open_and_the_next_start_aborts_it(
+async def test_a_discarded_transaction_is_aborted_by_the_next_start(
     world: World, owner: Any, reader: Reader
 ) -> None:
     tp, source, group, name = (
@@ -659,7 +653,7 @@ async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
 @pytest.mark.parametrize("kind", PRODUCERS)
-async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(
+async def test_a_commit_without_answer_is_known_after_the_next_start(
     kafka: Any, kind: Producer, lost: str
 ) -> None:
     world = KafkaWorld(kafka.bootstrap)
@@ -729,7 +723,7 @@ MANY = [("n" * (i % 70), b"v" * i if i % 3 else None) for i in range(200)]
     ],
     ids=["little", "value", "no value", "many headers"],
 )
-async def test_a_topic_takes_what_its_limit_allows_and_refuses_a_byte_more(
+async def test_a_topic_refuses_a_byte_more_than_its_limit(
     world: World, owner: Any, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]
 ) -> None:
     record = Outgoing(key, value, headers)
@@ -760,7 +754,7 @@ async def test_topics_are_created_once_and_described(kafka: Any) -> None:
         assert await topics.describe(["no.such.topic"]) == {}
 
 
-async def test_a_reader_can_be_closed_as_soon_as_it_is_connected(world: World) -> None:
+async def test_a_reader_can_be_closed_as_soon_as_connected(world: World) -> None:
     reader = await world.cluster.reader()
     await reader.close()
 
@@ -777,7 +771,7 @@ async def patient(kafka: Any) -> AsyncIterator[tuple[World, Reader]]:
     await world.close()
 
 
-async def test_a_new_assignment_does_not_wait_behind_the_fetch_of_the_old(
+async def test_a_new_assignment_does_not_wait_behind_the_old(
     patient: tuple[World, Reader],
 ) -> None:
     world, reader = patient
@@ -803,7 +797,7 @@ async def test_a_busy_partition_is_not_held_up_by_idle_ones(patient: tuple[World
             await reader.fetch(max_records=1, timeout=BOUND)
 
 
-async def test_a_topic_that_is_made_anew_is_another_one_and_groups_have_no_position_in_it(
+async def test_groups_have_no_position_in_a_topic_made_anew(
     world: World, owner: Callable[[str], Any]
 ) -> None:
     tp, other, group = TP(await world.topic(), 0), await world.topic(), unique("group")
@@ -867,7 +861,7 @@ def forms(records: Iterable[Record]) -> list[tuple[int, Any]]:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-async def test_what_cannot_be_read_comes_damaged_in_its_place_between_what_can(
+async def test_what_cannot_be_read_comes_damaged_in_its_place(
     world: World, reader: Reader, what: str
 ) -> None:
     tp = TP(await world.topic(), 0)
@@ -888,7 +882,7 @@ async def test_what_cannot_be_read_comes_damaged_in_its_place_between_what_can(
         ]
 
 
-async def test_damage_in_a_transaction_is_seen_if_it_was_committed_and_else_not(
+async def test_damage_is_seen_in_committed_transactions_alone(
     world: World, owner: Callable[[str], Any], reader: Reader
 ) -> None:
     tp, name = TP(await world.topic(), 0), unique("owner")
@@ -907,7 +901,7 @@ async def test_damage_in_a_transaction_is_seen_if_it_was_committed_and_else_not(
     assert await read_all(world, reader, tp) == [found[0].value, b"sound"]
 
 
-async def test_a_reader_knows_how_far_it_is_behind_what_brokers_told_it(world: World, reader: Reader) -> None:
+async def test_a_reader_knows_how_far_it_is_behind(world: World, reader: Reader) -> None:
     tp = TP(await world.topic(), 0)
     await world.produce(tp, [b"1", b"2", b"3"])
     await reader.assign({tp: 0})

@@ -115,7 +115,7 @@ async def through(ground: Ground, *tps: TP, backwards: bool, limit: int = 7) -> 
     raise AssertionError(f"the pages have no end: {places}")
 
 
-async def test_the_newest_records_then_older_ones_to_the_beginning_and_back_again(ground: Ground) -> None:
+async def test_pages_go_to_the_beginning_and_back_again(ground: Ground) -> None:
     tp = TP(await ground.topic(), 0)
     await ground.write(tp, range(40))
     assert numbers(await ground.page(tp)) == [39, 38, 37, 36, 35]
@@ -123,7 +123,7 @@ async def test_the_newest_records_then_older_ones_to_the_beginning_and_back_agai
     assert await through(ground, tp, backwards=False) == list(range(40))
 
 
-async def test_pages_pass_over_markers_and_aborted_records_and_miss_none_between(ground: Ground) -> None:
+async def test_pages_pass_over_markers_and_aborted_records(ground: Ground) -> None:
     tp = TP(await ground.topic(), 0)
     for n in range(0, 40, 10):
         done = await ground.transaction(tp, range(n, n + 3))
@@ -149,7 +149,7 @@ async def test_records_of_several_partitions_come_in_order_of_time(ground: Groun
     assert forwards == backwards[::-1]
 
 
-async def test_what_is_in_an_open_transaction_is_hidden_until_it_is_decided(ground: Ground) -> None:
+async def test_records_of_an_open_transaction_are_hidden_until_its_end(ground: Ground) -> None:
     tp = TP(await ground.topic(), 0)
     await ground.write(tp, [1, 2])
     producer = await ground.transaction(tp, [3, 4])
@@ -174,7 +174,7 @@ async def test_compressed_batches_are_read_and_cut_at_the_page(ground: Ground, c
     assert numbers(await ground.page(tp, places={tp: 8}, backwards=False, limit=3)) == [8, 9, 10]
 
 
-async def test_an_empty_partition_and_places_outside_of_the_log_are_no_errors(ground: Ground) -> None:
+async def test_places_outside_of_the_log_are_no_errors(ground: Ground) -> None:
     tp = TP(await ground.topic(), 0)
     for backwards in (True, False):
         seen = await ground.page(tp, backwards=backwards)
@@ -237,9 +237,7 @@ async def test_what_cannot_be_read_stands_in_its_place(ground: Ground) -> None:
     assert (damaged.offset, bool(damaged.why)) == (2, True)
 
 
-async def test_a_page_ends_at_its_bounds_says_so_and_the_next_one_goes_on(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_ends_at_its_bounds_and_says_so(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     tp = TP(await ground.topic(), 0)
     await ground.write(tp, range(2_000))
     monkeypatch.setattr(browsing, "MOST_BYTES", 100)
@@ -252,7 +250,7 @@ async def test_a_page_ends_at_its_bounds_says_so_and_the_next_one_goes_on(
     assert numbers(following)[0] == behind
 
 
-async def test_where_a_page_is_too_much_backwards_the_newest_record_comes_and_pages_get_on(
+async def test_a_page_that_is_too_much_has_the_newest(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tp = TP(await ground.topic(), 0)
@@ -294,7 +292,7 @@ async def test_the_timeline_finds_a_key_within_compressed_batches(ground: Ground
     assert (found.looked, found.stopped) == (21, "")
 
 
-async def test_the_timeline_ends_before_an_open_transaction_and_is_complete_once_it_is_decided(
+async def test_the_timeline_ends_before_an_open_transaction(
     ground: Ground,
 ) -> None:
     tp = TP(await ground.topic(), 0)

@@ -183,7 +183,7 @@ def number_in(record: Record) -> int:
 
 
 @pytest.mark.verify("half a minute: it starts Connect")
-async def test_what_commits_arrives_once_in_the_order_of_its_aggregate_as_a_producer_writes_it(
+async def test_what_commits_arrives_once_and_in_order(
     ground: Ground,
 ) -> None:
     orders = [new_order() for _ in range(4)]
@@ -222,7 +222,7 @@ async def test_what_commits_arrives_once_in_the_order_of_its_aggregate_as_a_prod
 
 
 @pytest.mark.verify("half a minute of kills")
-async def test_connect_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
+async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(
     ground: Ground,
 ) -> None:
     orders = [new_order() for _ in range(4)]
@@ -238,7 +238,7 @@ async def test_connect_that_is_killed_again_and_again_loses_nothing_and_doubles_
 
 
 @pytest.mark.verify("a minute of recovery")
-async def test_a_database_that_is_killed_loses_nothing_that_it_had_committed(ground: Ground) -> None:
+async def test_a_killed_database_loses_nothing_that_was_committed(ground: Ground) -> None:
     order = new_order()
     async with relaying(ground):
         first = await place(ground, order, range(50))
@@ -250,7 +250,7 @@ async def test_a_database_that_is_killed_loses_nothing_that_it_had_committed(gro
 
 
 @pytest.mark.verify("a minute: the server drops a slot at its next checkpoint")
-async def test_rows_behind_a_slot_that_the_server_has_dropped_are_read_from_the_table(ground: Ground) -> None:
+async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground) -> None:
     order = new_order()
     connection = await connect(ground.postgres)
     async with relaying(ground):
@@ -306,7 +306,7 @@ async def test_a_relayed_row_is_deleted_or_archived_as_by_polling(
 
 
 @pytest.mark.verify("half a minute: it starts Connect; polling relays do the same in make test")
-async def test_a_row_that_is_to_be_published_again_comes_again_under_its_id(ground: Ground) -> None:
+async def test_a_republished_row_comes_again_under_its_id(ground: Ground) -> None:
     order = new_order()
     async with relaying(ground):
         first, second = await place(ground, order, [1, 2])

@@ -108,7 +108,7 @@ async def test_a_slow_object_store_lets_nobody_fail(stack: Stack, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", [Kind.S3_DOWN, Kind.S3_CUT])
-async def test_an_outage_that_nobody_notices_did_not_happen_and_is_over_all_the_same(
+async def test_an_outage_that_nobody_notices_did_not_happen(
     stack: Stack, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.faults.object_store.MEETS_WITHIN", 0.2)

@@ -53,7 +53,7 @@ async def test_payloads_of_all_sizes_go_in_and_out_at_once(checks: ClaimChecks) 
     assert out == list(payloads.values())
 
 
-async def test_an_outage_passes_and_a_loss_or_an_alteration_does_not(
+async def test_an_outage_passes_but_a_lost_object_does_not(
     s3: Stack, blobs: S3Blobs, checks: ClaimChecks
 ) -> None:
     name, message = await stored(checks, "o-1", PICTURE)

@@ -88,7 +88,7 @@ async def test_what_is_older_than_its_retention_goes_and_nothing_else(database: 
     assert await cleanup.clean_up() == CleanedUp(0, {"mailer": 0, "projection": 0, "post": 0})
 
 
-async def test_beside_a_running_relay_nothing_is_lost_doubled_or_out_of_order(database: Database) -> None:
+async def test_cleaning_beside_a_relay_loses_and_doubles_nothing(database: Database) -> None:
     publisher, outbox = MemoryPublisher(), new_outbox()
     orders = [f"o-{number}" for number in range(10)]
     cleanup = DatabaseCleanup(database, replace(WEEK, outbox=0.0))
@@ -124,7 +124,7 @@ async def test_of_two_that_clean_at_once_one_does(database: Database) -> None:
     assert await DatabaseCleanup(database, WEEK).clean_up() == CleanedUp(0, {})
 
 
-async def test_an_inbox_that_would_forget_too_early_is_refused_and_the_next_may_clean(
+async def test_an_inbox_that_would_forget_too_early_is_refused(
     database: Database,
 ) -> None:
     await fill(database)

@@ -65,7 +65,7 @@ def where_modules_are(environment: dict[str, str]) -> list[str]:
 
 
 @needs_compiler
-def test_a_worker_with_that_environment_runs_what_was_compiled_and_its_own_application(
+def test_a_worker_runs_what_was_compiled(
     compiled: dict[str, str],
 ) -> None:
     assert [path for path in where_modules_are(compiled) if not path.endswith(".so")] == []
@@ -102,9 +102,7 @@ def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
 
 
 @needs_compiler
-def test_what_is_compiled_already_is_left_alone_and_changed_sources_are_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_changed_sources_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
     monkeypatch.setattr(
         "streams.runtime.compiling._compile", lambda target: (calls.append(target), target.mkdir())

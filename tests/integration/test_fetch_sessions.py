@@ -73,7 +73,7 @@ def whole() -> FetchRequest:
 
 
 @pytest.mark.parametrize(("version", "leader"), [(FetchRequest_v7, ()), (FetchRequest_v11, (-1,))])
-def test_a_request_names_what_has_changed_and_what_is_read_no_more(version, leader):
+def test_a_request_names_what_has_changed(version, leader):
     session = Session()
     first = SessionFetch(whole(), session).build(version)
     assert (first.session_id, first.session_epoch, len(first.topics)) == (0, 0, 2)
@@ -91,7 +91,7 @@ def test_a_broker_without_sessions_is_asked_as_before():
     assert session.incremental == 0
 
 
-async def test_after_a_request_that_may_or_may_not_have_arrived_the_next_says_all():
+async def test_after_a_request_of_unknown_fate_the_next_says_all():
     async def lost(*_: object) -> None:
         raise NodeNotReadyError
 
@@ -104,7 +104,7 @@ async def test_after_a_request_that_may_or_may_not_have_arrived_the_next_says_al
     assert sessions.of[1].next({})[0] == 0
 
 
-async def test_silence_lasts_since_the_last_answer_of_the_broker_that_is_silent_for_longest(
+async def test_silence_is_that_of_the_most_silent_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, refuses = 100.0, False
@@ -181,7 +181,7 @@ async def test_a_real_broker_keeps_the_session(reading: Reading) -> None:
 
 
 @pytest.mark.stack
-async def test_a_session_that_the_broker_has_lost_is_begun_anew_and_nothing_read_twice(
+async def test_a_session_lost_by_the_broker_reads_nothing_twice(
     reading: Reading,
 ) -> None:
     await reading.write(b"before")

@@ -60,9 +60,7 @@ async def test_an_event_is_handled_once_and_a_duplicate_returns_none(
     assert await total(database) == 8
 
 
-async def test_an_entry_says_what_was_handled_when_and_for_how_long(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_an_entry_says_what_was_handled_and_how_long(database: Database, inbox: ConsumerInbox) -> None:
     async def slowly(connection: Connection, payload: bytes) -> None:
         await connection.execute("SELECT pg_sleep(0.02)")
 
@@ -85,7 +83,7 @@ async def test_each_consumer_handles_an_event_once(database: Database, inbox: Co
     assert await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) is None
 
 
-async def test_a_handler_that_fails_leaves_neither_its_writes_nor_the_mark(
+async def test_a_handler_that_fails_leaves_neither_writes_nor_mark(
     database: Database, inbox: ConsumerInbox
 ) -> None:
     async def fails(connection: Connection, payload: bytes) -> None:
@@ -111,7 +109,7 @@ async def waiting(database: Database) -> None:
 
 
 @pytest.mark.parametrize("first_fails", [False, True])
-async def test_of_two_consumers_with_one_event_the_second_waits_and_runs_if_the_first_rolls_back(
+async def test_of_two_with_one_event_the_second_waits(
     database: Database, inbox: ConsumerInbox, *, first_fails: bool
 ) -> None:
     runs, begun, go_on = [], asyncio.Event(), asyncio.Event()
@@ -177,9 +175,7 @@ async def add_all(connection: Connection, events: Sequence[InboxEvent]) -> list[
     return [event.event_id for event in events]
 
 
-async def test_of_a_batch_the_handler_gets_what_is_new_in_order_and_once(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_the_handler_of_a_batch_gets_what_is_new(database: Database, inbox: ConsumerInbox) -> None:
     assert await inbox.process_batch(batch("c", "a", "b", "a"), add_all) == ["c", "a", "b"]
     assert await inbox.process_batch(batch("b", "d", "a"), add_all) == ["d"]
     assert await inbox.process_batch(batch("b", "d", "a"), add_all) is None
@@ -214,7 +210,7 @@ async def test_batches_with_common_events_in_another_order_do_not_deadlock(
     ("event_id", "error"),
     [("", MissingHeader), ("x" * 1025, HeaderTooLong), ("a\0b", DataError), ("\ud800", DataError)],
 )
-async def test_an_id_that_cannot_be_kept_is_refused_as_what_the_message_says(
+async def test_an_id_that_cannot_be_kept_is_refused(
     inbox: ConsumerInbox, event_id: str, error: type[DataError]
 ) -> None:
     with pytest.raises(error):
@@ -249,7 +245,7 @@ async def test_a_mark_in_the_callers_transaction_goes_with_it(
     assert await entries(database) == ["a"]
 
 
-async def test_a_lost_connection_is_transient_and_the_event_is_handled_when_it_comes_again(
+async def test_an_event_whose_connection_was_lost_is_handled_again(
     database: Database, inbox: ConsumerInbox
 ) -> None:
     async def cut_off(connection: Connection, payload: bytes) -> None:
@@ -271,7 +267,7 @@ async def age(database: Database, days: float, *ids: str) -> None:
     )
 
 
-async def test_old_entries_are_forgotten_in_batches_others_and_other_consumers_are_not(
+async def test_old_entries_of_the_consumer_alone_are_forgotten(
     database: Database, inbox: ConsumerInbox
 ) -> None:
     other = ConsumerInbox(database, "mailer")

@@ -40,7 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-async def test_the_address_leads_to_the_first_database_and_the_server_can_feed_change_data_capture(
+async def test_the_server_has_its_databases_and_logical_replication(
     stack: Stack,
 ) -> None:
     url = stack.url("postgres")
@@ -63,7 +63,7 @@ def test_it_never_runs_as_root(stack: Stack) -> None:
     assert all(process.uids().effective != 0 for process in family(stack))
 
 
-async def test_what_is_committed_is_there_after_a_kill_and_the_server_is_where_it_was(stack: Stack) -> None:
+async def test_a_killed_server_comes_back_with_what_was_committed(stack: Stack) -> None:
     url, before = stack.url("postgres"), family(stack)
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
@@ -85,7 +85,7 @@ async def test_what_is_committed_is_there_after_a_kill_and_the_server_is_where_i
     await again.close()
 
 
-async def test_it_stops_beneath_its_clients_and_has_its_data_and_a_new_database_when_it_starts_again(
+async def test_the_command_keeps_data_and_adds_databases(
     tmp_path: Path,
 ) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
@@ -114,7 +114,7 @@ async def test_it_stops_beneath_its_clients_and_has_its_data_and_a_new_database_
 
 
 @pytest.mark.verify("of S3 the same is tested each time")
-def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(tmp_path: Path) -> None:
+def test_a_server_that_dies_unasked_ends_the_stack(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
         running = family(stack)
         stack.signal_process("postgres", signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(
     assert "error: postgres died (SIGKILL): " in last
 
 
-def test_a_supervisor_that_is_killed_leaves_nothing_that_the_next_stop_does_not_end(tmp_path: Path) -> None:
+def test_stop_ends_what_a_killed_supervisor_left(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
         running = family(stack)
         supervisor = psutil.Process(stack.state.supervisor_pid)
@@ -138,7 +138,7 @@ def test_a_supervisor_that_is_killed_leaves_nothing_that_the_next_stop_does_not_
         assert alive(running) == []
 
 
-def test_a_database_with_a_name_that_would_need_quotes_is_one_line(tmp_path: Path) -> None:
+def test_a_database_name_that_would_need_quotes_is_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(StackError, match=r"^a database cannot be named 'Orders': use at most 63 lower-case"),
         local_stack(tmp_path, brokers=0, databases=["Orders"]),

@@ -45,7 +45,7 @@ def test_s3_goes_and_comes_back_where_it_was(tmp_path: Path) -> None:
     assert stack.var.read() is None
 
 
-def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
+def test_s3_that_dies_unasked_ends_the_stack(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
         stack.signal_process("s3", signal.SIGKILL)
         log = tmp_path / "log" / "supervisor.log"
@@ -72,7 +72,7 @@ def test_the_command_starts_s3_where_the_project_names_buckets(tmp_path: Path) -
         assert run([*command, "down"]).stdout == "stopped\n"
 
 
-def test_a_bucket_with_a_name_that_s3_does_not_take_is_one_line(tmp_path: Path) -> None:
+def test_a_bucket_name_that_s3_refuses_is_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(StackError, match=r"^a bucket cannot be named 'Gifts': use 3 to 63 lower-case letters"),
         local_stack(tmp_path, brokers=0, buckets=["Gifts"]),

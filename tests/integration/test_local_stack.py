@@ -101,7 +101,7 @@ def test_what_a_killed_supervisor_left_is_taken_over(tmp_path: Path) -> None:
         assert stack.state.cluster_id == first.cluster_id
 
 
-def test_the_death_of_a_broker_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
+def test_the_death_of_a_broker_ends_the_stack(tmp_path: Path) -> None:
     said: list[str] = []
     with launch(StackSpec(str(tmp_path), processes={"bank": BANK}), said.append) as supervisor:
         stack = Stack(tmp_path)
@@ -151,7 +151,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
             pytest.fail("it started")
 
 
-async def test_three_brokers_see_each_other_and_a_killed_one_comes_back(tmp_path: Path) -> None:
+async def test_of_three_brokers_a_killed_one_comes_back(tmp_path: Path) -> None:
     async with local_stack(tmp_path, brokers=3, listeners=["aside"], revive_after=0.0) as stack:
         brokers = stack.state.brokers
         assert [broker.id for broker in brokers] == [1, 2, 3]

@@ -96,7 +96,7 @@ async def placed(database: Database) -> list[Any]:
 
 
 @pytest.mark.parametrize("step", EACH)
-async def test_an_api_that_is_killed_has_placed_an_order_whole_or_not_at_all(
+async def test_a_killed_api_has_placed_a_whole_order_or_none(
     database: Database, tmp_path: Path, step: int | str
 ) -> None:
     at, victims = Step(step), list[ApiProcess]()
@@ -119,7 +119,7 @@ async def test_an_api_that_is_killed_has_placed_an_order_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("step", EACH[1:])  # without PostgreSQL there is no request
-async def test_a_crash_of_postgresql_leaves_an_order_whole_or_not_at_all(
+async def test_a_crash_of_postgresql_leaves_a_whole_order_or_none(
     database: Database, tmp_path: Path, step: int | str
 ) -> None:
     """A server process that is killed takes every session with it, and all that was not on the disk."""

@@ -57,9 +57,7 @@ async def age(url: str) -> None:
         await connection.close()
 
 
-def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same(
-    postgres_url: str, tmp_path: Path
-) -> None:
+def test_a_killed_api_has_placed_what_it_answered(postgres_url: str, tmp_path: Path) -> None:
     in_a_loop(migrated(postgres_url, MIGRATIONS))
     settings = os.environ | {
         "STEADFAUST_POSTGRES_URL": postgres_url,

@@ -59,7 +59,7 @@ async def positions(connection: Connection) -> list[int]:
     return [row["position"] for row in rows]
 
 
-async def test_what_was_archived_before_there_were_days_stays_as_it_is(
+async def test_what_was_archived_before_days_existed_stays(
     postgres_server: str, database: Database, tmp_path: Path
 ) -> None:
     for number, path in enumerate(sorted(LIBRARY.folder.glob("*.sql"))):
@@ -86,7 +86,7 @@ async def test_days_are_made_ahead_and_rows_go_to_theirs(connection: Connection)
     assert await archived(connection, 2, later + timedelta(days=1)) == "outbox_archive_rest"
 
 
-async def test_a_day_that_nobody_has_made_in_time_is_kept_by_the_rest_and_the_next_ones_are_made(
+async def test_a_day_made_too_late_is_kept_by_the_rest(
     connection: Connection,
 ) -> None:
     late = TODAY + timedelta(days=20)
@@ -115,7 +115,7 @@ async def test_whole_days_go_when_their_last_row_is_old_enough(connection: Conne
     assert await positions(connection) == []
 
 
-async def test_a_day_that_somebody_reads_is_dropped_by_a_later_cleanup(
+async def test_a_day_that_is_read_is_dropped_later(
     database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "_PATIENCE", "100ms")

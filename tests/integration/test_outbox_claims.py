@@ -77,7 +77,7 @@ async def records(bootstrap: str, key: str) -> list[Record]:
         return [record async for record in reader.to_end() if record.key == key.encode()]
 
 
-async def test_a_large_message_comes_to_kafka_as_a_producer_with_claim_checks_sends_it(
+async def test_a_large_message_is_relayed_as_producers_send_it(
     database: Database, bootstrap: str, claims: ClaimChecks
 ) -> None:
     order = f"o-{uuid4()}"
@@ -99,7 +99,7 @@ async def test_a_large_message_comes_to_kafka_as_a_producer_with_claim_checks_se
     assert CODECS(Scan, Scan.TOPIC).decode(payload, None) == message
 
 
-async def test_the_sweeper_keeps_what_rows_of_the_outbox_refer_to_and_takes_what_was_rolled_back(
+async def test_the_sweeper_keeps_what_the_outbox_refers_to(
     database: Database, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
 ) -> None:
     outbox = Outbox(CODECS, source="shop", claims=claims)

@@ -100,7 +100,7 @@ def test_cleanup_removes_what_was_published_long_ago_and_nothing_else(
     assert run("list", "--state", "published")[0] == 3
 
 
-def test_a_published_row_and_an_archived_one_are_published_again_behind_those_that_wait(
+def test_republished_rows_come_behind_those_that_wait(
     postgres_url: str, run: Callable[..., tuple[int, str]]
 ) -> None:
     fill(
@@ -131,7 +131,7 @@ def test_a_published_row_and_an_archived_one_are_published_again_behind_those_th
     assert run("status", "--json")[0] == 0
 
 
-def test_of_an_id_that_was_archived_twice_the_newest_is_published_again_once(
+def test_of_an_id_archived_twice_the_newest_is_republished(
     postgres_url: str, run: Callable[..., tuple[int, str]]
 ) -> None:
     archive = archiving("'o-1:1'")

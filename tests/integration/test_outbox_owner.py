@@ -31,7 +31,7 @@ async def claim(database: Database, relay: RelayKind) -> RelayKind | None:
         return await outbox_owner(connection)
 
 
-async def test_the_outbox_is_whose_relay_asks_first_and_several_of_a_kind_share_it(
+async def test_relays_of_the_kind_that_asks_first_share_the_outbox(
     database: Database,
 ) -> None:
     async with database.acquire() as connection:
@@ -77,7 +77,7 @@ async def test_without_a_connector_there_is_no_slot(database: Database) -> None:
         assert await slot_lag(connection) is None
 
 
-async def test_only_new_rows_of_the_outbox_and_the_heartbeats_are_passed_on(database: Database) -> None:
+async def test_only_new_rows_and_heartbeats_are_passed_on(database: Database) -> None:
     async with database.acquire() as connection:
         tables = await connection.fetch("SELECT tablename FROM pg_publication_tables")
         kinds = await connection.fetchrow(

@@ -77,9 +77,7 @@ async def consume(inbox: ConsumerInbox, records: Sequence[Record]) -> None:
         await inbox.process_batch(events[start : start + 3], handle)
 
 
-async def test_what_a_relay_published_and_had_not_marked_comes_again_and_is_handled_once(
-    database: Database, bootstrap: str
-) -> None:
+async def test_what_a_relay_published_twice_is_handled_once(database: Database, bootstrap: str) -> None:
     orders = [f"o-{uuid4()}" for _ in range(ORDERS)]
     async with database.acquire() as connection:
         for number in range(NUMBERS):

@@ -62,7 +62,7 @@ def cancelled(name: str, reason: str = "out_of_stock") -> Plain:
     return told(OrderCancelled(order=order(name), reason=reason), f"{name}:cancelled")
 
 
-async def test_an_error_that_nobody_expects_is_told_and_the_projection_tries_again(
+async def test_the_projection_tries_again_after_an_unexpected_error(
     projection: Projection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries, again = 0, asyncio.Event()
@@ -125,9 +125,7 @@ async def test_events_that_come_again_change_nothing(database: Database, project
     assert await database.pool.fetchval("SELECT count(*) FROM consumer_inbox") == 1
 
 
-async def test_an_order_that_came_in_another_way_gets_its_row_at_its_end(
-    database: Database, projection: Projection
-) -> None:
+async def test_an_unknown_order_gets_its_row_at_its_end(database: Database, projection: Projection) -> None:
     hostile = told(OrderConfirmed(order=order("o-\0", customer="a\0b")), "e-1")
     await projection.take([confirmed("o-1"), hostile])
     assert await statuses(database) == {"o-1": ("confirmed", ""), "o-\ufffd": ("confirmed", "")}

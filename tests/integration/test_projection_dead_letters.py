@@ -102,9 +102,7 @@ async def letters_of(bootstrap: str, group: str) -> list[Record]:
     return [each for each in found if dict(each.headers)["dlq-consumer-group"] == group.encode()]
 
 
-async def test_a_record_that_nobody_can_read_is_a_dead_letter_and_those_behind_it_are_told(
-    database: Database, bootstrap: str
-) -> None:
+async def test_a_record_that_nobody_can_read_is_a_dead_letter(database: Database, bootstrap: str) -> None:
     app_id = f"shop-{uuid4().hex[:8]}"
     name = f"o-{uuid4()}"
     good = confirmed(name)

@@ -107,7 +107,7 @@ async def test_a_table_has_the_columns_that_are_promised(database: Database, tab
     assert found == found | COLUMNS[table]
 
 
-async def test_an_event_is_known_by_consumer_and_id_and_what_waits_has_an_index_of_its_own(
+async def test_the_indexes_are_those_that_are_promised(
     database: Database,
 ) -> None:
     rows = await database.pool.fetch("SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'")
@@ -170,7 +170,7 @@ async def test_an_inbox_tells_these_metrics(database: Database) -> None:
         assert registry.get_sample_value(name, {"consumer_name": "tally", "event_type": Packed.TOPIC}) == 1
 
 
-async def test_an_outbox_tells_lag_latency_failures_and_size_and_is_degraded_after_five_minutes(
+async def test_an_outbox_is_degraded_after_five_minutes(
     database: Database,
 ) -> None:
     registry = CollectorRegistry()

@@ -62,7 +62,7 @@ async def test_a_worker_that_sleeps_is_woken_by_the_commit(database: Database) -
         await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
 
 
-async def test_of_many_commits_while_workers_are_busy_one_sends_a_notification(database: Database) -> None:
+async def test_of_many_commits_one_sends_a_notification(database: Database) -> None:
     heard: list[str] = []
 
     def hear(_connection: object, _pid: int, _channel: str, queue: object) -> None:
@@ -79,7 +79,7 @@ async def test_of_many_commits_while_workers_are_busy_one_sends_a_notification(d
     assert heard == ["parcels", "the end"]
 
 
-async def test_a_rolled_back_transaction_enqueues_nothing_and_uses_up_no_notification(
+async def test_a_rolled_back_transaction_enqueues_nothing(
     database: Database,
 ) -> None:
     await database.pool.execute("INSERT INTO queue_wake VALUES ('parcels', true)")
@@ -93,7 +93,7 @@ async def test_a_rolled_back_transaction_enqueues_nothing_and_uses_up_no_notific
     assert await database.pool.fetchval("SELECT asleep FROM queue_wake")
 
 
-async def test_several_workers_do_each_job_once_and_those_of_a_key_in_order(database: Database) -> None:
+async def test_several_workers_do_each_job_once_and_in_order(database: Database) -> None:
     keys = [f"customer-{number}" for number in range(7)]
     sent = defaultdict(list)
     for number in range(140):
@@ -133,9 +133,7 @@ async def test_several_workers_do_each_job_once_and_those_of_a_key_in_order(data
     assert await count(database, "queue_lease") == 0
 
 
-async def test_a_process_that_is_killed_leaves_its_job_to_another_after_the_lease(
-    database: Database, postgres_url: str
-) -> None:
+async def test_a_killed_process_leaves_its_job_to_another(database: Database, postgres_url: str) -> None:
     await put(database, PARCELS, *parcels("a", "wait", "b"))
     command = [sys.executable, "-m", "tests.integration.queue_process", postgres_url]
     with Popen(command, stdout=PIPE, text=True) as process:  # noqa: ASYNC220 - it only starts
@@ -152,7 +150,7 @@ async def test_a_process_that_is_killed_leaves_its_job_to_another_after_the_leas
     assert await count(database) == 0
 
 
-async def test_what_was_done_for_longer_than_the_lease_is_rolled_back(database: Database) -> None:
+async def test_what_took_longer_than_the_lease_is_rolled_back(database: Database) -> None:
     await put(database, PARCELS, *parcels("a"))
 
     async def overslept(connection: Connection, job: Job) -> None:
@@ -186,7 +184,7 @@ async def test_a_lease_is_renewed_while_its_worker_lives(database: Database) -> 
     assert await done(database) == ["a"]
 
 
-async def test_a_worker_that_is_cancelled_gives_its_jobs_back_at_once(database: Database) -> None:
+async def test_a_cancelled_worker_gives_its_jobs_back_at_once(database: Database) -> None:
     await put(database, PARCELS, *parcels("a", "b"))
     begun = asyncio.Event()
 
@@ -266,9 +264,7 @@ async def test_what_a_server_refuses_for_now_is_tried_again(database: Database, 
     assert await done(database) == ["a"]
 
 
-async def test_a_server_that_became_a_standby_for_a_while_costs_no_try(
-    database: Database, postgres_url: str
-) -> None:
+async def test_a_server_that_was_a_standby_costs_no_try(database: Database, postgres_url: str) -> None:
     """Sessions that began on it stay read-only: the worker goes on by new ones."""
     seen: list[int] = []
 
@@ -292,7 +288,7 @@ async def test_a_server_that_became_a_standby_for_a_while_costs_no_try(
     assert set(seen) == {0}
 
 
-async def test_connections_find_out_when_the_other_end_goes_without_a_word(
+async def test_connections_notice_when_the_other_end_goes_silently(
     database: Database, postgres_url: str
 ) -> None:
     listening = await connect(postgres_url)

@@ -62,7 +62,7 @@ async def values(reader: Any) -> list[bytes]:
     return [record.value for batch in batches for record in batch.records]
 
 
-async def test_a_fetch_that_fails_while_another_assignment_comes_does_not_end_fetching(
+async def test_a_fetch_that_fails_does_not_end_fetching(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """aiokafka's fetcher takes a cancelled fetch for its own end, without a word; a fetch that has failed and
@@ -83,9 +83,7 @@ async def test_a_fetch_that_fails_while_another_assignment_comes_does_not_end_fe
     assert await values(reader) == [b"second"]
 
 
-async def test_a_fetch_that_has_not_begun_when_another_assignment_comes_does_not_end_fetching(
-    reader: Any, tps: Topics
-) -> None:
+async def test_a_fetch_that_has_not_begun_does_not_end_fetching(reader: Any, tps: Topics) -> None:
     await reader.assign({tps.first: 0})
     await until_pending(reader)
     await reader.assign({tps.second: 0})
@@ -119,7 +117,7 @@ async def test_a_reader_whose_fetch_has_not_begun_is_closed(reader: Any, tps: To
     await reader.close()
 
 
-async def test_a_reader_that_is_closed_while_a_fetch_ends_does_not_wait_for_ever(
+async def test_a_reader_closed_while_a_fetch_ends_is_closed(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fetcher swallows a cancellation that comes while it waits for fetches that it has cancelled itself

@@ -66,7 +66,7 @@ class RelaySessionUnderTest(RelaySession):
         await self.close()
 
 
-async def test_rows_are_published_in_the_order_of_their_aggregate_and_marked(
+async def test_rows_are_published_in_order_and_marked(
     database: Database, outbox: Outbox, publisher: MemoryPublisher
 ) -> None:
     orders = [f"o-{number}" for number in range(50)]
@@ -105,7 +105,7 @@ async def test_a_row_that_commits_late_is_not_skipped(
     assert by_aggregate(publisher.written) == {"early": [1, 2], "late": [1]}
 
 
-async def test_a_refused_row_holds_back_its_aggregate_alone_until_it_is_taken(
+async def test_a_refused_row_holds_back_its_aggregate_alone(
     database: Database, outbox: Outbox, publisher: MemoryPublisher
 ) -> None:
     publisher.refuses = lambda row: "too large" if row.id == "bad:2" else ""
@@ -130,7 +130,7 @@ async def test_a_refused_row_holds_back_its_aggregate_alone_until_it_is_taken(
     assert by_aggregate(publisher.written)["bad"] == [1, 2, 3]
 
 
-async def test_rows_of_an_aggregate_for_another_topic_wait_behind_a_refused_one(
+async def test_rows_for_other_topics_wait_behind_a_refused_one(
     database: Database, outbox: Outbox, publisher: MemoryPublisher
 ) -> None:
     publisher.refuses = lambda row: "no such topic" if row.topic == Billed.TOPIC else ""
@@ -179,7 +179,7 @@ async def test_a_published_row_is_marked_deleted_or_archived(
 
 
 @pytest.mark.parametrize("relays", [2, 4])
-async def test_relays_share_the_aggregates_and_a_leaving_ones_are_taken_over(
+async def test_relays_share_the_aggregates_and_take_them_over(
     database: Database, outbox: Outbox, publisher: MemoryPublisher, relays: int
 ) -> None:
     orders = [f"o-{number}" for number in range(40)]
@@ -203,7 +203,7 @@ async def test_relays_share_the_aggregates_and_a_leaving_ones_are_taken_over(
     assert by_aggregate(publisher.written) == {order: list(range(10)) for order in orders}
 
 
-async def test_a_relay_whose_session_is_ended_stops_publishing_and_joins_again(
+async def test_a_relay_whose_session_ends_joins_again(
     database: Database, outbox: Outbox, publisher: MemoryPublisher
 ) -> None:
     publisher.holds.clear()
@@ -270,7 +270,7 @@ async def test_an_error_that_nobody_expects_ends_the_relay(
     assert await unpublished(database) == 1
 
 
-async def test_a_row_whose_payload_is_in_the_object_store_stays_until_cleanup_though_others_go(
+async def test_a_row_with_a_payload_in_the_object_store_stays(
     database: Database, outbox: Outbox, publisher: MemoryPublisher
 ) -> None:
     blobs = MemoryBlobs()

@@ -65,7 +65,7 @@ async def numbers(bootstrap: str, topic: str) -> dict[str, list[int]]:
     [(UNSEEN, "does not let this client see it"), (READ_ONLY, "TopicAuthorizationFailed")],
     ids=["a topic that it may not see", "a topic that it may only read"],
 )
-async def test_what_a_relay_may_not_write_to_holds_back_its_aggregate_alone(
+async def test_a_topic_without_access_holds_back_its_aggregate_alone(
     guarded: str, database: Database, rules: list[tuple[AclOperation, AclPermissionType]], said: str
 ) -> None:
     denied, good = (f"{kind}-{uuid4()}" for kind in ("denied", "good"))

@@ -75,7 +75,7 @@ async def test_a_refusal_is_not_tried_again_here() -> None:
     assert asked == ["GET"]
 
 
-async def test_a_body_that_breaks_off_is_transient_not_a_short_object() -> None:
+async def test_a_body_that_breaks_off_is_transient() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000"})
         await response.prepare(request)
@@ -89,7 +89,7 @@ async def test_a_body_that_breaks_off_is_transient_not_a_short_object() -> None:
             await blobs.get(NAME)
 
 
-async def test_a_body_that_trickles_is_given_up_and_its_thread_is_free_again() -> None:
+async def test_a_body_that_trickles_is_given_up() -> None:
     calm = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -114,7 +114,7 @@ async def test_a_body_that_trickles_is_given_up_and_its_thread_is_free_again() -
                     continue
 
 
-async def test_a_deletion_that_is_refused_in_part_is_not_taken_for_done() -> None:
+async def test_a_deletion_refused_in_part_is_not_done() -> None:
     def result(code: str) -> Answer:
         async def answer(_request: web.Request) -> web.StreamResponse:
             failed = f"<Error><Key>{NAME}</Key><Code>{code}</Code><Message>sorry</Message></Error>"

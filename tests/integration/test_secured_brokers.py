@@ -162,15 +162,13 @@ async def test_a_client_is_let_in_by_each_mechanism(secured: Secured, listener: 
         assert [record async for record in reader.to_end()] == []
 
 
-async def test_a_client_is_let_in_by_a_certificate_of_its_own(secured: Secured) -> None:
+async def test_a_client_is_let_in_by_its_own_certificate(secured: Secured) -> None:
     own = secured.authority.signed("client", "client.example")
     async with TopicReader(secured.brokers("mutual", certificate_file=own), [TOPIC]) as reader:
         assert [record async for record in reader.to_end()] == []
 
 
-def test_an_order_goes_through_a_worker_that_reaches_brokers_by_tls_and_sasl_alone(
-    secured: Secured, tmp_path: Path
-) -> None:
+def test_an_order_is_settled_over_tls_and_sasl_alone(secured: Secured, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(f"{PASSWORD}\n")
     environment = secured.environment(SASL_PASSWORD_FILE=str(secret))
@@ -196,14 +194,14 @@ def test_an_order_goes_through_a_worker_that_reaches_brokers_by_tls_and_sasl_alo
 
 
 @pytest.mark.verify("ten seconds; test_brokers.py holds what Faust is told")
-def test_a_plain_agent_of_faust_s_own_gets_in_as_the_lanes_do(
+def test_a_plain_agent_gets_in_as_the_lanes_do(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app.steadfaust, "bootstrap", secured.stack.bootstrap)
     run_both(secured.stack.bootstrap, tmp_path, **secured.environment(SASL_MECHANISM="PLAIN"))
 
 
-async def test_what_clients_and_relays_write_and_groups_read_goes_by_tls_and_sasl(secured: Secured) -> None:
+async def test_clients_relays_and_groups_use_tls_and_sasl(secured: Secured) -> None:
     async with Producer(secured.brokers(), json_without_schema, source="shop") as producer:
         await producer.send(Note(about="first"), message_id="note-1")
     named = ("1.0", "shop", "2026-11-22T12:00:00Z", "note-2", "")
@@ -251,7 +249,7 @@ def refused(secured: Secured, kind: str) -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
-async def test_a_client_is_told_at_once_why_it_is_not_let_in(secured: Secured, kind: str) -> None:
+async def test_a_client_is_told_why_it_is_refused(secured: Secured, kind: str) -> None:
     listener, _ = refused(secured, kind)
     different = {
         "a wrong password": {"password": WRONG},
@@ -290,9 +288,7 @@ PROGRAMS = {
     "which",
     ["a command", *(pytest.param(each, marks=_MORE) for each in ("the relay", "the API"))],
 )
-def test_what_would_wait_for_kafka_ends_where_it_is_not_let_in(
-    secured: Secured, which: str, tmp_path: Path
-) -> None:
+def test_a_program_that_is_refused_ends(secured: Secured, which: str, tmp_path: Path) -> None:
     environment = secured.environment(SASL_PASSWORD=WRONG)
     ended = run(
         PROGRAMS[which], tmp_path, **environment, STEADFAUST_POSTGRES_URL="postgresql://nobody@127.0.0.1:1/x"

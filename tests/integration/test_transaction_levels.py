@@ -63,7 +63,7 @@ async def protocol_of(stack: Stack) -> Protocol:
     return producer._protocol  # type: ignore[attr-defined]
 
 
-async def test_a_cluster_below_the_second_level_is_spoken_to_in_the_first_version(
+async def test_a_cluster_of_a_low_level_hears_the_first_version(
     kafka_of_level: Stack,
 ) -> None:
     assert await protocol_of(kafka_of_level) is V1
@@ -92,7 +92,7 @@ async def test_a_cluster_below_the_second_level_is_spoken_to_in_the_first_versio
 
 
 @pytest.mark.parametrize(("kind", "code"), [("newest", 47), ("v1", 0)])
-async def test_what_comes_late_gets_into_the_next_transaction_of_the_first_version_alone(
+async def test_late_requests_reach_transactions_of_the_first_version_alone(
     kafka: Stack, kind: Producer, code: int
 ) -> None:
     """A request of a transaction that has ended, held up on its way until the next one writes there, too."""

@@ -60,7 +60,7 @@ async def test_rows_that_wait_and_that_brokers_refuse_are_told(
     assert "brokers have refused 1" in why
 
 
-async def test_failed_jobs_are_a_reason_until_an_operator_sees_to_them(
+async def test_failed_jobs_are_a_reason_until_an_operator_acts(
     watch: DatabaseWatch, registry: CollectorRegistry, database: Database
 ) -> None:
     (job,) = await put(database, PARCELS, ParcelPacked(parcel="p-1"))
@@ -75,7 +75,7 @@ async def test_failed_jobs_are_a_reason_until_an_operator_sees_to_them(
     assert await watch.queues() == ""
 
 
-async def test_a_job_that_nobody_takes_is_a_reason_and_one_that_is_under_way_is_none(
+async def test_a_job_that_nobody_takes_is_a_reason(
     watch: DatabaseWatch, registry: CollectorRegistry, database: Database
 ) -> None:
     first, second = await put(database, PARCELS, ParcelPacked(parcel="p-1"), ParcelPacked(parcel="p-2"))
