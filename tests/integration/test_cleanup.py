@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from streams.errors import SettingsError
 from streams.model.envelope import new_headers
-from streams.postgres import ConsumerInbox, Database, InboxEvent, TransactionalInbox, migrate
+from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, TransactionalInbox, migrate
 from streams.postgres.cleanup import CleanedUp, DatabaseCleanup, Retention
 from streams.settings import Settings
 from streams.testing import FakeRecord, MemoryPublisher
@@ -27,12 +26,6 @@ OLD_ROW = (
     "UPDATE outbox SET published_at = now() - interval '8 days', created_at = now() - interval '8 days'"
     " WHERE id = $1"
 )
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
 
 
 async def fill(database: Database) -> None:
@@ -106,20 +99,19 @@ async def test_cleaning_beside_a_relay_loses_and_doubles_nothing(database: Datab
     assert by_aggregate(publisher.written) == {order: list(range(40)) for order in orders}
 
 
-async def test_of_two_that_clean_at_once_one_does(database: Database) -> None:
-    async with database.acquire() as connection:
-        await publish(new_outbox(), connection, ("o", 0))
-        await connection.execute(OLD_ROW, "o:0")
-        async with connection.transaction():
-            await connection.execute("SELECT FROM outbox FOR UPDATE")
-            first = asyncio.create_task(DatabaseCleanup(database, WEEK).clean_up())
+async def test_of_two_that_clean_at_once_one_does(database: Database, connection: Connection) -> None:
+    await publish(new_outbox(), connection, ("o", 0))
+    await connection.execute(OLD_ROW, "o:0")
+    async with connection.transaction():
+        await connection.execute("SELECT FROM outbox FOR UPDATE")
+        first = asyncio.create_task(DatabaseCleanup(database, WEEK).clean_up())
 
-            async def waits() -> bool:
-                asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                return await database.pool.fetchval(f"{asked} AND datname = current_database()") == 1
+        async def waits() -> bool:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            return await database.pool.fetchval(f"{asked} AND datname = current_database()") == 1
 
-            await until(waits)
-            assert await DatabaseCleanup(database, WEEK).clean_up() is None
+        await until(waits)
+        assert await DatabaseCleanup(database, WEEK).clean_up() is None
     assert await first == CleanedUp(1, {})
     assert await DatabaseCleanup(database, WEEK).clean_up() == CleanedUp(0, {})
 

@@ -18,7 +18,7 @@ from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
-from streams.postgres import Database, Outbox
+from streams.postgres import Connection, Database, Outbox
 from streams.runtime.client import Producer, TopicReader
 from streams.runtime.declared import TopicSpec
 from streams.runtime.outbox_publisher import KafkaPublisher
@@ -60,12 +60,6 @@ def claims(blobs: S3Blobs) -> ClaimChecks:
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
-@pytest.fixture
 async def bootstrap(kafka: Stack) -> str:
     async with KafkaTopics(kafka.bootstrap) as topics:
         await topics.create(TopicSpec(name, 1, 1) for name in (ANNOUNCEMENTS, Scan.TOPIC))
@@ -78,15 +72,14 @@ async def records(bootstrap: str, key: str) -> list[Record]:
 
 
 async def test_a_large_message_is_relayed_as_producers_send_it(
-    database: Database, bootstrap: str, claims: ClaimChecks
+    database: Database, connection: Connection, bootstrap: str, claims: ClaimChecks
 ) -> None:
     order = f"o-{uuid4()}"
     message = Scan(order=order, number=1, note=LARGE)
     outbox = Outbox(CODECS, source="shop", claims=claims)
-    async with database.acquire() as connection:
-        async with outbox.transaction(connection) as tx:
-            tx.publish(message, f"{order}:1")
-        assert await connection.fetchval("SELECT pg_column_size(outbox.*) FROM outbox") < 2000
+    async with outbox.transaction(connection) as tx:
+        tx.publish(message, f"{order}:1")
+    assert await connection.fetchval("SELECT pg_column_size(outbox.*) FROM outbox") < 2000
     async with relaying(database.url, KafkaPublisher(bootstrap, ANNOUNCEMENTS)):
         await drained(database)
     async with Producer(bootstrap, CODECS, source="shop", claims=claims) as producer:
@@ -100,20 +93,19 @@ async def test_a_large_message_is_relayed_as_producers_send_it(
 
 
 async def test_the_sweeper_keeps_what_the_outbox_refers_to(
-    database: Database, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
+    database: Database, connection: Connection, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
 ) -> None:
     outbox = Outbox(CODECS, source="shop", claims=claims)
     settings = Settings(postgres_url=database.url, bootstrap=bootstrap, app_id=f"shop-{uuid4().hex[:8]}")
     async with KafkaTopics(bootstrap) as topics:
         await topics.create([TopicSpec(settings.layout().changelog(CLAIMS), 1, 1)])
-    async with database.acquire() as connection:
-        async with outbox.transaction(connection) as tx:
-            tx.publish(Scan(order="kept", number=1, note=LARGE), "kept")
-        with suppress(KeyError):
-            async with connection.transaction():
-                async with outbox.transaction(connection) as tx:
-                    tx.publish(Scan(order="gone", number=1, note=LARGE), "gone")
-                raise KeyError("rolled back")
+    async with outbox.transaction(connection) as tx:
+        tx.publish(Scan(order="kept", number=1, note=LARGE), "kept")
+    with suppress(KeyError):
+        async with connection.transaction():
+            async with outbox.transaction(connection) as tx:
+                tx.publish(Scan(order="gone", number=1, note=LARGE), "gone")
+            raise KeyError("rolled back")
     there = [blob.name async for blob in blobs.scan("")]
     assert len(there) == 2
     later = max([blob.modified async for blob in blobs.scan("")]) + 8 * DAY

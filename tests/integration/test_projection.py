@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,14 @@ from streams.model.envelope import new_headers
 from streams.postgres import Database, MigrationSet
 from streams.records.batches import Plain
 from tables.values import Order, OrderLine
-from tests.postgres import in_a_loop, migrated
 
 MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
 MAKE = avro(latest, Schemas())
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
-@pytest.fixture
-def postgres_url(postgres_url: str) -> str:
-    in_a_loop(migrated(postgres_url, MIGRATIONS))
-    return postgres_url
+def postgres_url(orders_url: str) -> str:
+    return orders_url
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.units import DAY
 from tables.values import Order, OrderLine
-from tests.postgres import in_a_loop, migrated
 from tests.relays import until
 
 MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
@@ -39,15 +38,8 @@ LETTERS = dead_letter_topic(TOPIC)
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
-@pytest.fixture
-def postgres_url(postgres_url: str) -> str:
-    in_a_loop(migrated(postgres_url, MIGRATIONS))
-    return postgres_url
+def postgres_url(orders_url: str) -> str:
+    return orders_url
 
 
 @pytest.fixture(scope="module")

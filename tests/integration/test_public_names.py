@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,12 +91,6 @@ class Packed(Message, frozen=True, kw_only=True):
 SAID = {"saga_id": "order:17", "step": "ship", "command_id": "c-1"}
 
 
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
 @pytest.mark.parametrize("table", COLUMNS)
 async def test_a_table_has_the_columns_that_are_promised(database: Database, table: str) -> None:
     rows = await database.pool.fetch(
@@ -172,12 +165,12 @@ async def test_an_inbox_tells_these_metrics(database: Database) -> None:
 
 async def test_an_outbox_is_degraded_after_five_minutes(
     database: Database,
+    connection: Connection,
 ) -> None:
     registry = CollectorRegistry()
     RelayMetrics(registry)
     watch = DatabaseWatch(database, registry)
-    async with database.acquire() as connection:
-        await publish(new_outbox(), connection, ("o-1", 0))
+    await publish(new_outbox(), connection, ("o-1", 0))
     for minutes, is_well in ((4, True), (6, False)):
         await database.pool.execute("UPDATE outbox SET created_at = now() - $1 * interval '1 min'", minutes)
         await watch.look()

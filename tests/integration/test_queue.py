@@ -6,7 +6,7 @@ import asyncio
 import socket
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE, Popen
 
@@ -16,9 +16,11 @@ from structlog.testing import capture_logs
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
-from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until
+from tests.postgres import until
+from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until_done
+from tests.waiting import eventually_async
 
-AT_ONCE = QueueOptions(base=0.0)
+QUICK = QueueOptions(poll=0.05)
 
 
 class HandlerBroke(Exception):
@@ -26,10 +28,9 @@ class HandlerBroke(Exception):
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url, most=10) as database:
-        await database.pool.execute(LOG)
-        yield database
+async def database(database: Database) -> Database:
+    await database.pool.execute(LOG)
+    return database
 
 
 def parcels(*names: str, customer: str = "ada") -> list[ParcelPacked]:
@@ -55,11 +56,10 @@ async def running(worker: QueueWorker) -> AsyncIterator[None]:
 async def test_a_worker_that_sleeps_is_woken_by_the_commit(database: Database) -> None:
     worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=3600))
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT asleep FROM queue_wake"))
+        await until(database, "SELECT asleep FROM queue_wake")
         await put(database, PARCELS, *parcels("a"))
-        await until(lambda: done(database))
+        await until_done(database, "a")
         worker.stop()
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
 
 
 async def test_of_many_commits_one_sends_a_notification(database: Database) -> None:
@@ -74,7 +74,7 @@ async def test_of_many_commits_one_sends_a_notification(database: Database) -> N
         for number in range(20):
             await put(database, PARCELS, *parcels(str(number)))
         await connection.execute("NOTIFY steadfaust_queue, 'the end'")
-        await until(lambda: asyncio.sleep(0, "the end" in heard))
+        await eventually_async(lambda: "the end" in heard, "the last notification")
         await connection.remove_listener("steadfaust_queue", hear)
     assert heard == ["parcels", "the end"]
 
@@ -115,18 +115,11 @@ async def test_several_workers_do_each_job_once_and_in_order(database: Database)
         finally:
             under_way.discard(str(job.key))
 
-    workers = [
-        QueueWorker(
-            database,
-            IN_ORDER,
-            fails_at_first_now_and_then,
-            options=QueueOptions(batch=7, concurrency=2, base=0.05),
-            name=f"worker-{number}",
-        )
-        for number in range(3)
-    ]
+    options = QueueOptions(batch=7, concurrency=2, base=0.05)
+    handle = fails_at_first_now_and_then
+    workers = [QueueWorker(database, IN_ORDER, handle, options=options, name=f"w-{n}") for n in range(3)]
     async with running(workers[0]), running(workers[1]), running(workers[2]):
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+        await until(database, "SELECT count(*) = 0 FROM queue_job")
     assert len(tried) >= 10
     assert {key: await done(database, key) for key in keys} == sent
     assert await database.pool.fetchval("SELECT count(DISTINCT pid) FROM done") > 1
@@ -142,12 +135,11 @@ async def test_a_killed_process_leaves_its_job_to_another(database: Database, po
         assert said == ["a\n", "wait\n"]
         process.kill()
     assert await count(database, "queue_lease") == 1
-    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    worker = QueueWorker(database, PARCELS, note, options=QUICK)
     assert await worker.work_off() == 0
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 3 FROM done"))
+        await until(database, "SELECT count(*) = 0 FROM queue_job")
     assert sorted(await done(database)) == ["a", "b", "wait"]
-    assert await count(database) == 0
 
 
 async def test_what_took_longer_than_the_lease_is_rolled_back(database: Database) -> None:
@@ -172,16 +164,11 @@ async def test_a_lease_is_renewed_while_its_worker_lives(database: Database) -> 
 
     worker = QueueWorker(database, PARCELS, slowly, options=QueueOptions(lease=1.5))
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT until FROM queue_lease"))
+        await until(database, "SELECT until FROM queue_lease")
         first = await database.pool.fetchval("SELECT until FROM queue_lease")
-        await until(
-            lambda: database.pool.fetchval(
-                "SELECT until > $1::timestamptz + interval '1.5 s' FROM queue_lease", first
-            )
-        )
+        await until(database, "SELECT until > $1::timestamptz + interval '1.5 s' FROM queue_lease", first)
         go_on.set()
-        await until(lambda: done(database))
-    assert await done(database) == ["a"]
+        await until_done(database, "a")
 
 
 async def test_a_cancelled_worker_gives_its_jobs_back_at_once(database: Database) -> None:
@@ -212,29 +199,31 @@ async def test_a_lost_connection_is_no_failed_try(database: Database) -> None:
 
     worker = QueueWorker(database, PARCELS, cut_off, options=QueueOptions(lease=600))
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+        await until_done(database, "a", "b")
     assert len(cut) == 1
-    assert await done(database) == ["a", "b"]
 
 
 async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database) -> None:
-    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    worker = QueueWorker(database, PARCELS, note, options=QUICK)
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT asleep FROM queue_wake"))
+        await until(database, "SELECT asleep FROM queue_wake")
         ended = await database.pool.fetchval(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         assert ended >= 1
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await put(database, PARCELS, *parcels("a"))
-                    break
-                except (DatabaseUnavailable, OSError):
-                    continue
-        await until(lambda: done(database))
-    assert await done(database) == ["a"]
+
+        async def has_put() -> bool:
+            with suppress(DatabaseUnavailable, OSError):
+                return bool(await put(database, PARCELS, *parcels("a")))
+            return False
+
+        await eventually_async(has_put, "a new connection")
+        await until_done(database, "a")
+
+
+async def is_told(told: Sequence[object], what: str) -> None:
+    await eventually_async(lambda: any(what in str(each) for each in told), what)
 
 
 #: Has the server refuse each lease, as one does that cannot work now.
@@ -252,16 +241,13 @@ CREATE TRIGGER refuse BEFORE INSERT ON queue_lease EXECUTE FUNCTION refuse();
 )
 async def test_what_a_server_refuses_for_now_is_tried_again(database: Database, code: str) -> None:
     await database.pool.execute(REFUSING.format(code=code))
-    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    worker = QueueWorker(database, PARCELS, note, options=QUICK)
     with capture_logs() as told:
         async with running(worker):
             await put(database, PARCELS, *parcels("a"))
-            await until(
-                lambda: asyncio.sleep(0, any(each["event"] == "queue_database_away" for each in told))
-            )
+            await is_told(told, "queue_database_away")
             await database.pool.execute("DROP TRIGGER refuse ON queue_lease")
-            await until(lambda: done(database))
-    assert await done(database) == ["a"]
+            await until_done(database, "a")
 
 
 async def test_a_server_that_was_a_standby_costs_no_try(database: Database, postgres_url: str) -> None:
@@ -276,15 +262,14 @@ async def test_a_server_that_was_a_standby_costs_no_try(database: Database, post
     name = await other.fetchval("SELECT current_database()")
     await other.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     async with Database(postgres_url, most=3) as standby:
-        worker = QueueWorker(standby, PARCELS, noted, options=QueueOptions(poll=0.05))
+        worker = QueueWorker(standby, PARCELS, noted, options=QUICK)
         with capture_logs() as told:
             async with running(worker):
                 await put(database, PARCELS, *parcels("a"))
-                await until(lambda: asyncio.sleep(0, any("read-only" in str(each) for each in told)))
+                await is_told(told, "read-only")
                 await other.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
-                await until(lambda: done(database))
+                await until_done(database, "a")
     await other.close()
-    assert await done(database) == ["a"]
     assert set(seen) == {0}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from streams.errors import MissingHeader
@@ -13,12 +11,6 @@ from streams.postgres.inbox import ReceivedMessage
 from streams.testing import FakeRecord
 
 INBOX = TransactionalInbox("consumer_queue", ordered=True)
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url, most=4) as database:
-        yield database
 
 
 def record(number: int, message_id: str) -> FakeRecord:

@@ -43,14 +43,12 @@ async def test_nothing_is_wrong_with_empty_tables(watch: DatabaseWatch) -> None:
 
 
 async def test_rows_that_wait_and_that_brokers_refuse_are_told(
-    watch: DatabaseWatch, registry: CollectorRegistry, database: Database
+    watch: DatabaseWatch, registry: CollectorRegistry, connection: Connection
 ) -> None:
-    async with database.acquire() as connection:
-        await publish(new_outbox(), connection, ("o-1", 1), ("o-2", 1))
-        await connection.execute(
-            "UPDATE outbox SET retry_at = now(), created_at = now() - interval '400 s'"
-            " WHERE aggregate_id = 'o-1'"
-        )
+    await publish(new_outbox(), connection, ("o-1", 1), ("o-2", 1))
+    await connection.execute(
+        "UPDATE outbox SET retry_at = now(), created_at = now() - interval '400 s' WHERE aggregate_id = 'o-1'"
+    )
     await watch.look()
     assert registry.get_sample_value("outbox_unpublished_rows") == 2
     assert registry.get_sample_value("outbox_failed_rows") == 1
@@ -61,15 +59,14 @@ async def test_rows_that_wait_and_that_brokers_refuse_are_told(
 
 
 async def test_failed_jobs_are_a_reason_until_an_operator_acts(
-    watch: DatabaseWatch, registry: CollectorRegistry, database: Database
+    watch: DatabaseWatch, registry: CollectorRegistry, database: Database, connection: Connection
 ) -> None:
     (job,) = await put(database, PARCELS, ParcelPacked(parcel="p-1"))
     await QueueWorker(database, PARCELS, refuse).work_off()
     await watch.look()
     assert await watch.queues() == "1 jobs of parcels have failed: see `steadfaust queue list parcels`"
     assert registry.get_sample_value("queue_jobs", {"queue": "parcels", "state": "failed"}) == 1
-    async with database.acquire() as connection:
-        await retry_jobs(connection, "parcels", [job])
+    await retry_jobs(connection, "parcels", [job])
     await QueueWorker(database, PARCELS, note).work_off()
     await watch.look()
     assert await watch.queues() == ""
