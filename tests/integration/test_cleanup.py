@@ -14,8 +14,8 @@ from streams.postgres.cleanup import CleanedUp, DatabaseCleanup, Retention
 from streams.settings import Settings
 from streams.testing import FakeRecord, MemoryPublisher
 from streams.units import DAY
-from tests.postgres import of_database
-from tests.relays import by_aggregate, new_outbox, publish, relaying, until
+from tests.postgres import IS_WAITING, of_database, until
+from tests.relays import by_aggregate, new_outbox, publish, relaying
 
 WEEK = Retention(outbox=7 * DAY, inbox=15 * DAY, duplicates_within=14 * DAY)
 COLUMNS = (
@@ -34,13 +34,11 @@ async def fill(database: Database) -> None:
         await publish(new_outbox(), connection, *(("o", number) for number in range(4)))
         await connection.execute(OLD_ROW, "o:0")
         await connection.execute("UPDATE outbox SET published_at = now() WHERE id = 'o:1'")
-        await connection.execute(
-            "UPDATE outbox SET created_at = now() - interval '30 days' WHERE id = 'o:2'"
-        )  # it waits still
+        waits = "UPDATE outbox SET created_at = now() - interval '30 days' WHERE id = 'o:2'"
+        await connection.execute(waits)
         await connection.execute(
             f"INSERT INTO outbox_archive ({COLUMNS}, published_at)"
-            f" SELECT {COLUMNS}, now() - interval '8 days' FROM outbox"
-            " WHERE id = 'o:3'"
+            f" SELECT {COLUMNS}, now() - interval '8 days' FROM outbox WHERE id = 'o:3'"
         )
 
     async def nothing(connection: object, new: object) -> None:
@@ -54,13 +52,12 @@ async def fill(database: Database) -> None:
             headers = new_headers("t", "k", source="s", time=0.0, message_id=name)
             await TransactionalInbox("post").receive(connection, FakeRecord("t", 0, 0, 0, b"k", b"", headers))
     old = "now() - interval '16 days'"
-    await database.pool.execute(f"UPDATE consumer_inbox SET consumed_at = {old} WHERE event_id = 'old'")
-    await database.pool.execute(
-        "UPDATE transactional_inbox SET processed_at = now() WHERE message_id = 'young'"
-    )
-    await database.pool.execute(
-        f"UPDATE transactional_inbox SET processed_at = {old} WHERE message_id = 'old'"
-    )
+    for change in (
+        f"UPDATE consumer_inbox SET consumed_at = {old} WHERE event_id = 'old'",
+        "UPDATE transactional_inbox SET processed_at = now() WHERE message_id = 'young'",
+        f"UPDATE transactional_inbox SET processed_at = {old} WHERE message_id = 'old'",
+    ):
+        await database.pool.execute(change)
 
 
 async def column(database: Database, query: str) -> list[str]:
@@ -89,11 +86,7 @@ async def test_cleaning_beside_a_relay_loses_and_doubles_nothing(database: Datab
     async with relaying(database.url, publisher), database.acquire() as connection:
         for number in range(40):
             await publish(outbox, connection, *((order, number) for order in orders))
-
-        async def empty() -> bool:
-            return await connection.fetchval("SELECT count(*) FROM outbox") == 0
-
-        await until(empty)
+        await until(database, "SELECT count(*) = 0 FROM outbox")
     cleaning.cancel()
     await asyncio.wait([cleaning])
     assert by_aggregate(publisher.written) == {order: list(range(40)) for order in orders}
@@ -105,12 +98,7 @@ async def test_of_two_that_clean_at_once_one_does(database: Database, connection
     async with connection.transaction():
         await connection.execute("SELECT FROM outbox FOR UPDATE")
         first = asyncio.create_task(DatabaseCleanup(database, WEEK).clean_up())
-
-        async def waits() -> bool:
-            asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            return await database.pool.fetchval(f"{asked} AND datname = current_database()") == 1
-
-        await until(waits)
+        await until(database, IS_WAITING)
         assert await DatabaseCleanup(database, WEEK).clean_up() is None
     assert await first == CleanedUp(1, {})
     assert await DatabaseCleanup(database, WEEK).clean_up() == CleanedUp(0, {})
@@ -135,11 +123,7 @@ async def test_it_goes_on_when_the_tables_come_later(postgres_server: str, datab
             await migrate(connection)
             await publish(new_outbox(), connection, ("o", 0))
             await connection.execute(OLD_ROW, "o:0")
-
-            async def gone() -> bool:
-                return await connection.fetchval("SELECT count(*) FROM outbox") == 0
-
-            await until(gone)
+        await until(later, "SELECT count(*) = 0 FROM outbox")
         cleaning.cancel()
         await asyncio.wait([cleaning])
     await database.pool.execute(f"DROP DATABASE {name} WITH (FORCE)")

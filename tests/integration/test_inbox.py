@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,8 +13,12 @@ from streams.errors import DataError, HeaderTooLong, MissingHeader, SettingsErro
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.postgres.errors import DatabaseUnavailable
 from streams.units import DAY
+from tests.postgres import IS_WAITING, until
 
 TOPIC = "orders.order.placed.v1"
+
+
+Handler = Callable[[Connection, bytes], Awaitable[Any]]
 
 
 class HandlerBroke(Exception):
@@ -21,10 +26,9 @@ class HandlerBroke(Exception):
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        await database.pool.execute("CREATE TABLE sums (name text PRIMARY KEY, total int)")
-        yield database
+async def database(database: Database) -> Database:
+    await database.pool.execute("CREATE TABLE sums (name text PRIMARY KEY, total int)")
+    return database
 
 
 @pytest.fixture
@@ -42,6 +46,15 @@ async def add(connection: Connection, payload: bytes) -> int:
     return total
 
 
+async def process(
+    inbox: ConsumerInbox,
+    event_id: str = "e-1",
+    payload: bytes = b"5",
+    handler: Handler = add,
+) -> Any:
+    return await inbox.process_idempotent(event_id, TOPIC, "OrderPlaced", payload, handler)
+
+
 async def total(database: Database) -> int:
     return await database.pool.fetchval("SELECT coalesce(sum(total), 0)::int FROM sums")  # type: ignore[no-any-return]
 
@@ -54,9 +67,9 @@ async def entries(database: Database) -> list[str]:
 async def test_an_event_is_handled_once_and_a_duplicate_returns_none(
     database: Database, inbox: ConsumerInbox
 ) -> None:
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) is None
-    assert await inbox.process_idempotent("e-2", TOPIC, "OrderPlaced", b"3", add) == 8
+    assert await process(inbox) == 5
+    assert await process(inbox) is None
+    assert await process(inbox, "e-2", b"3") == 8
     assert await total(database) == 8
 
 
@@ -64,7 +77,7 @@ async def test_an_entry_says_what_was_handled_and_how_long(database: Database, i
     async def slowly(connection: Connection, payload: bytes) -> None:
         await connection.execute("SELECT pg_sleep(0.02)")
 
-    await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", slowly)
+    await process(inbox, handler=slowly)
     row = await database.pool.fetchrow(
         "SELECT *, consumed_at <= clock_timestamp() AS past FROM consumer_inbox"
     )
@@ -73,14 +86,14 @@ async def test_an_entry_says_what_was_handled_and_how_long(database: Database, i
     assert kept | {"event_type": "OrderPlaced", "past": True} == {
         name: value for name, value in row.items() if name not in ("consumed_at", "processing_duration_ms")
     }
-    assert 20 <= row["processing_duration_ms"] < 5000
+    assert row["processing_duration_ms"] >= 20
 
 
 async def test_each_consumer_handles_an_event_once(database: Database, inbox: ConsumerInbox) -> None:
     other = ConsumerInbox(database, "mailer")
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
-    assert await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 10
-    assert await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) is None
+    assert await process(inbox) == 5
+    assert await process(other) == 10
+    assert await process(other) is None
 
 
 async def test_a_handler_that_fails_leaves_neither_writes_nor_mark(
@@ -91,21 +104,9 @@ async def test_a_handler_that_fails_leaves_neither_writes_nor_mark(
         raise HandlerBroke
 
     with pytest.raises(HandlerBroke):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", fails)
+        await process(inbox, handler=fails)
     assert (await total(database), await entries(database)) == (0, [])
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
-
-
-WAITING = """
-SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
-"""
-
-
-async def waiting(database: Database) -> None:
-    """Until some backend waits for another one's transaction."""
-    async with asyncio.timeout(60):
-        while not await database.pool.fetchval(WAITING):  # noqa: ASYNC110 - the server has no event of it
-            await asyncio.sleep(0.005)
+    assert await process(inbox) == 5
 
 
 @pytest.mark.parametrize("first_fails", [False, True])
@@ -128,11 +129,11 @@ async def test_of_two_with_one_event_the_second_waits(
         await add(connection, payload)
         return "second"
 
-    one = asyncio.create_task(inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", first))
+    one = asyncio.create_task(process(inbox, handler=first))
     await begun.wait()
     twin = ConsumerInbox(database, "projection")
-    two = asyncio.create_task(twin.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", second))
-    await waiting(database)
+    two = asyncio.create_task(process(twin, handler=second))
+    await until(database, IS_WAITING)
     assert runs == ["first"]
     go_on.set()
     answers = await asyncio.gather(one, two, return_exceptions=True)
@@ -144,25 +145,19 @@ async def test_of_two_with_one_event_the_second_waits(
     assert await total(database) == 5
 
 
-async def test_eight_consumers_of_the_same_forty_events_handle_each_once(postgres_url: str) -> None:
-    async with Database(postgres_url, most=8) as database:
-        await database.pool.execute("CREATE TABLE sums (name text PRIMARY KEY, total int)")
+async def test_eight_consumers_of_the_same_forty_events_handle_each_once(database: Database) -> None:
+    async def add_apart(connection: Connection, payload: bytes) -> bool:
+        await connection.execute("INSERT INTO sums VALUES ($1, $2)", payload.decode(), int(payload))
+        return True
 
-        async def add_apart(connection: Connection, payload: bytes) -> bool:
-            await connection.execute("INSERT INTO sums VALUES ($1, $2)", payload.decode(), int(payload))
-            return True
+    async def consume(number: int) -> int:
+        inbox = ConsumerInbox(database, "projection")
+        events = [f"{(event + number * 5) % 40}" for event in range(40)]
+        ran = [await process(inbox, f"e-{event}", event.encode(), add_apart) for event in events]
+        return sum(each is not None for each in ran)
 
-        async def consume(number: int) -> int:
-            inbox = ConsumerInbox(database, "projection")
-            events = [f"{(event + number * 5) % 40}" for event in range(40)]
-            ran = [
-                await inbox.process_idempotent(f"e-{event}", TOPIC, "OrderPlaced", event.encode(), add_apart)
-                for event in events
-            ]
-            return sum(each is not None for each in ran)
-
-        assert sum(await asyncio.gather(*(consume(number) for number in range(8)))) == 40
-        assert await total(database) == sum(range(40))
+    assert sum(await asyncio.gather(*(consume(number) for number in range(8)))) == 40
+    assert await total(database) == sum(range(40))
 
 
 def batch(*ids: str) -> list[InboxEvent]:
@@ -214,7 +209,7 @@ async def test_an_id_that_cannot_be_kept_is_refused(
     inbox: ConsumerInbox, event_id: str, error: type[DataError]
 ) -> None:
     with pytest.raises(error):
-        await inbox.process_idempotent(event_id, TOPIC, "OrderPlaced", b"5", add)
+        await process(inbox, event_id)
 
 
 async def test_a_type_of_any_text_is_no_obstacle(database: Database, inbox: ConsumerInbox) -> None:
@@ -225,7 +220,7 @@ async def test_a_type_of_any_text_is_no_obstacle(database: Database, inbox: Cons
 
 async def test_payloads_need_not_be_kept(database: Database) -> None:
     inbox = ConsumerInbox(database, "projection", keep_payloads=False)
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
+    assert await process(inbox) == 5
     assert await inbox.process_batch(batch("a", "b"), add_all) == ["a", "b"]
     assert await database.pool.fetchval("SELECT count(payload) FROM consumer_inbox") == 0
 
@@ -255,8 +250,8 @@ async def test_an_event_whose_connection_was_lost_is_handled_again(
         await connection.execute("SELECT 1")
 
     with pytest.raises(DatabaseUnavailable):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", cut_off)
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
+        await process(inbox, handler=cut_off)
+    assert await process(inbox) == 5
 
 
 async def age(database: Database, days: float, *ids: str) -> None:
@@ -309,11 +304,11 @@ async def test_metrics_count_what_is_committed(database: Database) -> None:
         raise HandlerBroke
 
     with pytest.raises(HandlerBroke):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", fails)
+        await process(inbox, handler=fails)
     for _ in range(3):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add)
+        await process(inbox)
     await inbox.process_batch(batch("e-1", "e-2", "e-3"), add_all)
-    await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add)
+    await process(other)
 
     def value(name: str, consumer: str = "projection") -> float | None:
         return registry.get_sample_value(name, {"consumer_name": consumer, "event_type": "OrderPlaced"})

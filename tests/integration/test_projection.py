@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agents.api.projection import Projection
 from agents.cancellation import CancellationRefused
-from agents.message_bases import OrderEvent
-from agents.messages import OrderCancelled, OrderConfirmed
+from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
-from schemas import latest
-from streams.model.codecs import Schemas, avro
-from streams.model.envelope import new_headers
-from streams.postgres import Database, MigrationSet
-from streams.records.batches import Plain
-from tables.values import Order, OrderLine
-
-MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
-MAKE = avro(latest, Schemas())
+from streams.postgres import Database
+from tests.integration.told_orders import cancelled, confirmed, order, told
+from tests.waiting import BOUND
 
 
 @pytest.fixture
@@ -32,25 +23,6 @@ def postgres_url(orders_url: str) -> str:
 @pytest.fixture
 def projection(database: Database) -> Projection:
     return Projection(OrderSettings(bootstrap="nowhere:1"), database)
-
-
-def order(name: str, **more: Any) -> Order:
-    said = {"customer": "ada", "total_cents": 1990, "card": "c", "country": "SE"} | more
-    return Order(order_id=name, lines=(OrderLine(sku="cup", units=2),), **said)
-
-
-def told(message: OrderEvent, event_id: str) -> Plain:
-    kind = type(message)
-    headers = new_headers(kind.TOPIC, message.key, source="orders", time=0.0, message_id=event_id)
-    return Plain(kind.TOPIC, 0, 0, 0, message.key.encode(), MAKE(kind, kind.TOPIC).encode(message), headers)
-
-
-def confirmed(name: str) -> Plain:
-    return told(OrderConfirmed(order=order(name)), f"{name}:confirmed")
-
-
-def cancelled(name: str, reason: str = "out_of_stock") -> Plain:
-    return told(OrderCancelled(order=order(name), reason=reason), f"{name}:cancelled")
 
 
 async def test_the_projection_tries_again_after_an_unexpected_error(
@@ -68,7 +40,7 @@ async def test_the_projection_tries_again_after_an_unexpected_error(
     monkeypatch.setattr("agents.api.projection.GroupReader", torn)
     monkeypatch.setattr("agents.api.projection._FIRST_PAUSE", 0.01)
     running = asyncio.create_task(projection.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(BOUND):
         await again.wait()
     assert "torn" in projection.standing
     assert not running.done()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -14,25 +13,21 @@ from aiokafka import AIOKafkaProducer
 from agents.api.projection import TOLD, Projection
 from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
-from schemas import latest
 from streams.errors import ClusterUnavailable
 from streams.local import Stack, local_stack
-from streams.model.codecs import Schemas, avro
-from streams.model.envelope import new_headers
 from streams.model.layout import dead_letter_topic
-from streams.ports import Outgoing, Record
-from streams.postgres import Database, MigrationSet
+from streams.ports import Record
+from streams.postgres import Database
 from streams.records.batches import Plain
-from streams.runtime.client import TopicReader
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.units import DAY
-from tables.values import Order, OrderLine
-from tests.relays import until
+from tests.integration.told_orders import confirmed
+from tests.postgres import until
+from tests.relays import relayed
+from tests.waiting import eventually_async
 
-MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
-MAKE = avro(latest, Schemas())
 TOPIC = OrderConfirmed.TOPIC
 LETTERS = dead_letter_topic(TOPIC)
 
@@ -56,26 +51,11 @@ async def bootstrap(own_kafka: Stack) -> str:
     return own_kafka.bootstrap
 
 
-def confirmed(name: str) -> Outgoing:
-    order = Order(
-        order_id=name,
-        lines=(OrderLine(sku="cup", units=2),),
-        customer="ada",
-        total_cents=1990,
-        card="c",
-        country="SE",
-    )
-    value = MAKE(OrderConfirmed, TOPIC).encode(OrderConfirmed(order=order))
-    headers = new_headers(TOPIC, name, source="orders", time=0.0, message_id=f"{name}:confirmed")
-    return Outgoing(name.encode(), value, headers)
-
-
-async def send(bootstrap: str, *records: Outgoing) -> None:
+async def send(bootstrap: str, *records: Plain) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-        for record in records:
-            await producer.send_and_wait(
-                TOPIC, record.value, key=record.key, headers=list(record.headers), partition=0
-            )
+        for each in records:
+            headers = list(each.headers)
+            await producer.send_and_wait(TOPIC, each.value, key=each.key, headers=headers, partition=0)
 
 
 @asynccontextmanager
@@ -89,8 +69,7 @@ async def projecting(projection: Projection) -> AsyncIterator[None]:
 
 
 async def letters_of(bootstrap: str, group: str) -> list[Record]:
-    async with TopicReader(bootstrap, [LETTERS]) as reader:
-        found = [record async for record in reader.to_end()]
+    found = await relayed(bootstrap, LETTERS)
     return [each for each in found if dict(each.headers)["dlq-consumer-group"] == group.encode()]
 
 
@@ -101,13 +80,9 @@ async def test_a_record_that_nobody_can_read_is_a_dead_letter(database: Database
     nameless, garbled = good._replace(headers=()), good._replace(key=b"g", value=b"\xff\x00")
     await send(bootstrap, nameless, garbled, good)
     projection = Projection(OrderSettings(bootstrap=bootstrap, app_id=app_id), database)
-
-    async def is_told() -> bool:
-        return await database.pool.fetchval("SELECT status FROM orders WHERE id = $1", name) == "confirmed"
-
     async with projecting(projection):
-        await until(is_told)
-        await until(lambda: not projection.standing)
+        await until(database, "SELECT status = 'confirmed' FROM orders WHERE id = $1", name)
+        await eventually_async(lambda: not projection.standing, "the projection stands well")
     assert projection.skipped == 2
     letters = await letters_of(bootstrap, f"{app_id}-orders-projection")
     assert [(each.key, each.value) for each in letters] == [(name.encode(), good.value), (b"g", b"\xff\x00")]
@@ -122,7 +97,7 @@ async def test_a_record_that_nobody_can_read_is_a_dead_letter(database: Database
     # The next one of the group begins behind them.
     next_one = Projection(OrderSettings(bootstrap=bootstrap, app_id=app_id), database)
     async with projecting(next_one):
-        await until(lambda: not next_one.standing)
+        await eventually_async(lambda: not next_one.standing, "the next one stands well")
     assert next_one.skipped == 0
 
 
@@ -130,12 +105,8 @@ async def test_nothing_is_passed_while_its_dead_letter_cannot_be_written(databas
     settings = OrderSettings(bootstrap="127.0.0.1:1")
     projection = Projection(settings, database, options=KafkaOptions(metadata_timeout=0.5))
     good = confirmed("o-1")
-    records = [
-        Plain(TOPIC, 0, offset, 0, each.key, each.value, each.headers)
-        for offset, each in enumerate([good._replace(headers=()), good])
-    ]
     with pytest.raises(ClusterUnavailable):
-        await projection.take(records)
+        await projection.take([good._replace(headers=()), good._replace(offset=1)])
     assert projection.skipped == 0
     assert await database.pool.fetchval("SELECT count(*) FROM orders") == 0
 
