@@ -6,24 +6,27 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
 
 from streams.errors import BlobMissing, BlobsUnavailable
 from streams.local import Stack, local_stack
-from streams.local.s3 import ACCESS_KEY, SECRET_KEY
 from streams.ports import Blobs
 from streams.s3 import S3Blobs, S3Options
+from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
 from streams.testing.blobs import MemoryBlobs
+from tests.waiting import eventually_async
 
-BUCKET = "event-payloads"
 TYPE = "application/avro"
 
 
 class World(Protocol):
     @property
     def blobs(self) -> Blobs: ...
+    @property
+    def impatient(self) -> Blobs: ...
     async def go_down(self) -> None: ...
     async def come_back(self) -> None: ...
     async def hang(self) -> None: ...
@@ -32,7 +35,7 @@ class World(Protocol):
 
 class MemoryWorld:
     def __init__(self) -> None:
-        self.blobs = MemoryBlobs(timeout=0.2)
+        self.blobs = self.impatient = MemoryBlobs(timeout=0.2)
 
     async def go_down(self) -> None:
         self.blobs.down = True
@@ -50,9 +53,9 @@ class MemoryWorld:
 class S3World:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self.blobs = S3Blobs(
-            S3Options(BUCKET, stack.url("s3"), ACCESS_KEY, SECRET_KEY, read_timeout=5.0, timeout=5.0)
-        )
+        options = S3Options(LOCAL_BUCKET, stack.url("s3"), *LOCAL_KEYS)
+        self.blobs = S3Blobs(options)
+        self.impatient = S3Blobs(replace(options, read_timeout=0.5, timeout=0.5))
 
     async def go_down(self) -> None:
         await asyncio.to_thread(self.stack.stop_process, "s3")
@@ -69,7 +72,7 @@ class S3World:
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with local_stack(tmp_path_factory.mktemp("s3"), brokers=0, buckets=[BUCKET]) as stack:
+    with local_stack(tmp_path_factory.mktemp("s3"), brokers=0, buckets=[LOCAL_BUCKET]) as stack:
         yield stack
 
 
@@ -78,6 +81,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     made: World = MemoryWorld() if request.param == "memory" else S3World(request.getfixturevalue("s3"))
     yield made
     await made.blobs.close()
+    await made.impatient.close()
 
 
 @pytest.fixture
@@ -111,15 +115,15 @@ async def test_an_object_is_replaced_and_counts_as_new(world: World, blobs: Blob
     await blobs.put("events/order/1-a", b"old", TYPE)
     first = await blobs.head("events/order/1-a")
     assert first is not None
-    async with asyncio.timeout(60):
-        while True:
-            await blobs.put("events/order/1-a", b"newer", TYPE)
-            again = await blobs.head("events/order/1-a")
-            assert again is not None
-            if again.modified > first.modified:
-                break
+
+    async def is_newer() -> bool:
+        await blobs.put("events/order/1-a", b"newer", TYPE)
+        again = await blobs.head("events/order/1-a")
+        assert again is not None
+        return again.size == 5 and again.modified > first.modified
+
+    await eventually_async(is_newer, "the object counts as new")
     assert await blobs.get("events/order/1-a") == b"newer"
-    assert again.size == 5
 
 
 async def test_an_object_that_is_not_there_is_missing_by_name(blobs: Blobs) -> None:
@@ -198,8 +202,7 @@ async def test_a_store_that_hangs_is_unavailable_in_time(world: World, blobs: Bl
     await blobs.put("events/order/1-a", b"kept", TYPE)
     await world.hang()
     try:
-        async with asyncio.timeout(60):
-            assert await requests(blobs) == [BlobsUnavailable] * 5
+        assert await requests(world.impatient) == [BlobsUnavailable] * 5
     finally:
         await world.go_on()
     assert await blobs.get("events/order/1-a") == b"kept"

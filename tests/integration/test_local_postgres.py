@@ -17,7 +17,7 @@ import pytest
 import streams
 from streams.local import Stack, StackError, local_stack, stop
 from streams.local.postgres import USER
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 pytestmark = pytest.mark.stack
 
@@ -90,11 +90,13 @@ async def test_the_command_keeps_data_and_adds_databases(
 ) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
     run = partial(
-        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
+        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=BOUND, check=True
     )
     (tmp_path / "pyproject.toml").write_text('[tool.steadfaust.local]\ndatabases = ["shop"]\n')
     var = tmp_path / "var"
     try:
+        run_anyway = partial(subprocess.run, cwd=tmp_path, env=env, capture_output=True)
+        assert run_anyway([*PROGRAM, "status"]).returncode == 3
         said = run([*PROGRAM, "up", "--brokers", "0"]).stdout.splitlines()
         stack = Stack(var)
         assert f"postgres {stack.url('postgres')}" in said
@@ -103,6 +105,7 @@ async def test_the_command_keeps_data_and_adds_databases(
         running = family(stack)
     finally:
         assert run([*PROGRAM, "down"]).stdout == "stopped\n"
+    assert run([*PROGRAM, "down"]).stdout == "already down\n"
     assert alive(running) == []
     assert "database system is shut down" in (var / "log" / "postgres.log").read_text()
     client.terminate()

@@ -15,34 +15,32 @@ import psutil
 import pytest
 
 import streams
-from streams.local import StackError, local_stack
-from tests.waiting import eventually
+from streams.local import Stack, StackError, local_stack
+from tests.waiting import BOUND, eventually
 
 BUCKET = "event-payloads"
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=BOUND) as answer:
         return bytes(answer.read())
 
 
-def test_s3_goes_and_comes_back_where_it_was(tmp_path: Path) -> None:
-    with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
-        url = stack.url("s3")
-        assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
-        before = stack.state.processes["s3"].pid
+def test_s3_goes_and_comes_back_where_it_was(s3: Stack) -> None:
+    url = s3.url("s3")
+    assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
+    before = s3.state.processes["s3"].pid
 
-        stack.stop_process("s3")
-        assert not stack.state.processes["s3"].up
-        assert not psutil.pid_exists(before)
-        with pytest.raises(urllib.error.URLError, match="refused"):
-            get(url)
+    s3.stop_process("s3")
+    assert not s3.state.processes["s3"].up
+    assert not psutil.pid_exists(before)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        get(url)
 
-        stack.start_process("s3")
-        assert stack.url("s3") == url
-        assert stack.state.processes["s3"].pid != before
-        assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
-    assert stack.var.read() is None
+    s3.start_process("s3")
+    assert s3.url("s3") == url
+    assert s3.state.processes["s3"].pid != before
+    assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
 
 
 def test_s3_that_dies_unasked_ends_the_stack(tmp_path: Path) -> None:
@@ -62,7 +60,7 @@ def test_the_command_starts_s3_where_the_project_names_buckets(tmp_path: Path) -
     command = [sys.executable, "-c", "from streams.cli.main import main; main()"]
     env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
     run = partial(
-        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
+        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=BOUND, check=True
     )
     try:
         said = run([*command, "up", "--brokers", "0"]).stdout.splitlines()

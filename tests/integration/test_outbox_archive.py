@@ -29,16 +29,13 @@ def named(day: datetime) -> str:
 
 async def archived(connection: Connection, position: int, published_at: datetime) -> str:
     """Archive a row; the partition that it went to."""
-    return str(
-        await connection.fetchval(
-            "INSERT INTO outbox_archive (position, id, aggregate_type, aggregate_id, event_type, topic,"
-            " payload, ce_source, ce_time, ce_correlationid, schema_fingerprint, published_at)"
-            " VALUES ($1, $1::bigint::text, 'a', 'b', 't', 't', '', 's', '', '', '', $2)"
-            " RETURNING tableoid::regclass::text",
-            position,
-            published_at,
-        )
+    insert = (
+        "INSERT INTO outbox_archive (position, id, aggregate_type, aggregate_id, event_type, topic, payload,"
+        " ce_source, ce_time, ce_correlationid, schema_fingerprint, published_at)"
+        " VALUES ($1, $1::bigint::text, 'a', 'b', 't', 't', '', 's', '', '', '', $2)"
+        " RETURNING tableoid::regclass::text"
     )
+    return str(await connection.fetchval(insert, position, published_at))
 
 
 async def positions(connection: Connection) -> list[int]:

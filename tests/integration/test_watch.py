@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -17,10 +15,9 @@ from tests.relays import new_outbox, publish
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        await database.pool.execute(LOG)
-        yield database
+async def database(database: Database) -> Database:
+    await database.pool.execute(LOG)
+    return database
 
 
 @pytest.fixture
