@@ -757,9 +757,7 @@ async def patient(kafka: Any) -> AsyncIterator[tuple[World, Reader]]:
     await world.close()
 
 
-async def test_a_new_assignment_does_not_wait_behind_the_old(
-    patient: tuple[World, Reader],
-) -> None:
+async def test_a_new_assignment_does_not_wait_behind_the_old(patient: tuple[World, Reader]) -> None:
     world, reader = patient
     idle, busy = await tps(world, 2)
     await world.produce(busy, [b"1"])

@@ -292,9 +292,7 @@ async def test_the_timeline_finds_a_key_within_compressed_batches(ground: Ground
     assert (found.looked, found.stopped) == (21, "")
 
 
-async def test_the_timeline_ends_before_an_open_transaction(
-    ground: Ground,
-) -> None:
+async def test_the_timeline_ends_before_an_open_transaction(ground: Ground) -> None:
     tp = TP(await ground.topic(), 0)
     await ground.write(tp, [1], key=b"k")
     producer = await ground.transaction(tp, [2], key=b"k")

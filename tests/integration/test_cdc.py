@@ -173,9 +173,7 @@ def number_in(record: Record) -> int:
 
 
 @pytest.mark.verify("half a minute: it starts Connect")
-async def test_what_commits_arrives_once_and_in_order(
-    ground: Ground,
-) -> None:
+async def test_what_commits_arrives_once_and_in_order(ground: Ground) -> None:
     orders = [new_order() for _ in range(4)]
     before = {order: await place(ground, order, [0]) for order in orders}  # nobody relays yet
     async with relaying(ground):
@@ -208,9 +206,7 @@ async def test_what_commits_arrives_once_and_in_order(
 
 
 @pytest.mark.verify("half a minute of kills")
-async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(
-    ground: Ground,
-) -> None:
+async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Ground) -> None:
     orders = [new_order() for _ in range(4)]
     async with relaying(ground):
         placing = [asyncio.create_task(place(ground, each, range(400), pause=0.02)) for each in orders]

@@ -104,9 +104,7 @@ async def test_of_two_that_clean_at_once_one_does(database: Database, connection
     assert await DatabaseCleanup(database, WEEK).clean_up() == CleanedUp(0, {})
 
 
-async def test_an_inbox_that_would_forget_too_early_is_refused(
-    database: Database,
-) -> None:
+async def test_an_inbox_that_would_forget_too_early_is_refused(database: Database) -> None:
     await fill(database)
     with pytest.raises(SettingsError, match="a replay would be handled twice"):
         await DatabaseCleanup(database, replace(WEEK, inbox=13 * DAY)).clean_up()

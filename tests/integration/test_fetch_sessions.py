@@ -103,9 +103,7 @@ async def test_after_a_request_of_unknown_fate_the_next_says_all():
     assert sessions.of[1].next({})[0] == 0
 
 
-async def test_silence_is_that_of_the_most_silent_broker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_silence_is_that_of_the_most_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     now, refuses = 100.0, False
     monkeypatch.setattr(fetch_sessions, "monotonic", lambda: now)
 
@@ -179,9 +177,7 @@ async def test_a_real_broker_keeps_the_session(reading: Reading) -> None:
 
 
 @pytest.mark.stack
-async def test_a_session_lost_by_the_broker_reads_nothing_twice(
-    reading: Reading,
-) -> None:
+async def test_a_session_lost_by_the_broker_reads_nothing_twice(reading: Reading) -> None:
     await reading.write(b"before")
     await reading.until(b"before")
     lost = reading.session.id

@@ -47,10 +47,7 @@ async def add(connection: Connection, payload: bytes) -> int:
 
 
 async def process(
-    inbox: ConsumerInbox,
-    event_id: str = "e-1",
-    payload: bytes = b"5",
-    handler: Handler = add,
+    inbox: ConsumerInbox, event_id: str = "e-1", payload: bytes = b"5", handler: Handler = add
 ) -> Any:
     return await inbox.process_idempotent(event_id, TOPIC, "OrderPlaced", payload, handler)
 

@@ -40,9 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-async def test_the_server_has_its_databases_and_logical_replication(
-    stack: Stack,
-) -> None:
+async def test_the_server_has_its_databases_and_logical_replication(stack: Stack) -> None:
     url = stack.url("postgres")
     assert url.startswith(f"postgresql://{USER}@127.0.0.1:")
     assert url.endswith("/orders")
@@ -85,9 +83,7 @@ async def test_a_killed_server_comes_back_with_what_was_committed(stack: Stack) 
     await again.close()
 
 
-async def test_the_command_keeps_data_and_adds_databases(
-    tmp_path: Path,
-) -> None:
+async def test_the_command_keeps_data_and_adds_databases(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
     run = partial(
         subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=BOUND, check=True

@@ -56,10 +56,7 @@ async def age(url: str) -> None:
 
 
 def test_a_killed_api_has_placed_what_it_answered(orders_url: str, tmp_path: Path) -> None:
-    settings = os.environ | {
-        "STEADFAUST_POSTGRES_URL": orders_url,
-        "STEADFAUST_API_PROJECTION": "false",
-    }
+    settings = os.environ | {"STEADFAUST_POSTGRES_URL": orders_url, "STEADFAUST_API_PROJECTION": "false"}
     with ApiProcess(tmp_path / "api.log", settings) as first:
         status, order = place(first.url, "k-1")
         assert status == 202

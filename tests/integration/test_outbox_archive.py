@@ -70,9 +70,7 @@ async def test_days_are_made_ahead_and_rows_go_to_theirs(connection: Connection)
     assert await archived(connection, 2, later + timedelta(days=1)) == "outbox_archive_rest"
 
 
-async def test_a_day_made_too_late_is_kept_by_the_rest(
-    connection: Connection,
-) -> None:
+async def test_a_day_made_too_late_is_kept_by_the_rest(connection: Connection) -> None:
     late = TODAY + timedelta(days=20)
     assert await archived(connection, 1, late) == "outbox_archive_rest"
     made = await archive.make_days(connection, late + timedelta(hours=12))

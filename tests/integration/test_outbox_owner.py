@@ -24,9 +24,7 @@ async def claim(database: Database, relay: RelayKind) -> RelayKind | None:
         return await outbox_owner(connection)
 
 
-async def test_relays_of_the_kind_that_asks_first_share_the_outbox(
-    connection: Connection,
-) -> None:
+async def test_relays_of_the_kind_that_asks_first_share_the_outbox(connection: Connection) -> None:
     assert await outbox_owner(connection) is None
     await claim_outbox(connection, POLL)
     await claim_outbox(connection, POLL)

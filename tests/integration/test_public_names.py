@@ -100,9 +100,7 @@ async def test_a_table_has_the_columns_that_are_promised(database: Database, tab
     assert found == found | COLUMNS[table]
 
 
-async def test_the_indexes_are_those_that_are_promised(
-    database: Database,
-) -> None:
+async def test_the_indexes_are_those_that_are_promised(database: Database) -> None:
     rows = await database.pool.fetch("SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'")
     indexes = [(row["tablename"], row["indexdef"]) for row in rows]
     assert any(
@@ -163,10 +161,7 @@ async def test_an_inbox_tells_these_metrics(database: Database) -> None:
         assert registry.get_sample_value(name, {"consumer_name": "tally", "event_type": Packed.TOPIC}) == 1
 
 
-async def test_an_outbox_is_degraded_after_five_minutes(
-    database: Database,
-    connection: Connection,
-) -> None:
+async def test_an_outbox_is_degraded_after_five_minutes(database: Database, connection: Connection) -> None:
     registry = CollectorRegistry()
     RelayMetrics(registry)
     watch = DatabaseWatch(database, registry)

@@ -79,9 +79,7 @@ async def test_of_many_commits_one_sends_a_notification(database: Database) -> N
     assert heard == ["parcels", "the end"]
 
 
-async def test_a_rolled_back_transaction_enqueues_nothing(
-    database: Database,
-) -> None:
+async def test_a_rolled_back_transaction_enqueues_nothing(database: Database) -> None:
     await database.pool.execute("INSERT INTO queue_wake VALUES ('parcels', true)")
     async with database.acquire() as connection:
         transaction = connection.transaction()

@@ -274,8 +274,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize(
-    "which",
-    ["a command", *(pytest.param(each, marks=_MORE) for each in ("the relay", "the API"))],
+    "which", ["a command", *(pytest.param(each, marks=_MORE) for each in ("the relay", "the API"))]
 )
 def test_a_program_that_is_refused_ends(secured: Secured, which: str, tmp_path: Path) -> None:
     environment = refused(secured, "a wrong password")

@@ -40,10 +40,7 @@ class FormattedFor(Jvm):
 
 
 @pytest.fixture(
-    params=[
-        0,
-        pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 stands for it")),
-    ]
+    params=[0, pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 stands for it"))]
 )
 def kafka_of_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
     jars = artifacts.class_path(artifacts.KAFKA, lambda _: None)
@@ -63,9 +60,7 @@ async def protocol_of(stack: Stack) -> Protocol:
     return producer._protocol  # type: ignore[attr-defined]
 
 
-async def test_a_cluster_of_a_low_level_hears_the_first_version(
-    kafka_of_level: Stack,
-) -> None:
+async def test_a_cluster_of_a_low_level_hears_the_first_version(kafka_of_level: Stack) -> None:
     assert await protocol_of(kafka_of_level) is V1
     cluster = KafkaCluster(kafka_of_level.bootstrap, KafkaOptions())
     async with KafkaTopics(kafka_of_level.bootstrap) as topics:
