@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 import pytest
 
@@ -20,17 +19,6 @@ from streams.testing.blobs import MemoryBlobs
 from tests.waiting import eventually_async
 
 TYPE = "application/avro"
-
-
-class World(Protocol):
-    @property
-    def blobs(self) -> Blobs: ...
-    @property
-    def impatient(self) -> Blobs: ...
-    async def go_down(self) -> None: ...
-    async def come_back(self) -> None: ...
-    async def hang(self) -> None: ...
-    async def go_on(self) -> None: ...
 
 
 class MemoryWorld:
@@ -68,6 +56,9 @@ class S3World:
 
     async def go_on(self) -> None:
         self.stack.signal_process("s3", signal.SIGCONT)
+
+
+World = MemoryWorld | S3World
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -27,7 +27,7 @@ from streams.errors import (
     TopicMismatch,
 )
 from streams.model.envelope import record_size
-from streams.ports import TP, Cluster, Damaged, Outgoing, Reader, Record, Transactions
+from streams.ports import TP, Damaged, Outgoing, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
@@ -60,18 +60,6 @@ _names = count(time.time_ns())
 
 def unique(prefix: str) -> str:
     return f"{prefix}-{next(_names)}"
-
-
-class World(Protocol):
-    cluster: Cluster
-
-    async def topic(self, partitions: int = 1, *, limit: int = 0) -> str: ...
-    async def produce(self, tp: TP, values: Iterable[bytes]) -> None: ...
-    async def produce_batch(self, tp: TP, raw: bytes) -> None: ...
-    async def spoil(self, tp: TP, offset: int) -> None: ...
-    async def truncate(self, tp: TP, before: int) -> None: ...
-    async def recreate(self, topic: str) -> None: ...
-    async def close(self) -> None: ...
 
 
 class FakeWorld:
@@ -152,6 +140,9 @@ class KafkaWorld:
 
     async def close(self) -> None:
         await self.cluster.close()
+
+
+World = FakeWorld | KafkaWorld
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
 
 import pytest
 
@@ -41,13 +40,6 @@ class Scanned(Placed, frozen=True, kw_only=True):
     BINARY = True
 
 
-class World(Protocol):
-    outbox: Outbox
-
-    def transaction(self) -> AbstractAsyncContextManager[OutboxTransaction]: ...
-    async def records(self) -> list[Outgoing]: ...
-
-
 class MemoryWorld:
     def __init__(self) -> None:
         self.outbox = MemoryOutbox(CODECS, source="shop", limit=10_000)
@@ -71,6 +63,9 @@ class PostgresWorld:
 
     async def records(self) -> list[Outgoing]:
         return [record_of(row) for row in await stored(self.database)]
+
+
+World = MemoryWorld | PostgresWorld
 
 
 async def stored(database: Database) -> list[OutboxRow]:

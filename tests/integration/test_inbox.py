@@ -61,15 +61,6 @@ async def entries(database: Database) -> list[str]:
     return [row["event_id"] for row in rows]
 
 
-async def test_an_event_is_handled_once_and_a_duplicate_returns_none(
-    database: Database, inbox: ConsumerInbox
-) -> None:
-    assert await process(inbox) == 5
-    assert await process(inbox) is None
-    assert await process(inbox, "e-2", b"3") == 8
-    assert await total(database) == 8
-
-
 async def test_an_entry_says_what_was_handled_and_how_long(database: Database, inbox: ConsumerInbox) -> None:
     async def slowly(connection: Connection, payload: bytes) -> None:
         await connection.execute("SELECT pg_sleep(0.02)")

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import asyncpg
 import psutil
 import pytest
 
-import streams
-from streams.local import Stack, StackError, local_stack, stop
+from streams.local import Stack, local_stack, stop
 from streams.local.postgres import USER
-from tests.waiting import BOUND, eventually
+from tests.integration.stacks import does_not_start, steadfaust
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
-
-PROGRAM = [sys.executable, "-c", "from streams.cli.main import main; main()"]
 
 
 def family(stack: Stack) -> list[psutil.Process]:
@@ -84,24 +78,19 @@ async def test_a_killed_server_comes_back_with_what_was_committed(stack: Stack) 
 
 
 async def test_the_command_keeps_data_and_adds_databases(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
-    run = partial(
-        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=BOUND, check=True
-    )
     (tmp_path / "pyproject.toml").write_text('[tool.steadfaust.local]\ndatabases = ["shop"]\n')
     var = tmp_path / "var"
     try:
-        run_anyway = partial(subprocess.run, cwd=tmp_path, env=env, capture_output=True)
-        assert run_anyway([*PROGRAM, "status"]).returncode == 3
-        said = run([*PROGRAM, "up", "--brokers", "0"]).stdout.splitlines()
+        assert steadfaust("status", cwd=tmp_path).returncode == 3
+        said = steadfaust("up", "--brokers", "0", cwd=tmp_path).stdout.splitlines()
         stack = Stack(var)
         assert f"postgres {stack.url('postgres')}" in said
         client = await asyncpg.connect(stack.url("postgres"))
         await client.execute("CREATE TABLE kept AS SELECT 1 AS one")
         running = family(stack)
     finally:
-        assert run([*PROGRAM, "down"]).stdout == "stopped\n"
-    assert run([*PROGRAM, "down"]).stdout == "already down\n"
+        assert steadfaust("down", cwd=tmp_path).stdout == "stopped\n"
+    assert steadfaust("down", cwd=tmp_path).stdout == "already down\n"
     assert alive(running) == []
     assert "database system is shut down" in (var / "log" / "postgres.log").read_text()
     client.terminate()
@@ -138,11 +127,8 @@ def test_stop_ends_what_a_killed_supervisor_left(tmp_path: Path) -> None:
 
 
 def test_a_database_name_that_would_need_quotes_is_one_line(tmp_path: Path) -> None:
-    with (
-        pytest.raises(StackError, match=r"^a database cannot be named 'Orders': use at most 63 lower-case"),
-        local_stack(tmp_path, brokers=0, databases=["Orders"]),
-    ):
-        pytest.fail("it started")
+    why = r"^a database cannot be named 'Orders': use at most 63 lower-case"
+    does_not_start(why, tmp_path, brokers=0, databases=["Orders"])
 
 
 async def ask(url: str, question: str) -> object:

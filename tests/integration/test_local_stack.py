@@ -9,19 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import urllib.request
 from pathlib import Path
 
 import psutil
 import pytest
 
-import streams
 from streams.local import Companion, Stack, StackError, local_stack, running, start, stop
 from streams.local.loopback import kafka_answers
 from streams.local.parts import StackSpec
 from streams.local.processes import GIVES_WAY_BY
 from streams.local.stack import launch
+from tests.integration.stacks import does_not_start, steadfaust
 from tests.waiting import BOUND, eventually
 
 BANK = Companion(
@@ -36,14 +35,6 @@ BANK = Companion(
 
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
-def steadfaust(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command where no application declares companions."""
-    command = [sys.executable, "-c", "from streams.cli.main import main; main()", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
-    where = {"cwd": tempfile.gettempdir(), "env": env}
-    return subprocess.run(command, **where, capture_output=True, text=True, timeout=BOUND, check=False)
 
 
 def test_one_broker_alone_does_not_give_way(kafka: Stack) -> None:
@@ -61,11 +52,7 @@ def test_the_broker_answers_where_stack_json_says(kafka: Stack) -> None:
 
 
 def test_a_second_supervisor_is_refused(kafka: Stack) -> None:
-    with (
-        pytest.raises(StackError, match=r"is in use by the supervisor with pid \d+"),
-        local_stack(kafka.var.root),
-    ):
-        pytest.fail("it started")
+    does_not_start(r"is in use by the supervisor with pid \d+", kafka.var.root)
 
 
 def test_what_a_killed_supervisor_left_is_taken_over(tmp_path: Path) -> None:
@@ -135,11 +122,7 @@ def test_a_stack_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with (
-            pytest.raises(StackError, match=f"^port {port} on 127.0.0.1 is taken"),
-            local_stack(tmp_path, port=port),
-        ):
-            pytest.fail("it started")
+        does_not_start(f"^port {port} on 127.0.0.1 is taken", tmp_path, port=port)
 
 
 async def test_of_three_brokers_a_killed_one_comes_back(tmp_path: Path) -> None:

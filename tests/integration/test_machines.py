@@ -17,8 +17,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import local_stack
+from tests.integration.stacks import steadfaust
 from tests.integration.test_web import KEYS, TOPIC, end, produce
-from tests.integration.worker_process import BIN, ask, environment_of, start
+from tests.integration.worker_process import ask, environment_of, start
 from tests.waiting import BOUND, eventually
 
 TOKEN = "the-token-of-all-its-workers"
@@ -111,14 +112,8 @@ class Machines:
 
     def steadfaust(self, *arguments: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
         """A command of an operator who sits elsewhere."""
-        return subprocess.run(
-            [str(BIN / "steadfaust"), *arguments, "--worker", f"http://{NEAR}:{PORT}"],
-            env={**os.environ, "STEADFAUST_VAR": str(self.var), "STEADFAUST_WEB_TOKEN": token},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=BOUND,
-        )
+        elsewhere = {"STEADFAUST_VAR": str(self.var), "STEADFAUST_WEB_TOKEN": token}
+        return steadfaust(*arguments, "--worker", f"http://{NEAR}:{PORT}", **elsewhere)
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,11 @@ async def shop(orders_url: str) -> AsyncIterator[Shop]:
         yield shop
 
 
+async def has_one_order(shop: Shop) -> None:
+    """With its message."""
+    assert [len(await shop.rows(table)) for table in ("orders", "outbox")] == [1, 1]
+
+
 async def test_an_order_is_taken_with_row_message_and_place(shop: Shop) -> None:
     answer = await shop.place("k-1", {"traceparent": TRACE})
     assert answer.status_code == 202
@@ -61,8 +66,7 @@ async def test_the_same_key_and_body_get_the_same_answer(shop: Shop) -> None:
     assert again.headers["location"] == first.headers["location"]
     assert again.headers["idempotency-replayed"] == "true"
     assert "idempotency-replayed" not in first.headers
-    assert len(await shop.rows("orders")) == 1
-    assert len(await shop.rows("outbox")) == 1
+    await has_one_order(shop)
 
 
 async def test_the_same_key_with_another_body_is_refused(shop: Shop) -> None:
@@ -89,8 +93,7 @@ async def test_of_many_with_one_key_one_places_the_order(orders_url: str) -> Non
         for refused in (answer for answer in answers if answer.status_code == 409):
             assert refused.json()["type"] == "urn:problem:key-in-flight"
             assert int(refused.headers["retry-after"]) >= 1
-        assert len(await one.rows("orders")) == 1
-        assert len(await one.rows("outbox")) == 1
+        await has_one_order(one)
 
 
 async def test_a_key_is_refused_while_in_flight_elsewhere(shop: Shop) -> None:
@@ -124,8 +127,7 @@ async def test_a_clients_order_id_is_taken_once(shop: Shop) -> None:
 async def test_requests_for_one_order_id_at_once_make_one_order(shop: Shop) -> None:
     answers = await asyncio.gather(*(shop.place(f"k-{n}", order_id="o-17") for n in range(10)))
     assert sorted(answer.status_code for answer in answers) == [202, *[409] * 9]
-    assert len(await shop.rows("orders")) == 1
-    assert len(await shop.rows("outbox")) == 1
+    await has_one_order(shop)
 
 
 class BreaksBefore(Outbox):

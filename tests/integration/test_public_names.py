@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from streams.model.message import Message
-from streams.postgres import Connection, ConsumerInbox, Database, InboxMetrics, Queue, QueueOptions
+from streams.postgres import Connection, ConsumerInbox, Database, Queue, QueueOptions
 from streams.postgres.inbox.inbox import CLEANUP_BATCH
 from streams.postgres.relay import After, RelayMetrics, RelayOptions
 from streams.postgres.watch import DatabaseWatch
@@ -66,7 +66,6 @@ COLUMNS = {
         "updated": WHEN,
     },
 }
-BY_CONSUMER = {"consumer_name", "event_type"}
 
 
 class Sent(Reply, frozen=True, kw_only=True):
@@ -131,34 +130,6 @@ async def test_an_inbox_is_called_by_these_names_and_answers(database: Database)
     assert await inbox.cleanup_old_entries(older_than_days=7) == 0
     assert inspect.signature(inbox.cleanup_old_entries).parameters["older_than_days"].default == 7
     assert CLEANUP_BATCH == 10_000
-
-
-def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
-    """The labels of each metric that was told of, but for those of a histogram's buckets."""
-    return {
-        sample.name: set(sample.labels)
-        for family in registry.collect()
-        for sample in family.samples
-        if not sample.name.endswith("_bucket")
-    }
-
-
-async def test_an_inbox_tells_these_metrics(database: Database) -> None:
-    async def handle(_connection: Connection, _payload: bytes) -> None:
-        pass
-
-    registry = CollectorRegistry()
-    inbox = ConsumerInbox(database, "tally", metrics=InboxMetrics(registry))
-    for _ in range(2):
-        await inbox.process_idempotent("e-1", Packed.TOPIC, Packed.TOPIC, b"", handle)
-    found = labels_of(registry)
-    for name in (
-        "consumer_inbox_processed_total",
-        "consumer_inbox_duplicates_total",
-        "consumer_inbox_processing_duration_seconds_count",
-    ):
-        assert found[name] == BY_CONSUMER
-        assert registry.get_sample_value(name, {"consumer_name": "tally", "event_type": Packed.TOPIC}) == 1
 
 
 async def test_an_outbox_is_degraded_after_five_minutes(database: Database, connection: Connection) -> None:

@@ -23,6 +23,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams.model.envelope import new_headers
+from tests.integration.stacks import steadfaust
 from tests.integration.worker_process import BIN, ROOT, ask, environment_of, start
 from tests.waiting import BOUND, eventually
 
@@ -212,8 +213,7 @@ def search(url: str, **query: str):
 
 
 def trace(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN / "steadfaust"), "trace", *words, "--worker", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
+    return steadfaust("trace", *words, "--worker", url)
 
 
 def test_a_key_that_waits_for_a_retry_says_why(kafka, urls):
