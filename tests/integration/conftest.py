@@ -34,6 +34,19 @@ def orders_url(postgres_url: str) -> str:
     return postgres_url
 
 
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker that asks access rules, and allows what none is about. Tests of lanes make no
+    topics there.
+    """
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with local_stack(tmp_path_factory.mktemp("guarded"), broker_settings=settings) as stack:
+        yield stack.bootstrap
+
+
 @pytest.fixture
 async def relays_bootstrap(kafka: Stack) -> str:
     """Of the shared broker, with the topics that relays publish to."""

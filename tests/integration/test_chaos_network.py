@@ -26,12 +26,21 @@ PATIENCE = 3.0
 """Seconds after which these clients give a request up."""
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+#: What takes three brokers; they start and stop for half a minute.
+THREE = pytest.param(
+    3,
+    marks=pytest.mark.verify("unit/chaos/test_chaos_proxy.py and scenarios/test_network.py do it, too"),
+)
+_of_three = pytest.mark.parametrize("stack", [THREE], indirect=True)
+
+
+@pytest.fixture(scope="module", params=[1, THREE])
+def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    brokers: int = request.param
     processes = declared(Path(__file__).parents[2] / "pyproject.toml")
     var = tmp_path_factory.mktemp("network")
-    with local_stack(var, brokers=3, listeners=NAMES, processes=processes) as stack:
-        asyncio.run(create_topic(stack))
+    with local_stack(var, brokers=brokers, listeners=NAMES, processes=processes) as stack:
+        asyncio.run(create_topic(stack, brokers))
         yield stack
 
 
@@ -41,12 +50,12 @@ def network(stack: Stack) -> Iterator[Network]:
         yield network
 
 
-async def create_topic(stack: Stack) -> None:
+async def create_topic(stack: Stack, brokers: int) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=stack.bootstrap)
     await admin.start()
     try:
-        each_leads_one = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-        await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments=each_leads_one)])
+        replicas = {first: [1 + (first + n) % brokers for n in range(brokers)] for first in range(3)}
+        await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments=replicas)])
     finally:
         await admin.close()
 
@@ -78,6 +87,7 @@ async def until_it_recovers(client: AIOKafkaProducer) -> None:
     await eventually_async(lambda: sends(client), "the client has recovered")
 
 
+@_of_three
 async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, network: Network) -> None:
     async with producer(network.bootstrap("worker-1").split(",")[0]) as client:
         assert await sends(client)
@@ -86,9 +96,7 @@ async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, netwo
     assert {f"127.0.0.1:{port}" for port in used} == set(network.bootstrap("worker-1").split(","))
 
 
-@pytest.mark.parametrize(
-    "fault", ["blackhole", pytest.param("cut", marks=pytest.mark.verify("the next test cuts, too"))]
-)
+@pytest.mark.parametrize("fault", ["blackhole", "cut"])
 async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Network, fault: str) -> None:
     async with (
         producer(network.bootstrap("worker-1")) as ours,
@@ -102,6 +110,7 @@ async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Networ
         await until_it_recovers(ours)
 
 
+@_of_three
 async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: Network) -> None:
     async with producer(network.bootstrap("worker-1")) as client:
         assert await sends(client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -14,18 +14,16 @@ from agents.api.projection import TOLD, Projection
 from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
 from streams.errors import ClusterUnavailable
-from streams.local import Stack, local_stack
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.postgres import Database
 from streams.records.batches import Plain
 from streams.runtime.clients import KafkaOptions
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.units import DAY
 from tests.integration.told_orders import confirmed
 from tests.postgres import until
-from tests.relays import relayed
+from tests.relays import relayed, with_topics
 from tests.waiting import eventually_async
 
 TOPIC = OrderConfirmed.TOPIC
@@ -37,18 +35,10 @@ def postgres_url(orders_url: str) -> str:
     return orders_url
 
 
-@pytest.fixture(scope="module")
-def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Not the one that all share: lanes' tests have topics of these names there, cut otherwise."""
-    with local_stack(tmp_path_factory.mktemp("projection")) as stack:
-        yield stack
-
-
 @pytest.fixture
-async def bootstrap(own_kafka: Stack) -> str:
-    async with KafkaTopics(own_kafka.bootstrap) as topics:
-        await topics.create(TopicSpec(kind.TOPIC, 1, 1) for kind in TOLD)
-    return own_kafka.bootstrap
+async def bootstrap(guarded: str) -> str:
+    """Not of the broker that all share: lanes' tests have topics of these names there, cut otherwise."""
+    return await with_topics(guarded, *(kind.TOPIC for kind in TOLD))
 
 
 async def send(bootstrap: str, *records: Plain) -> None:

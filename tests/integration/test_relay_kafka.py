@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
@@ -19,7 +18,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streams.local import local_stack
 from streams.postgres import Connection, Database
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.outbox_publisher import KafkaPublisher
@@ -43,17 +41,6 @@ TO_EVERYBODY = (ResourceType.TOPIC, Billed.TOPIC, ResourcePatternType.LITERAL, "
 UNSEEN = [(AclOperation.DESCRIBE, AclPermissionType.DENY)]
 _HIDDEN = pytest.mark.verify("five seconds: for a client it is as the topic that is not there, above")
 READ_ONLY = [(AclOperation.READ, AclPermissionType.ALLOW), (AclOperation.WRITE, AclPermissionType.DENY)]
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that asks access rules, and allows what none is about."""
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with local_stack(tmp_path_factory.mktemp("guarded"), broker_settings=settings) as stack:
-        yield stack.bootstrap
 
 
 async def until_good_ones_pass(database: Database, bootstrap: str, good: str, refused: int) -> None:

@@ -94,12 +94,17 @@ async def test_a_body_that_trickles_is_given_up() -> None:
     calm = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Length": "1000000"} if not calm.is_set() else {})
+        trickles = not calm.is_set()
+        response = web.StreamResponse(headers={"Content-Length": "1000000"} if trickles else {})
         await response.prepare(request)
-        while not calm.is_set() and request.transport is not None and not request.transport.is_closing():
-            await response.write(b"." * 300_000 if not calm.is_set() else b"")
-            await asyncio.sleep(0.3)
-        await response.write(b"whole")
+        assert request.transport is not None
+        while not calm.is_set() and not request.transport.is_closing():
+            await response.write(b"." * 1000)
+            await asyncio.sleep(0.05)
+        if trickles:
+            request.transport.close()
+        else:
+            await response.write(b"whole")
         return response
 
     async with s3_that(answer, timeout=0.5, threads=1) as blobs:
