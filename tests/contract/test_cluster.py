@@ -240,9 +240,7 @@ async def read_all(world: World, reader: Reader, *tps: TP) -> list[bytes | None]
 
 
 @pytest.mark.parametrize("step", ["send", "send_offsets", "commit"])
-async def test_start_fences_the_previous_owner_in_mid_transaction(
-    world: World, owner: Any, reader: Reader, step: str
-) -> None:
+async def test_start_fences_the_previous_owner(world: World, owner: Any, reader: Reader, step: str) -> None:
     tp, source = await tps(world, 2)
     group, name = unique("group"), unique("id")
     zombie = await opened(owner, name, {tp: out(b"zombie")})
@@ -340,9 +338,7 @@ async def test_open_records_are_hidden_until_the_commit(owner: Any, reader: Read
 
 
 @pytest.mark.parametrize("step", ["send", "commit"])
-async def test_a_transaction_past_its_timeout_is_aborted_and_fenced(
-    world: World, owner: Any, step: str, tp: TP
-) -> None:
+async def test_a_transaction_past_its_timeout_is_fenced(world: World, owner: Any, step: str, tp: TP) -> None:
     await world.hasten(0.5)
     producer = await opened(owner, unique("id"), {tp: out(b"aborted")})
     reader = await world.cluster.reader()
@@ -357,9 +353,7 @@ async def test_a_transaction_past_its_timeout_is_aborted_and_fenced(
         await (producer.commit() if step == "commit" else producer.send({tp: out(b"late")}))
 
 
-async def test_send_returns_the_positions_that_a_reader_then_sees(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_send_returns_the_positions_that_readers_see(world: World, owner: Any, reader: Reader) -> None:
     topic = await world.topic(3)
     first, second, untouched = (TP(topic, i) for i in range(3))
     producer = await owner(unique("id"))
@@ -371,9 +365,7 @@ async def test_send_returns_the_positions_that_a_reader_then_sees(
         assert ends == {tp: offset + 1 for tp, offset in last.items()}
 
 
-async def test_the_position_moves_over_a_marker_when_no_record_comes(
-    world: World, owner: Any, reader: Reader, tp: TP
-) -> None:
+async def test_the_position_moves_over_a_marker(world: World, owner: Any, reader: Reader, tp: TP) -> None:
     ends = await write(await owner(unique("id")), {tp: out(b"1")})
     end = (await world.cluster.end_offsets([tp]))[tp]
     assert end == ends[tp] + 1
@@ -392,9 +384,7 @@ async def test_a_batch_ends_behind_its_last_record_or_the_marker(owner: Any, rea
     assert ([r.value for r in batch.records], batch.next_offset) == ([b"2"], 3)
 
 
-async def test_aborted_records_are_skipped_and_their_offsets_counted(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_aborted_records_are_skipped_but_counted(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
     await opened(owner, name, {tp: out(b"aborted", b"aborted")})
     successor = await owner(name)
@@ -419,9 +409,7 @@ async def test_committed_positions_move_only_with_the_commit(world: World, owner
     assert await world.cluster.committed(group, []) == {}
 
 
-async def test_positions_are_committed_without_records_and_for_many_partitions(
-    world: World, owner: Any
-) -> None:
+async def test_positions_of_many_partitions_are_committed_without_records(world: World, owner: Any) -> None:
     topic, group = await world.topic(16), unique("group")
     positions = {TP(topic, i): i * 10 for i in range(16)}
     name = unique("id")
@@ -433,9 +421,7 @@ async def test_positions_are_committed_without_records_and_for_many_partitions(
     assert await world.cluster.committed(group, positions) == positions
 
 
-async def test_records_and_positions_may_be_sent_at_the_same_time(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_records_and_positions_may_be_sent_at_once(world: World, owner: Any, reader: Reader) -> None:
     tp, source = await tps(world, 2)
     group, name = unique("group"), unique("id")
     producer = await owner(name)
@@ -464,9 +450,7 @@ async def test_end_offsets_count_records_of_an_open_transaction(world: World, ow
     assert await world.cluster.end_offsets([]) == {}
 
 
-async def test_a_transaction_larger_than_a_batch_keeps_the_order(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_a_transaction_of_many_batches_keeps_order(world: World, owner: Any, reader: Reader) -> None:
     topic = await world.topic(2)
     values = [b"%06d" % i + b"x" * 100_000 for i in range(30)]
     ends = await write(await owner(unique("id")), {TP(topic, p): out(*values) for p in range(2)})
@@ -501,9 +485,7 @@ async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World
 # Letting go
 
 
-async def test_a_discarded_transaction_is_aborted_by_the_next_start(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_the_next_start_aborts_what_was_discarded(world: World, owner: Any, reader: Reader) -> None:
     tp, source = await tps(world, 2)
     group, name = unique("group"), unique("id")
     first = await opened(owner, name, {tp: out(b"discarded")})
@@ -630,9 +612,7 @@ async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
 @pytest.mark.parametrize("kind", PRODUCERS)
-async def test_a_commit_without_answer_is_known_after_the_next_start(
-    kafka: Any, kind: Producer, lost: str
-) -> None:
+async def test_the_next_start_finds_out_a_lost_answer(kafka: Any, kind: Producer, lost: str) -> None:
     world = KafkaWorld(kafka.bootstrap)
     world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(step_timeout=0.5, producer=kind))
     source, group, name = TP(await world.topic(), 0), unique("group"), unique("id")
@@ -832,9 +812,7 @@ def forms(records: Iterable[Record]) -> list[tuple[int, Any]]:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-async def test_what_cannot_be_read_comes_damaged_in_its_place(
-    world: World, reader: Reader, what: str, tp: TP
-) -> None:
+async def test_what_cannot_be_read_comes_damaged(world: World, reader: Reader, what: str, tp: TP) -> None:
     make, expected = HOSTILE[what]
     raw = make()
     await world.produce(tp, [b"before"])
@@ -852,9 +830,7 @@ async def test_what_cannot_be_read_comes_damaged_in_its_place(
         ]
 
 
-async def test_damage_is_seen_in_committed_transactions_alone(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_damage_is_seen_in_committed_records_alone(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("owner")
     producer = await opened(owner, name, {tp: out(b"given up")})
     producer = await owner(name)

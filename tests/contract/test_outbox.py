@@ -188,9 +188,7 @@ def blobs(world: World) -> MemoryBlobs:
     [Placed(order="o-1", note="n" * 2_000), Placed(order="o-1", note="n" * 50_000), Scanned(order="o-1")],
     ids=["over the threshold", "over the limit", "of a binary kind"],
 )
-async def test_a_payload_is_in_the_object_store_before_its_row(
-    world: World, blobs: MemoryBlobs, message: Placed
-) -> None:
+async def test_a_payload_is_stored_before_its_row(world: World, blobs: MemoryBlobs, message: Placed) -> None:
     async with world.transaction() as tx:
         tx.publish(Placed(order="o-1"), "small")
         tx.publish(message, "m/1", traceparent="00-aa-bb-01")

@@ -231,7 +231,7 @@ async def test_what_cannot_be_read_stands_in_its_place(ground: Ground, tp: TP) -
     assert (damaged.offset, bool(damaged.why)) == (2, True)
 
 
-async def test_a_page_ends_at_its_bounds_and_says_so(
+async def test_a_page_says_that_it_was_bounded(
     ground: Ground, tp: TP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ground.write(tp, range(2_000))
@@ -245,7 +245,7 @@ async def test_a_page_ends_at_its_bounds_and_says_so(
     assert numbers(following)[0] == behind
 
 
-async def test_a_page_that_is_too_much_has_the_newest(
+async def test_a_page_of_too_much_has_the_newest(
     ground: Ground, tp: TP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ground.write(tp, range(2_000))

@@ -28,8 +28,7 @@ PATIENCE = 3.0
 
 #: What takes three brokers; they start and stop for half a minute.
 THREE = pytest.param(
-    3,
-    marks=pytest.mark.verify("unit/chaos/test_chaos_proxy.py and scenarios/test_network.py do it, too"),
+    3, marks=pytest.mark.verify("unit/chaos/test_chaos_proxy.py and scenarios/test_network.py do it, too")
 )
 _of_three = pytest.mark.parametrize("stack", [THREE], indirect=True)
 

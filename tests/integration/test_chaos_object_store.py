@@ -79,7 +79,7 @@ async def writes(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.S3_DOWN, Kind.S3_CUT])
-async def test_an_outage_is_confirmed_by_handlers_that_fail_and_heals(
+async def test_an_outage_is_confirmed_by_failing_handlers_and_heals(
     s3: Stack, tmp_path: Path, kind: Kind
 ) -> None:
     async with at_work(s3, tmp_path) as (worker, ground):

@@ -38,9 +38,7 @@ async def test_payloads_of_all_sizes_go_in_and_out_at_once(checks: ClaimChecks) 
     assert out == list(payloads.values())
 
 
-async def test_an_outage_passes_but_a_lost_object_does_not(
-    s3: Stack, blobs: S3Blobs, checks: ClaimChecks
-) -> None:
+async def test_an_outage_passes_but_no_lost_object(s3: Stack, blobs: S3Blobs, checks: ClaimChecks) -> None:
     name, message = await stored(checks, "o-1", PICTURE)
     await asyncio.to_thread(s3.stop_process, "s3")
     try:

@@ -46,6 +46,12 @@ async def add(connection: Connection, payload: bytes) -> int:
     return total
 
 
+async def fails(connection: Connection, payload: bytes) -> None:
+    """When it has written."""
+    await add(connection, payload)
+    raise HandlerBroke
+
+
 async def process(
     inbox: ConsumerInbox, event_id: str = "e-1", payload: bytes = b"5", handler: Handler = add
 ) -> Any:
@@ -84,13 +90,9 @@ async def test_each_consumer_handles_an_event_once(database: Database, inbox: Co
     assert await process(other) is None
 
 
-async def test_a_handler_that_fails_leaves_neither_writes_nor_mark(
+async def test_a_failed_handler_leaves_neither_writes_nor_mark(
     database: Database, inbox: ConsumerInbox
 ) -> None:
-    async def fails(connection: Connection, payload: bytes) -> None:
-        await add(connection, payload)
-        raise HandlerBroke
-
     with pytest.raises(HandlerBroke):
         await process(inbox, handler=fails)
     assert (await total(database), await entries(database)) == (0, [])
@@ -178,9 +180,7 @@ async def test_a_batch_is_rolled_back_whole(database: Database, inbox: ConsumerI
     assert (await total(database), await entries(database)) == (0, [])
 
 
-async def test_batches_with_common_events_in_another_order_do_not_deadlock(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_batches_in_another_order_do_not_deadlock(database: Database, inbox: ConsumerInbox) -> None:
     ids = [f"e-{number:03}" for number in range(60)]
     answers = await asyncio.gather(
         *(inbox.process_batch(batch(*(ids if number % 2 else reversed(ids))), add_all) for number in range(4))
@@ -213,9 +213,7 @@ async def test_payloads_need_not_be_kept(database: Database) -> None:
     assert await database.pool.fetchval("SELECT count(payload) FROM consumer_inbox") == 0
 
 
-async def test_a_mark_in_the_callers_transaction_goes_with_it(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_a_mark_goes_with_the_callers_transaction(database: Database, inbox: ConsumerInbox) -> None:
     async def mark_and_fail() -> None:
         async with database.transaction() as connection:
             assert await inbox.mark(connection, batch("a")) == batch("a")
@@ -228,9 +226,7 @@ async def test_a_mark_in_the_callers_transaction_goes_with_it(
     assert await entries(database) == ["a"]
 
 
-async def test_an_event_whose_connection_was_lost_is_handled_again(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_an_event_of_a_lost_connection_comes_again(database: Database, inbox: ConsumerInbox) -> None:
     async def cut_off(connection: Connection, payload: bytes) -> None:
         await add(connection, payload)
         pid = await connection.fetchval("SELECT pg_backend_pid()")
@@ -250,9 +246,7 @@ async def age(database: Database, days: float, *ids: str) -> None:
     )
 
 
-async def test_old_entries_of_the_consumer_alone_are_forgotten(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_old_entries_of_one_consumer_are_forgotten(database: Database, inbox: ConsumerInbox) -> None:
     other = ConsumerInbox(database, "mailer")
     old = [f"o-{number:02}" for number in range(25)]
     await inbox.process_batch(batch(*old, "new"), add_all)
@@ -264,9 +258,7 @@ async def test_old_entries_of_the_consumer_alone_are_forgotten(
     assert await other.cleanup_old_entries(older_than_days=9) == 0
 
 
-async def test_a_cleanup_passes_by_an_entry_that_somebody_holds(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_a_cleanup_passes_by_an_entry_that_is_held(database: Database, inbox: ConsumerInbox) -> None:
     await inbox.process_batch(batch("a", "b"), add_all)
     await age(database, 8, "a", "b")
     async with database.transaction() as connection:
@@ -287,9 +279,6 @@ async def test_metrics_count_what_is_committed(database: Database) -> None:
     metrics = InboxMetrics(registry)
     inbox = ConsumerInbox(database, "projection", metrics=metrics)
     other = ConsumerInbox(database, "mailer", metrics=metrics)
-
-    async def fails(connection: Connection, payload: bytes) -> None:
-        raise HandlerBroke
 
     with pytest.raises(HandlerBroke):
         await process(inbox, handler=fails)

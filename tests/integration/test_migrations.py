@@ -45,9 +45,7 @@ async def test_a_second_run_has_nothing_to_do(postgres_url: str, shop: Migration
         await connection.execute("INSERT INTO parcels VALUES ('1', 'open')")
 
 
-async def test_programs_that_migrate_at_once_apply_each_migration_once(
-    postgres_url: str, shop: MigrationSet
-) -> None:
+async def test_programs_at_once_apply_each_migration_once(postgres_url: str, shop: MigrationSet) -> None:
     async def one() -> int:
         async with connected(postgres_url) as connection:
             return len(await migrate(connection, [shop]))
@@ -67,9 +65,7 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(postgres_url: str
         assert [each.number for each in await migrate(connection, [shop])] == [3]
 
 
-async def test_a_migration_changed_after_it_was_applied_is_refused(
-    postgres_url: str, shop: MigrationSet
-) -> None:
+async def test_a_migration_changed_once_applied_is_refused(postgres_url: str, shop: MigrationSet) -> None:
     async with connected(postgres_url) as connection:
         await migrate(connection, [shop])
         (shop.folder / "0001_parcels.sql").write_text("CREATE TABLE parcels (id bigint PRIMARY KEY);")
@@ -77,9 +73,7 @@ async def test_a_migration_changed_after_it_was_applied_is_refused(
             await migrate(connection, [shop])
 
 
-async def test_a_database_that_is_ahead_of_the_program_is_refused(
-    postgres_url: str, shop: MigrationSet
-) -> None:
+async def test_a_database_ahead_of_the_program_is_refused(postgres_url: str, shop: MigrationSet) -> None:
     async with connected(postgres_url) as connection:
         await migrate(connection, [shop])
         (shop.folder / "0002_status.sql").unlink()

@@ -110,9 +110,7 @@ async def test_a_day_that_is_read_is_dropped_later(
     assert await archive.drop_days(connection, day + WEEK) == 1
 
 
-async def test_a_relay_archives_beside_cleanups_that_make_and_drop_days(
-    database: Database, connection: Connection
-) -> None:
+async def test_a_relay_archives_beside_cleanups_of_days(database: Database, connection: Connection) -> None:
     publisher, outbox = MemoryPublisher(), new_outbox()
     orders = [f"o-{number}" for number in range(5)]
 

@@ -72,9 +72,7 @@ async def test_only_new_rows_and_heartbeats_are_passed_on(connection: Connection
     assert tuple(kinds) == (True, False, False, False)
 
 
-async def test_a_polling_relay_ends_when_the_outbox_is_handed_over(
-    database: Database, postgres_url: str
-) -> None:
+async def test_a_polling_relay_ends_when_handed_over(database: Database, postgres_url: str) -> None:
     session = await RelaySession(postgres_url, RelayOptions(), lambda: None).open()
     try:
         await session.balance(set())

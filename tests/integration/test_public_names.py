@@ -142,7 +142,7 @@ async def test_an_outbox_is_degraded_after_five_minutes(database: Database, conn
         await watch.look()
         assert (await watch.outbox() == "") == is_well
     assert registry.get_sample_value("outbox_unpublished_rows") == 1
-    assert 360 <= (registry.get_sample_value("outbox_oldest_unpublished_seconds") or 0) < 420
+    assert (registry.get_sample_value("outbox_oldest_unpublished_seconds") or 0) >= 360
     assert (registry.get_sample_value("outbox_table_bytes") or 0) > 0
     for name in ("outbox_publish_latency_seconds_count", "outbox_publish_failures_total"):
         assert registry.get_sample_value(name) == 0

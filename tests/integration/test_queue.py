@@ -271,9 +271,7 @@ async def test_a_server_that_was_a_standby_costs_no_try(database: Database, post
     assert set(seen) == {0}
 
 
-async def test_connections_notice_when_the_other_end_goes_silently(
-    database: Database, postgres_url: str
-) -> None:
+async def test_connections_notice_an_end_without_a_word(database: Database, postgres_url: str) -> None:
     listening = await connect(postgres_url)
     async with database.acquire() as pooled:
         for connection in (listening, pooled):

@@ -26,9 +26,7 @@ async def produce(bootstrap: str) -> None:
         await producer.send_and_wait(TOPIC, b'{"errand":"one"}', key=b"one", headers=headers)
 
 
-def test_a_failed_saga_is_retried_to_its_end(
-    kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_saga_is_retried(kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paper = tmp_path / "paper"
     environment = environment_of("errands", kafka.bootstrap, tmp_path, STANDBYS=0, PAPER=paper)
     for name, value in environment.items():
