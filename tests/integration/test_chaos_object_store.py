@@ -24,7 +24,7 @@ from streams.errors import BlobsUnavailable
 from streams.local import Stack
 from streams.s3 import S3Blobs, S3Options
 from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
-from tests.waiting import eventually_async
+from tests.waiting import BOUND, eventually_async
 
 NAME = "worker-0"
 
@@ -52,13 +52,13 @@ class Worker:
 
 
 @asynccontextmanager
-async def at_work(s3: Stack, var: Path) -> AsyncIterator[tuple[Worker, Ground]]:
+async def at_work(s3: Stack, var: Path, patience: float = 0.3) -> AsyncIterator[tuple[Worker, Ground]]:
     """A worker that reaches the object store through the proxy, and that its fleet knows of."""
     path = var / "log"
     path.touch()
     with Network(s3, [NAME]) as network:
         options = S3Options(LOCAL_BUCKET, network.s3(NAME), *LOCAL_KEYS)
-        blobs = S3Blobs(replace(options, read_timeout=0.3, connect_timeout=0.3))
+        blobs = S3Blobs(replace(options, read_timeout=patience, connect_timeout=patience))
         worker = Worker(blobs, path, WorkerLog(path))
         fleet = cast("Any", SimpleNamespace(alive=[worker]))
         nothing = cast("Any", None)
@@ -92,7 +92,7 @@ async def test_an_outage_is_confirmed_by_failing_handlers_and_heals(
 
 
 async def test_a_slow_object_store_lets_nobody_fail(s3: Stack, tmp_path: Path) -> None:
-    async with at_work(s3, tmp_path) as (worker, ground):
+    async with at_work(s3, tmp_path, patience=BOUND) as (worker, ground):
         happened = await perform(Planned(at=0.0, kind=Kind.S3_SLOW, seconds=0.5, delay=0.1), ground)
         assert "chunks delayed by 50 ms" in happened.confirmed
         await writes(worker)

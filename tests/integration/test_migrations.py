@@ -106,7 +106,7 @@ def test_the_command_says_what_is_outstanding_then_applies_it(postgres_url: str,
 
 
 async def test_a_caller_whose_patience_is_over_gets_no_connection(postgres_url: str) -> None:
-    async with Database(postgres_url, most=1, patience=0.1) as database, database.acquire():
+    async with Database(postgres_url, most=1, patience=1.5) as database, database.acquire():
         with pytest.raises(DatabaseUnavailable, match="cannot be used now"):
             async with database.acquire():
                 pass
