@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 import pytest
 
 from streams.local import local_stack
-from streams.postgres import LIBRARY, MigrationSet, migrate
+from streams.postgres import LIBRARY, Database, MigrationSet, migrate
 from streams.postgres.database import connect
+from tests.waiting import eventually_async
 
 T = TypeVar("T")
+#: Whether some session of this database waits for another one's transaction.
+IS_WAITING = """
+SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +61,11 @@ async def migrated(url: str, *sets: MigrationSet) -> None:
         await migrate(connection, [LIBRARY, *sets])
     finally:
         await connection.close()
+
+
+async def until(database: Database, question: str, *arguments: object) -> None:
+    """Wait until the database answers a question with yes."""
+    await eventually_async(lambda: database.pool.fetchval(question, *arguments), question, every=0.01)
 
 
 async def _template(url: str) -> None:

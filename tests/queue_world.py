@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 from streams.model.message import Message
 from streams.postgres import Connection, Database, Job, Queue
+from tests.postgres import until
 
 LOG = "CREATE TABLE done (place bigint GENERATED ALWAYS AS IDENTITY, parcel text, key text, pid int)"
 
@@ -48,7 +46,7 @@ async def done(database: Database, key: str | None = None) -> list[str]:
     return [row["parcel"] for row in rows]
 
 
-async def until(condition: Callable[[], Awaitable[object]], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110 - the server has no event of it
-            await asyncio.sleep(0.005)
+async def until_done(database: Database, *parcels: str) -> None:
+    """Wait until no job is left; these have been handled, in this order."""
+    await until(database, "SELECT count(*) = 0 FROM queue_job")
+    assert await done(database) == list(parcels)

@@ -16,8 +16,8 @@ from aiokafka.protocol.produce import ProduceRequest
 from streams.ports import TP
 from streams.records.heads import HEADER, head_of, split
 from streams.testing.batches import batch, record
+from tests.waiting import BOUND
 
-BOUND = 20.0
 #: Of a batch's head what the broker has set: base offset, length, leader epoch.
 _OF_THE_BROKER = 16
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import for_code
 
-BOUND = 20.0
+from tests.waiting import eventually_async
 
 
 async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
@@ -16,21 +14,18 @@ async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **conf
     await admin.start()
     try:
         await admin.delete_topics([topic])
-        async with asyncio.timeout(BOUND):
-            while True:
-                answer = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
-                ((_, code, *_),) = answer.topic_errors
-                if not code:
-                    break
-                if for_code(code).__name__ != "TopicAlreadyExistsError":  # it is being deleted still
-                    raise for_code(code)(topic)
-                await asyncio.sleep(0.05)
-            while True:
-                if await _is_led(admin, topic, partitions):
-                    break
-                await asyncio.sleep(0.05)
+        made = NewTopic(topic, partitions, 1, topic_configs=config)
+        await eventually_async(lambda: _is_made(admin, made), f"{topic} is made anew")
+        await eventually_async(lambda: _is_led(admin, topic, partitions), f"{topic} has leaders")
     finally:
         await admin.close()
+
+
+async def _is_made(admin: AIOKafkaAdminClient, topic: NewTopic) -> bool:
+    ((_, code, *_),) = (await admin.create_topics([topic])).topic_errors
+    if code and for_code(code).__name__ != "TopicAlreadyExistsError":  # it is being deleted still
+        raise for_code(code)(topic.name)
+    return not code
 
 
 async def _is_led(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> bool:

@@ -11,11 +11,17 @@ from typing import Any
 from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
+from streams.ports import Record
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay import Publisher, Relay, RelayOptions
+from streams.runtime.client import TopicReader
+from streams.runtime.declared import TopicSpec
+from streams.runtime.topics import KafkaTopics
+from tests.waiting import BOUND, eventually_async
 
-BOUND = 30.0
+#: The topic of schemas.
+ANNOUNCEMENTS = "relays-announcements"
 QUICK = RelayOptions(poll=0.05, balance=0.1, first_retry=0.2, last_retry=0.4, outage_pause=0.2)
 
 
@@ -64,16 +70,9 @@ def first_time(numbers: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-async def until(condition: Callable[[], Any], bound: float = BOUND) -> None:
+async def until(condition: Callable[[], Any], _bound: float = BOUND) -> None:
     """Wait for a condition; it may be a coroutine function."""
-    async with asyncio.timeout(bound):
-        while True:
-            holds = condition()
-            if asyncio.iscoroutine(holds):
-                holds = await holds
-            if holds:
-                return
-            await asyncio.sleep(0.02)
+    await eventually_async(condition, "what the relay is to bring about", every=0.02)
 
 
 async def unpublished(database: Database) -> int:
@@ -82,13 +81,43 @@ async def unpublished(database: Database) -> int:
         return int(await connection.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL"))
 
 
-async def drained(database: Database, bound: float = BOUND) -> None:
+async def is_drained(database: Database) -> bool:
+    return await unpublished(database) == 0
+
+
+async def drained(database: Database, _bound: float = BOUND) -> None:
     """Wait until no row waits."""
+    await until(lambda: is_drained(database))
 
-    async def empty() -> bool:
-        return await unpublished(database) == 0
 
-    await until(empty, bound)
+async def with_topics(bootstrap: str, *topics: str, partitions: int = 1) -> str:
+    """Make what is not there yet of these topics, and the one of schemas; returns the address."""
+    specs = [TopicSpec(ANNOUNCEMENTS, 1, 1), *(TopicSpec(each, partitions, 1) for each in topics)]
+    async with KafkaTopics(bootstrap) as made:
+        found = await made.describe([spec.name for spec in specs])
+        await made.create(spec for spec in specs if spec.name not in found)
+    return bootstrap
+
+
+async def relayed(bootstrap: str, topic: str) -> list[Record]:
+    """All records of a topic."""
+    async with TopicReader(bootstrap, [topic]) as reader:
+        return [record async for record in reader.to_end()]
+
+
+async def numbers_in(bootstrap: str, topic: str) -> dict[str, list[int]]:
+    """Of each aggregate, as they lie in the topic."""
+    found = defaultdict(list)
+    for record in await relayed(bootstrap, topic):
+        order, _, number = dict(record.headers)["ce_id"].decode().rpartition(":")
+        found[order].append(int(number))
+    return found
+
+
+async def are_refused(database: Database, rows: int) -> bool:
+    """Whether brokers have refused so many rows again and again."""
+    counted = "SELECT count(*) FROM outbox WHERE attempts >= 2 AND published_at IS NULL"
+    return bool(await database.pool.fetchval(counted) == rows)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -27,7 +27,7 @@ from streams.errors import (
     TopicMismatch,
 )
 from streams.model.envelope import record_size
-from streams.ports import TP, Cluster, Damaged, Outgoing, Reader, Record, Transactions
+from streams.ports import TP, Damaged, Outgoing, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
@@ -38,29 +38,28 @@ from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic
 
-BOUND = 60.0
+#: Longer than any test may take.
+FOREVER = 600.0
 #: The producers of the real adapter: tests of producers run with each, and the others with the first.
 OURS: Producer = "newest"
 ALL = get_args(Producer)
-THEIRS = pytest.mark.verify("aiokafka's transactions: those of the same tests that are ours stand for them")
-PRODUCERS = [pytest.param(name, marks=THEIRS if name == "aiokafka" else ()) for name in ALL]
+#: Why the others run in `make verify` alone.
+OTHERS = {
+    "aiokafka": "aiokafka's transactions: those of the same tests that are ours stand for them",
+    "v1": "the first version: integration/test_transaction_levels.py speaks it to an older cluster",
+}
+
+
+def marks_of(producer: Producer) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.verify(OTHERS[producer])] if producer in OTHERS else []
+
+
+PRODUCERS = [pytest.param(name, marks=marks_of(name)) for name in ALL]
 _names = count(time.time_ns())
 
 
 def unique(prefix: str) -> str:
     return f"{prefix}-{next(_names)}"
-
-
-class World(Protocol):
-    cluster: Cluster
-
-    async def topic(self, partitions: int = 1, *, limit: int = 0) -> str: ...
-    async def produce(self, tp: TP, values: Iterable[bytes]) -> None: ...
-    async def produce_batch(self, tp: TP, raw: bytes) -> None: ...
-    async def spoil(self, tp: TP, offset: int) -> None: ...
-    async def truncate(self, tp: TP, before: int) -> None: ...
-    async def recreate(self, topic: str) -> None: ...
-    async def close(self) -> None: ...
 
 
 class FakeWorld:
@@ -143,14 +142,16 @@ class KafkaWorld:
         await self.cluster.close()
 
 
+World = FakeWorld | KafkaWorld
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" in metafunc.fixturenames:
         used = ALL if "owner" in metafunc.fixturenames else [OURS]
         params = ["fake"]
         for name in used:
-            marks = [pytest.mark.stack, *([THEIRS] if name == "aiokafka" else ())]
             said = "kafka" if name == OURS else f"kafka-{name}"
-            params.append(pytest.param(name, marks=marks, id=said))
+            params.append(pytest.param(name, marks=[pytest.mark.stack, *marks_of(name)], id=said))
         metafunc.parametrize("world", params, indirect=True)
 
 
@@ -182,14 +183,33 @@ async def owner(world: World) -> AsyncIterator[Callable[[str], Any]]:
 
 
 @pytest.fixture
+async def tp(world: World) -> TP:
+    """The only partition of a new topic."""
+    return TP(await world.topic(), 0)
+
+
+@pytest.fixture
 async def reader(world: World) -> AsyncIterator[Reader]:
     made = await world.cluster.reader()
     yield made
     await made.close()
 
 
+async def tps(world: World, count: int) -> list[TP]:
+    """A partition of so many topics each."""
+    return [TP(await world.topic(), 0) for _ in range(count)]
+
+
 def out(*values: bytes) -> list[Outgoing]:
     return [Outgoing(b"key", value, []) for value in values]
+
+
+async def opened(owner: Any, name: str, batches: Mapping[TP, Sequence[Outgoing]]) -> Any:
+    """An owner that has sent these in a transaction, which is open."""
+    producer = await owner(name)
+    await producer.begin()
+    await producer.send(batches)
+    return producer
 
 
 async def write(producer: Transactions, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
@@ -204,11 +224,10 @@ async def read(reader: Reader, position: Mapping[TP, int], until: Mapping[TP, in
     """Read until every position has been reached."""
     await reader.assign(position)
     records: list[Record] = []
-    async with asyncio.timeout(BOUND):
-        while any(reader.position(tp) < offset for tp, offset in until.items()):
-            for batch in await reader.fetch(max_records=100, timeout=0.5):
-                assert batch.next_offset == reader.position(batch.tp)
-                records += batch.records
+    while any(reader.position(tp) < offset for tp, offset in until.items()):
+        for each in await reader.fetch(max_records=100, timeout=0.5):
+            assert each.next_offset == reader.position(each.tp)
+            records += each.records
     return records
 
 
@@ -221,18 +240,10 @@ async def read_all(world: World, reader: Reader, *tps: TP) -> list[bytes | None]
 
 
 @pytest.mark.parametrize("step", ["send", "send_offsets", "commit"])
-async def test_start_fences_the_previous_owner_in_the_middle_of_its_transaction(
-    world: World, owner: Any, reader: Reader, step: str
-) -> None:
-    tp, source, group, name = (
-        TP(await world.topic(), 0),
-        TP(await world.topic(), 0),
-        unique("group"),
-        unique("id"),
-    )
-    zombie = await owner(name)
-    await zombie.begin()
-    await zombie.send({tp: out(b"zombie")})
+async def test_start_fences_the_previous_owner(world: World, owner: Any, reader: Reader, step: str) -> None:
+    tp, source = await tps(world, 2)
+    group, name = unique("group"), unique("id")
+    zombie = await opened(owner, name, {tp: out(b"zombie")})
     await zombie.send_offsets({source: 7}, group)
 
     successor = await owner(name)
@@ -251,9 +262,7 @@ async def test_start_fences_the_previous_owner_in_the_middle_of_its_transaction(
 
 async def test_a_fenced_owner_stays_fenced_at_every_step(world: World, owner: Any) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
-    zombie = await owner(name)
-    await zombie.begin()
-    await zombie.send({tp: out(b"1")})
+    zombie = await opened(owner, name, {tp: out(b"1")})
     await owner(name)
     with pytest.raises(Fenced):
         await zombie.send({tp: out(b"2")})
@@ -267,9 +276,7 @@ async def test_a_fenced_owner_stays_fenced_at_every_step(world: World, owner: An
             await step()
 
 
-async def test_an_idle_owner_learns_of_its_fencing_at_the_first_request(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_an_idle_owner_is_fenced_at_its_first_request(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
     zombie = await owner(name)
     await write(zombie, {tp: out(b"before")})
@@ -290,13 +297,9 @@ async def test_offsets_alone_are_fenced_too(world: World, owner: Any) -> None:
     assert await world.cluster.committed(group, [source]) == {}
 
 
-async def test_start_ends_the_transaction_of_a_dead_owner_so_that_readers_go_on(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_start_ends_the_transaction_of_a_dead_owner(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
-    dead = await owner(name)
-    await dead.begin()
-    await dead.send({tp: out(b"never committed")})
+    dead = await opened(owner, name, {tp: out(b"never committed")})
     await world.produce(tp, [b"behind it"])
     await reader.assign({tp: 0})
     assert await reader.fetch(max_records=10, timeout=0.3) == []
@@ -323,11 +326,8 @@ async def test_two_starts_at_once_leave_one_owner_that_works(world: World, reade
 # Transactions and offsets
 
 
-async def test_open_records_are_hidden_until_the_commit(world: World, owner: Any, reader: Reader) -> None:
-    tp = TP(await world.topic(), 0)
-    producer = await owner(unique("id"))
-    await producer.begin()
-    await producer.send({tp: out(b"1", b"2")})
+async def test_open_records_are_hidden_until_the_commit(owner: Any, reader: Reader, tp: TP) -> None:
+    producer = await opened(owner, unique("id"), {tp: out(b"1", b"2")})
     await reader.assign({tp: 0})
     assert await reader.fetch(max_records=10, timeout=0.3) == []
     assert reader.position(tp) == 0
@@ -338,30 +338,22 @@ async def test_open_records_are_hidden_until_the_commit(world: World, owner: Any
 
 
 @pytest.mark.parametrize("step", ["send", "commit"])
-async def test_a_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_producer_fenced(
-    world: World, owner: Any, step: str
-) -> None:
+async def test_a_transaction_past_its_timeout_is_fenced(world: World, owner: Any, step: str, tp: TP) -> None:
     await world.hasten(0.5)
-    tp = TP(await world.topic(), 0)
-    producer = await owner(unique("id"))
-    await producer.begin()
-    await producer.send({tp: out(b"aborted")})
+    producer = await opened(owner, unique("id"), {tp: out(b"aborted")})
     reader = await world.cluster.reader()
     try:
         await reader.assign({tp: 0})
-        async with asyncio.timeout(BOUND):
-            while reader.position(tp) < 2:  # over the record and its marker
-                batches = await reader.fetch(max_records=10, timeout=0.2)
-                assert [record for batch in batches for record in batch.records] == []
+        while reader.position(tp) < 2:  # over the record and its marker
+            batches = await reader.fetch(max_records=10, timeout=0.2)
+            assert [record for batch in batches for record in batch.records] == []
     finally:
         await reader.close()
     with pytest.raises(Fenced):
         await (producer.commit() if step == "commit" else producer.send({tp: out(b"late")}))
 
 
-async def test_send_returns_the_positions_that_a_reader_then_sees(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_send_returns_the_positions_that_readers_see(world: World, owner: Any, reader: Reader) -> None:
     topic = await world.topic(3)
     first, second, untouched = (TP(topic, i) for i in range(3))
     producer = await owner(unique("id"))
@@ -373,40 +365,28 @@ async def test_send_returns_the_positions_that_a_reader_then_sees(
         assert ends == {tp: offset + 1 for tp, offset in last.items()}
 
 
-async def test_the_position_moves_over_a_marker_when_no_record_comes(
-    world: World, owner: Any, reader: Reader
-) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_the_position_moves_over_a_marker(world: World, owner: Any, reader: Reader, tp: TP) -> None:
     ends = await write(await owner(unique("id")), {tp: out(b"1")})
     end = (await world.cluster.end_offsets([tp]))[tp]
     assert end == ends[tp] + 1
     await reader.assign(ends)
-    started = time.monotonic()
-    batch, *rest = await reader.fetch(max_records=10, timeout=BOUND)
-    assert time.monotonic() - started < BOUND / 2
+    batch, *rest = await reader.fetch(max_records=10, timeout=FOREVER)
     assert (batch.tp, list(batch.records), batch.next_offset, rest) == (tp, [], end, [])
     assert reader.position(tp) == end
 
 
-async def test_a_batch_ends_behind_the_marker_or_right_behind_its_last_record(
-    world: World, owner: Any, reader: Reader
-) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_a_batch_ends_behind_its_last_record_or_the_marker(owner: Any, reader: Reader, tp: TP) -> None:
     await write(await owner(unique("id")), {tp: out(b"1", b"2")})
     await reader.assign({tp: 0})
-    (batch,) = await reader.fetch(max_records=1, timeout=BOUND)
+    (batch,) = await reader.fetch(max_records=1, timeout=FOREVER)
     assert ([r.value for r in batch.records], batch.next_offset) == ([b"1"], 1)
-    (batch,) = await reader.fetch(max_records=10, timeout=BOUND)
+    (batch,) = await reader.fetch(max_records=10, timeout=FOREVER)
     assert ([r.value for r in batch.records], batch.next_offset) == ([b"2"], 3)
 
 
-async def test_aborted_records_are_skipped_and_their_offsets_counted(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_aborted_records_are_skipped_but_counted(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("id")
-    dead = await owner(name)
-    await dead.begin()
-    await dead.send({tp: out(b"aborted", b"aborted")})
+    await opened(owner, name, {tp: out(b"aborted", b"aborted")})
     successor = await owner(name)
     ends = await write(successor, {tp: out(b"kept")})
     (record,) = await read(reader, {tp: 0}, ends)
@@ -429,9 +409,7 @@ async def test_committed_positions_move_only_with_the_commit(world: World, owner
     assert await world.cluster.committed(group, []) == {}
 
 
-async def test_positions_are_committed_without_records_and_for_many_partitions(
-    world: World, owner: Any
-) -> None:
+async def test_positions_of_many_partitions_are_committed_without_records(world: World, owner: Any) -> None:
     topic, group = await world.topic(16), unique("group")
     positions = {TP(topic, i): i * 10 for i in range(16)}
     name = unique("id")
@@ -443,11 +421,9 @@ async def test_positions_are_committed_without_records_and_for_many_partitions(
     assert await world.cluster.committed(group, positions) == positions
 
 
-async def test_records_and_positions_may_be_sent_at_the_same_time(
-    world: World, owner: Any, reader: Reader
-) -> None:
-    tp, source, group = TP(await world.topic(), 0), TP(await world.topic(), 0), unique("group")
-    name = unique("id")
+async def test_records_and_positions_may_be_sent_at_once(world: World, owner: Any, reader: Reader) -> None:
+    tp, source = await tps(world, 2)
+    group, name = unique("group"), unique("id")
     producer = await owner(name)
     for i in range(5):
         await producer.begin()
@@ -460,29 +436,21 @@ async def test_records_and_positions_may_be_sent_at_the_same_time(
     assert await read_all(world, reader, tp) == [b"%d" % i for i in range(5)]
 
 
-async def test_an_empty_transaction_commits_and_writes_nothing(world: World, owner: Any) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_an_empty_transaction_commits_and_writes_nothing(world: World, owner: Any, tp: TP) -> None:
     producer = await owner(unique("id"))
     assert await write(producer, {tp: []}) == {}
     assert await write(producer, {}) == {}
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
 
 
-async def test_end_offsets_are_the_high_watermark_while_a_transaction_is_open(
-    world: World, owner: Any
-) -> None:
-    tp = TP(await world.topic(), 0)
-    producer = await owner(unique("id"))
-    await producer.begin()
-    await producer.send({tp: out(b"1", b"2", b"3")})
+async def test_end_offsets_count_records_of_an_open_transaction(world: World, owner: Any, tp: TP) -> None:
+    await opened(owner, unique("id"), {tp: out(b"1", b"2", b"3")})
     assert await world.cluster.end_offsets([tp]) == {tp: 3}
     assert await world.cluster.begin_offsets([tp]) == {tp: 0}
     assert await world.cluster.end_offsets([]) == {}
 
 
-async def test_a_transaction_larger_than_a_batch_keeps_the_order(
-    world: World, owner: Any, reader: Reader
-) -> None:
+async def test_a_transaction_of_many_batches_keeps_order(world: World, owner: Any, reader: Reader) -> None:
     topic = await world.topic(2)
     values = [b"%06d" % i + b"x" * 100_000 for i in range(30)]
     ends = await write(await owner(unique("id")), {TP(topic, p): out(*values) for p in range(2)})
@@ -492,10 +460,7 @@ async def test_a_transaction_larger_than_a_batch_keeps_the_order(
         assert [r.value for r in records if r.partition == partition] == values
 
 
-async def test_keys_tombstones_headers_and_times_arrive_as_sent(
-    world: World, owner: Any, reader: Reader
-) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_keys_tombstones_headers_and_times_arrive_as_sent(owner: Any, reader: Reader, tp: TP) -> None:
     sent = [
         Outgoing(b"k", b"v", [("ce_id", b"1"), ("ce_id", b"2"), ("empty", b"")]),
         Outgoing(b"k", None, (("reason", b"deleted"),)),
@@ -509,8 +474,7 @@ async def test_keys_tombstones_headers_and_times_arrive_as_sent(
     assert all(before <= r.timestamp <= time.time() * 1000 for r in records)
 
 
-async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World, owner: Any) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World, owner: Any, tp: TP) -> None:
     producer = await owner(unique("id"))
     await producer.begin()
     with pytest.raises(TooLarge, match=tp.topic):
@@ -521,18 +485,10 @@ async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World
 # Letting go
 
 
-async def test_a_discarded_transaction_stays_open_and_the_next_start_aborts_it(
-    world: World, owner: Any, reader: Reader
-) -> None:
-    tp, source, group, name = (
-        TP(await world.topic(), 0),
-        TP(await world.topic(), 0),
-        unique("group"),
-        unique("id"),
-    )
-    first = await owner(name)
-    await first.begin()
-    await first.send({tp: out(b"discarded")})
+async def test_the_next_start_aborts_what_was_discarded(world: World, owner: Any, reader: Reader) -> None:
+    tp, source = await tps(world, 2)
+    group, name = unique("group"), unique("id")
+    first = await opened(owner, name, {tp: out(b"discarded")})
     await first.send_offsets({source: 9}, group)
     await first.discard()
     await first.discard()
@@ -546,8 +502,7 @@ async def test_a_discarded_transaction_stays_open_and_the_next_start_aborts_it(
     assert await read_all(world, reader, tp) == [b"kept"]
 
 
-async def test_steps_out_of_order_are_refused(world: World, owner: Any) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_steps_out_of_order_are_refused(world: World, owner: Any, tp: TP) -> None:
     for step in (
         lambda p: p.send({tp: out(b"1")}),
         lambda p: p.send_offsets({tp: 1}, "group"),
@@ -568,7 +523,7 @@ async def test_steps_out_of_order_are_refused(world: World, owner: Any) -> None:
 async def test_fetch_comes_back_when_a_record_arrives(world: World, reader: Reader) -> None:
     topic = await world.topic(2)
     await reader.assign({TP(topic, 0): 0, TP(topic, 1): 0})
-    waiting = asyncio.ensure_future(reader.fetch(max_records=10, timeout=BOUND))
+    waiting = asyncio.ensure_future(reader.fetch(max_records=10, timeout=FOREVER))
     await world.produce(TP(topic, 1), [b"1"])
     (batch,) = await waiting
     assert (batch.tp, [r.value for r in batch.records], batch.next_offset) == (TP(topic, 1), [b"1"], 1)
@@ -576,9 +531,10 @@ async def test_fetch_comes_back_when_a_record_arrives(world: World, reader: Read
 
 async def test_fetch_comes_back_empty_after_its_timeout(world: World, reader: Reader) -> None:
     await reader.assign({TP(await world.topic(), 0): 0})
-    started = time.monotonic()
-    assert await reader.fetch(max_records=10, timeout=0.2) == []
-    assert 0.1 < time.monotonic() - started < 30
+    waiting = asyncio.ensure_future(reader.fetch(max_records=10, timeout=0.2))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await waiting == []
 
 
 async def test_fetch_is_bounded_and_misses_nothing(world: World, reader: Reader) -> None:
@@ -588,12 +544,11 @@ async def test_fetch_is_bounded_and_misses_nothing(world: World, reader: Reader)
         await world.produce(tp, [b"%d" % i for i in range(10)])
     await reader.assign(dict.fromkeys(tps, 2))
     seen: dict[TP, list[int]] = {tp: [] for tp in tps}
-    async with asyncio.timeout(BOUND):
-        while any(reader.position(tp) < 10 for tp in tps):
-            batches = await reader.fetch(max_records=4, timeout=0.5)
-            assert sum(len(batch.records) for batch in batches) <= 4
-            for batch in batches:
-                seen[batch.tp] += [record.offset for record in batch.records]
+    while any(reader.position(tp) < 10 for tp in tps):
+        batches = await reader.fetch(max_records=4, timeout=0.5)
+        assert sum(len(batch.records) for batch in batches) <= 4
+        for each in batches:
+            seen[each.tp] += [record.offset for record in each.records]
     assert seen == {tp: list(range(2, 10)) for tp in tps}
 
 
@@ -617,25 +572,23 @@ async def test_a_position_outside_the_log_is_lost(world: World, reader: Reader, 
     assert await world.cluster.begin_offsets([tp]) == {tp: 5}
     await reader.assign({tp: position})
     with pytest.raises(PositionLost, match=rf"{tp.topic}\[0\].* {position}.*5 to 8"):
-        await reader.fetch(max_records=10, timeout=BOUND)
+        await reader.fetch(max_records=10, timeout=FOREVER)
 
 
 async def test_an_unknown_topic_is_named_within_a_bound(world: World, reader: Reader) -> None:
     missing = TP(unique("missing"), 0)
-    async with asyncio.timeout(60):
-        with pytest.raises(TopicMismatch, match=missing.topic):
-            await reader.assign({missing: 0})
-        with pytest.raises(TopicMismatch, match=missing.topic):
-            await world.cluster.end_offsets([missing])
+    with pytest.raises(TopicMismatch, match=missing.topic):
+        await reader.assign({missing: 0})
+    with pytest.raises(TopicMismatch, match=missing.topic):
+        await world.cluster.end_offsets([missing])
 
 
 async def test_a_producer_names_an_unknown_partition_within_a_bound(world: World, owner: Any) -> None:
     too_few = TP(await world.topic(), 5)
     producer = await owner(unique("id"))
     await producer.begin()
-    async with asyncio.timeout(60):
-        with pytest.raises(TopicMismatch, match=rf"{too_few.topic}\[5\]"):
-            await producer.send({too_few: out(b"1")})
+    with pytest.raises(TopicMismatch, match=rf"{too_few.topic}\[5\]"):
+        await producer.send({too_few: out(b"1")})
 
 
 # What only the real adapter can get wrong
@@ -659,9 +612,7 @@ async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
 @pytest.mark.parametrize("kind", PRODUCERS)
-async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(
-    kafka: Any, kind: Producer, lost: str
-) -> None:
+async def test_the_next_start_finds_out_a_lost_answer(kafka: Any, kind: Producer, lost: str) -> None:
     world = KafkaWorld(kafka.bootstrap)
     world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(step_timeout=0.5, producer=kind))
     source, group, name = TP(await world.topic(), 0), unique("group"), unique("id")
@@ -678,8 +629,7 @@ async def test_a_commit_without_answer_is_unknown_and_the_next_start_finds_out(
     await second.start()
     assert await world.cluster.committed(group, [source]) == ({source: 4} if lost == "answer" else {})
     await second.discard()
-    async with asyncio.timeout(BOUND):
-        await world.close()
+    await world.close()
 
 
 def silenced(producer: Any, lost: str) -> None:
@@ -710,8 +660,7 @@ async def test_a_discarded_producer_sends_nothing_more(kafka: Any, kind: Produce
     await producer.discard()
     with pytest.raises(OutcomeUnknown):
         await sending
-    async with asyncio.timeout(BOUND):
-        await world.close()
+    await world.close()
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
     await world.close()
 
@@ -729,7 +678,7 @@ MANY = [("n" * (i % 70), b"v" * i if i % 3 else None) for i in range(200)]
     ],
     ids=["little", "value", "no value", "many headers"],
 )
-async def test_a_topic_takes_what_its_limit_allows_and_refuses_a_byte_more(
+async def test_a_topic_refuses_a_byte_more_than_its_limit(
     world: World, owner: Any, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]
 ) -> None:
     record = Outgoing(key, value, headers)
@@ -760,7 +709,7 @@ async def test_topics_are_created_once_and_described(kafka: Any) -> None:
         assert await topics.describe(["no.such.topic"]) == {}
 
 
-async def test_a_reader_can_be_closed_as_soon_as_it_is_connected(world: World) -> None:
+async def test_a_reader_can_be_closed_as_soon_as_connected(world: World) -> None:
     reader = await world.cluster.reader()
     await reader.close()
 
@@ -770,42 +719,38 @@ async def patient(kafka: Any) -> AsyncIterator[tuple[World, Reader]]:
     """A reader whose fetches are held back for far longer than any of its tests may take."""
     world = KafkaWorld(kafka.bootstrap)
     await world.cluster.close()
-    world.cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(fetch_wait=60.0, request_timeout=90.0))
+    world.cluster = KafkaCluster(
+        kafka.bootstrap, KafkaOptions(fetch_wait=FOREVER, request_timeout=2 * FOREVER)
+    )
     reader = await world.cluster.reader()
     yield world, reader
     await reader.close()
     await world.close()
 
 
-async def test_a_new_assignment_does_not_wait_behind_the_fetch_of_the_old(
-    patient: tuple[World, Reader],
-) -> None:
+async def test_a_new_assignment_does_not_wait_behind_the_old(patient: tuple[World, Reader]) -> None:
     world, reader = patient
-    idle, busy = TP(await world.topic(), 0), TP(await world.topic(), 0)
+    idle, busy = await tps(world, 2)
     await world.produce(busy, [b"1"])
     await reader.assign({idle: 0})
     assert await reader.fetch(max_records=1, timeout=0.3) == []
-    async with asyncio.timeout(BOUND):
-        assert len(await read(reader, {busy: 0}, {busy: 1})) == 1
+    assert len(await read(reader, {busy: 0}, {busy: 1})) == 1
 
 
 async def test_a_busy_partition_is_not_held_up_by_idle_ones(patient: tuple[World, Reader]) -> None:
     world, reader = patient
-    idle, busy, elsewhere = [TP(await world.topic(), 0) for _ in range(3)]
+    idle, busy, elsewhere = await tps(world, 3)
     await world.produce(busy, [b"1", b"2"])
     await reader.assign({idle: 0, busy: 0})
-    await reader.fetch(max_records=1, timeout=BOUND)
+    await reader.fetch(max_records=1, timeout=FOREVER)
     # Meanwhile the lane works, for longer than aiokafka lets a record lie before it fetches the others alone.
     await world.produce(elsewhere, [b"x"] * 200)
     await world.produce(busy, [b"3"])
-    async with asyncio.timeout(BOUND):
-        while reader.position(busy) < 3:
-            await reader.fetch(max_records=1, timeout=BOUND)
+    while reader.position(busy) < 3:
+        await reader.fetch(max_records=1, timeout=FOREVER)
 
 
-async def test_a_topic_that_is_made_anew_is_another_one_and_groups_have_no_position_in_it(
-    world: World, owner: Callable[[str], Any]
-) -> None:
+async def test_groups_have_no_position_in_a_topic_made_anew(world: World, owner: Any) -> None:
     tp, other, group = TP(await world.topic(), 0), await world.topic(), unique("group")
     await world.produce(tp, [b"1", b"2"])
     producer = await owner(unique("id"))
@@ -867,10 +812,7 @@ def forms(records: Iterable[Record]) -> list[tuple[int, Any]]:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-async def test_what_cannot_be_read_comes_damaged_in_its_place_between_what_can(
-    world: World, reader: Reader, what: str
-) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_what_cannot_be_read_comes_damaged(world: World, reader: Reader, what: str, tp: TP) -> None:
     make, expected = HOSTILE[what]
     raw = make()
     await world.produce(tp, [b"before"])
@@ -888,13 +830,9 @@ async def test_what_cannot_be_read_comes_damaged_in_its_place_between_what_can(
         ]
 
 
-async def test_damage_in_a_transaction_is_seen_if_it_was_committed_and_else_not(
-    world: World, owner: Callable[[str], Any], reader: Reader
-) -> None:
+async def test_damage_is_seen_in_committed_records_alone(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("owner")
-    producer = await owner(name)
-    await producer.begin()
-    await producer.send({tp: out(b"given up")})
+    producer = await opened(owner, name, {tp: out(b"given up")})
     producer = await owner(name)
     await write(producer, {tp: out(b"kept")})
     await write(producer, {tp: out(b"sound")})
@@ -907,13 +845,11 @@ async def test_damage_in_a_transaction_is_seen_if_it_was_committed_and_else_not(
     assert await read_all(world, reader, tp) == [found[0].value, b"sound"]
 
 
-async def test_a_reader_knows_how_far_it_is_behind_what_brokers_told_it(world: World, reader: Reader) -> None:
-    tp = TP(await world.topic(), 0)
+async def test_a_reader_knows_how_far_it_is_behind(world: World, reader: Reader, tp: TP) -> None:
     await world.produce(tp, [b"1", b"2", b"3"])
     await reader.assign({tp: 0})
-    async with asyncio.timeout(BOUND):
-        while not (batches := await reader.fetch(max_records=1, timeout=0.5)):
-            pass
+    while not (batches := await reader.fetch(max_records=1, timeout=0.5)):
+        pass
     assert sum(len(batch.records) for batch in batches) == 1
     assert reader.behind() == 2
     assert dict(reader.behind_by_topic()) == {tp.topic: 2}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
 
 import pytest
 
@@ -41,13 +40,6 @@ class Scanned(Placed, frozen=True, kw_only=True):
     BINARY = True
 
 
-class World(Protocol):
-    outbox: Outbox
-
-    def transaction(self) -> AbstractAsyncContextManager[OutboxTransaction]: ...
-    async def records(self) -> list[Outgoing]: ...
-
-
 class MemoryWorld:
     def __init__(self) -> None:
         self.outbox = MemoryOutbox(CODECS, source="shop", limit=10_000)
@@ -73,6 +65,9 @@ class PostgresWorld:
         return [record_of(row) for row in await stored(self.database)]
 
 
+World = MemoryWorld | PostgresWorld
+
+
 async def stored(database: Database) -> list[OutboxRow]:
     """What the table has, as relays read it."""
     async with database.acquire() as connection:
@@ -95,7 +90,7 @@ async def world(url: str | None) -> AsyncIterator[World]:
         yield PostgresWorld(database)
 
 
-async def test_what_is_published_is_there_after_the_commit_in_its_order(world: World) -> None:
+async def test_what_is_published_is_there_in_order_after_the_commit(world: World) -> None:
     async with world.transaction() as tx:
         tx.publish(Placed(order="o-1", pieces=1))
         tx.publish(Placed(order="o-2", pieces=2))
@@ -127,7 +122,7 @@ async def test_a_record_has_the_headers_that_a_producer_gives_it(world: World) -
     ]
 
 
-async def test_a_message_without_an_id_gets_a_new_one_and_begins_its_correlation(world: World) -> None:
+async def test_a_message_without_an_id_gets_id_and_correlation(world: World) -> None:
     async with world.transaction() as tx:
         ids = [tx.publish(Placed(order="o-1")) for _ in range(2)]
     headers = [dict(record.headers) for record in await world.records()]
@@ -144,7 +139,7 @@ async def test_a_block_that_raises_publishes_nothing(world: World) -> None:
     assert await world.records() == []
 
 
-async def test_an_id_is_taken_once_and_the_second_transaction_writes_nothing(world: World) -> None:
+async def test_a_transaction_whose_id_is_taken_writes_nothing(world: World) -> None:
     async def publish(*ids: str) -> None:
         async with world.transaction() as tx:
             for each in ids:
@@ -163,7 +158,7 @@ async def test_an_id_is_taken_once_and_the_second_transaction_writes_nothing(wor
         (lambda: Placed(order="o-1", pieces=1 << 70), Unencodable),
     ],
 )
-async def test_what_no_broker_would_take_is_refused_when_it_is_published(
+async def test_what_no_broker_would_take_is_refused_at_once(
     world: World, make: Callable[[], Placed], error: type[Exception]
 ) -> None:
     async with world.transaction() as tx:
@@ -193,9 +188,7 @@ def blobs(world: World) -> MemoryBlobs:
     [Placed(order="o-1", note="n" * 2_000), Placed(order="o-1", note="n" * 50_000), Scanned(order="o-1")],
     ids=["over the threshold", "over the limit", "of a binary kind"],
 )
-async def test_a_payload_for_the_object_store_is_there_before_the_row_that_refers_to_it(
-    world: World, blobs: MemoryBlobs, message: Placed
-) -> None:
+async def test_a_payload_is_stored_before_its_row(world: World, blobs: MemoryBlobs, message: Placed) -> None:
     async with world.transaction() as tx:
         tx.publish(Placed(order="o-1"), "small")
         tx.publish(message, "m/1", traceparent="00-aa-bb-01")
@@ -211,9 +204,7 @@ async def test_a_payload_for_the_object_store_is_there_before_the_row_that_refer
     assert sorted(large.headers) == sorted(with_claim(plain, claim))
 
 
-async def test_nothing_is_published_when_the_object_store_does_not_take_a_payload(
-    world: World, blobs: MemoryBlobs
-) -> None:
+async def test_nothing_is_published_while_the_object_store_is_down(world: World, blobs: MemoryBlobs) -> None:
     blobs.down = True
 
     async def publish(*notes: str) -> None:
@@ -228,9 +219,7 @@ async def test_nothing_is_published_when_the_object_store_does_not_take_a_payloa
     assert len(await world.records()) == 1
 
 
-async def test_a_key_that_leaves_no_room_is_refused_though_there_is_an_object_store(
-    world: World, blobs: MemoryBlobs
-) -> None:
+async def test_a_key_that_leaves_no_room_is_always_refused(world: World, blobs: MemoryBlobs) -> None:
     async with world.transaction() as tx:
         with pytest.raises(TooLarge):
             tx.publish(Placed(order="o" * 11_000))

@@ -239,6 +239,5 @@ def test_the_queue_in_postgresql_loses_nothing_and_does_nothing_twice(postgres_u
 
     asyncio.run(prepare())
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: PostgresQueueMachine(postgres_url, batch),
-        settings=machine_settings(100 if is_all() else 8),
+        lambda: PostgresQueueMachine(postgres_url, batch), settings=machine_settings(100 if is_all() else 8)
     )

@@ -68,7 +68,7 @@ def test_its_size_grows_with_what_is_written(store: Store) -> None:
     assert store.size() >= before + 10_000
 
 
-def test_a_table_tells_about_how_many_rows_it_has_and_what_they_take(store: Store) -> None:
+def test_a_table_tells_about_how_many_rows_it_has(store: Store) -> None:
     assert store.table_size("orders") == (0, 0)
     store.apply([Write("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(1000)], {})
     store.apply([Write("stock", b"1", b"")], {})
@@ -106,7 +106,7 @@ def test_tables_keep_apart(store: Store) -> None:
     assert store.get("orders", b"only") is None
 
 
-def test_a_scan_is_in_order_of_bytes_and_within_its_bounds(store: Store) -> None:
+def test_a_scan_is_in_byte_order_and_within_its_bounds(store: Store) -> None:
     keys = [b"", b"\x00", b"a", b"a\x00", b"a\xff", b"b", b"\xff", b"\xff\xff"]
     store.apply([Write("t", key, key + b"!") for key in random.Random(1).sample(keys, len(keys))], {})
     assert list(store.scan("t")) == [(key, key + b"!") for key in keys]
@@ -116,7 +116,7 @@ def test_a_scan_is_in_order_of_bytes_and_within_its_bounds(store: Store) -> None
     assert list(store.scan("t", start=b"b", stop=b"a")) == []
 
 
-def test_a_long_scan_is_whole_and_does_not_see_deleted_rows(store: Store) -> None:
+def test_a_long_scan_is_whole_without_deleted_rows(store: Store) -> None:
     keys = [b"%06d" % i for i in range(3000)]
     store.apply([Write("t", key, key) for key in keys], {})
     store.apply([Write("t", key, None) for key in keys[::2]], {})
@@ -130,7 +130,7 @@ def test_positions_are_those_of_the_last_apply_that_names_them(store: Store) -> 
     assert (store.position(CLOG), store.position(INBOX), store.position(OTHER)) == (9, 7, 0)
 
 
-def test_it_is_as_current_as_the_last_write_that_proved_it(store: Store) -> None:
+def test_it_is_as_current_as_its_last_proof(store: Store) -> None:
     store.apply([Write("t", b"k", b"v")], {CLOG: 5})
     assert store.current_at() is None
     store.apply([], {}, current_at=17.5)
@@ -343,7 +343,7 @@ def test_memory_does_not_grow_with_tables_or_data(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_look_up_among_many_rows_reads_a_few_blocks_of_a_file_not_its_whole_filter(tmp_path: Path) -> None:
+def test_a_look_up_reads_few_blocks_of_a_large_file(tmp_path: Path) -> None:
     """The filter of a file of a million rows is larger than a shard of the block cache, which then never
     kept it: each look-up read 1.5 MB, and took 150 us instead of ten.
     """

@@ -72,7 +72,5 @@ wiring = choreography(
     on(ErrandWanted, errand), on(ErrandReply, errand), on(ErrandRepair, errand), on(Print, print_ticket)
 )
 app = Worker(
-    wiring,
-    codecs=lambda _: json_without_schema,
-    resources={"paper": Path(os.environ["STEADFAUST_PAPER"])},
+    wiring, codecs=lambda _: json_without_schema, resources={"paper": Path(os.environ["STEADFAUST_PAPER"])}
 )

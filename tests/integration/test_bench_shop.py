@@ -16,9 +16,7 @@ BOUGHT = purchases(200)
 AT_ONCE = 10
 
 
-async def test_orders_that_come_twice_at_once_are_reserved_given_back_and_shipped_once(
-    postgres_url: str,
-) -> None:
+async def test_orders_that_come_twice_at_once_are_handled_once(postgres_url: str) -> None:
     connection, *others = [await connect(postgres_url) for _ in range(1 + AT_ONCE)]
     await open_shop(connection)
 

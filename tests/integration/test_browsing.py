@@ -95,6 +95,12 @@ async def ground(kafka: Stack) -> AsyncIterator[Ground]:
     await made.cluster.close()
 
 
+@pytest.fixture
+async def tp(ground: Ground) -> TP:
+    """The only partition of a new topic."""
+    return TP(await ground.topic(), 0)
+
+
 def numbers(seen: Seen) -> list[int]:
     return [int(each.value or b"") for each in seen.records]
 
@@ -115,16 +121,14 @@ async def through(ground: Ground, *tps: TP, backwards: bool, limit: int = 7) -> 
     raise AssertionError(f"the pages have no end: {places}")
 
 
-async def test_the_newest_records_then_older_ones_to_the_beginning_and_back_again(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_pages_go_to_the_beginning_and_back_again(ground: Ground, tp: TP) -> None:
     await ground.write(tp, range(40))
     assert numbers(await ground.page(tp)) == [39, 38, 37, 36, 35]
     assert await through(ground, tp, backwards=True) == list(range(39, -1, -1))
     assert await through(ground, tp, backwards=False) == list(range(40))
 
 
-async def test_pages_pass_over_markers_and_aborted_records_and_miss_none_between(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_pages_pass_over_markers_and_aborted_records(ground: Ground, tp: TP) -> None:
     for n in range(0, 40, 10):
         done = await ground.transaction(tp, range(n, n + 3))
         await done.commit()
@@ -149,8 +153,7 @@ async def test_records_of_several_partitions_come_in_order_of_time(ground: Groun
     assert forwards == backwards[::-1]
 
 
-async def test_what_is_in_an_open_transaction_is_hidden_until_it_is_decided(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_records_of_an_open_transaction_are_hidden_until_its_end(ground: Ground, tp: TP) -> None:
     await ground.write(tp, [1, 2])
     producer = await ground.transaction(tp, [3, 4])
     await ground.write(tp, [5])
@@ -165,8 +168,7 @@ async def test_what_is_in_an_open_transaction_is_hidden_until_it_is_decided(grou
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
-async def test_compressed_batches_are_read_and_cut_at_the_page(ground: Ground, codec: str) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_compressed_batches_are_read_and_cut_at_the_page(ground: Ground, tp: TP, codec: str) -> None:
     for at in (0, 10):
         raw = batch([record(n, b"k", b"%d" % (at + n)) for n in range(10)], codec=codec, timestamp=NOW)
         assert await produced(ground.stack.bootstrap, tp, raw) == at
@@ -174,8 +176,7 @@ async def test_compressed_batches_are_read_and_cut_at_the_page(ground: Ground, c
     assert numbers(await ground.page(tp, places={tp: 8}, backwards=False, limit=3)) == [8, 9, 10]
 
 
-async def test_an_empty_partition_and_places_outside_of_the_log_are_no_errors(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_places_outside_of_the_log_are_no_errors(ground: Ground, tp: TP) -> None:
     for backwards in (True, False):
         seen = await ground.page(tp, backwards=backwards)
         assert (seen.records, seen.spans, seen.stopped) == ([], {tp: (0, 0)}, "")
@@ -201,8 +202,7 @@ async def test_records_from_a_time_on(ground: Ground) -> None:
     assert (await logs(ground.cluster, tps))[tps[0]].recent == 10
 
 
-async def test_the_records_of_a_key_are_found_among_many_others(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_the_records_of_a_key_are_found_among_many_others(ground: Ground, tp: TP) -> None:
     await ground.write(tp, [1], key=b"wanted")
     await ground.write(tp, range(100, 15_000), key=b"other")
     await ground.write(tp, [2], key=b"wanted")
@@ -211,36 +211,29 @@ async def test_the_records_of_a_key_are_found_among_many_others(ground: Ground) 
     assert (seen.looked, seen.stopped) == (seen.logs[tp].end, "")
 
 
-async def test_in_a_changelog_the_rows_of_a_key_are_found(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_in_a_changelog_the_rows_of_a_key_are_found(ground: Ground, tp: TP) -> None:
     await ground.write(tp, [1], key=row_key(b"k1", b"a"))
     await ground.write(tp, [2], key=row_key(b"k10", b""))
     await ground.write(tp, [3], key=row_key(b"k1"))
     assert numbers(await ground.page(tp, key=b"k1", rows=True)) == [3, 1]
 
 
-async def test_what_cannot_be_read_stands_in_its_place(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_what_cannot_be_read_stands_in_its_place(ground: Ground, tp: TP) -> None:
     await ground.write(tp, [1])
     raw = batch(three(DAMAGED["a header without a name"]), timestamp=NOW)
     await in_the_log(ground.stack.bootstrap, ground.stack.var.kafka, tp, raw)
     await ground.write(tp, [2])
     seen = await ground.page(tp)
-    assert [each.value for each in seen.records if not isinstance(each, Damaged)] == [
-        b"2",
-        b"third",
-        b"first",
-        b"1",
-    ]
+    sound = [each.value for each in seen.records if not isinstance(each, Damaged)]
+    assert sound == [b"2", b"third", b"first", b"1"]
     damaged = seen.records[2]
     assert isinstance(damaged, Damaged)
     assert (damaged.offset, bool(damaged.why)) == (2, True)
 
 
-async def test_a_page_ends_at_its_bounds_says_so_and_the_next_one_goes_on(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_says_that_it_was_bounded(
+    ground: Ground, tp: TP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tp = TP(await ground.topic(), 0)
     await ground.write(tp, range(2_000))
     monkeypatch.setattr(browsing, "MOST_BYTES", 100)
     seen = await ground.page(tp, backwards=False, limit=1_000)
@@ -252,10 +245,9 @@ async def test_a_page_ends_at_its_bounds_says_so_and_the_next_one_goes_on(
     assert numbers(following)[0] == behind
 
 
-async def test_where_a_page_is_too_much_backwards_the_newest_record_comes_and_pages_get_on(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_of_too_much_has_the_newest(
+    ground: Ground, tp: TP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tp = TP(await ground.topic(), 0)
     await ground.write(tp, range(2_000))
     monkeypatch.setattr(browsing, "MOST_BYTES", 100)
     seen = await ground.page(tp, limit=1_000)
@@ -263,8 +255,7 @@ async def test_where_a_page_is_too_much_backwards_the_newest_record_comes_and_pa
     assert (numbers(seen), seen.spans[tp]) == ([1999], (1999, 2000))
 
 
-async def test_a_page_leaves_nothing_behind_that_reads_on(ground: Ground) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_a_page_leaves_nothing_behind_that_reads_on(ground: Ground, tp: TP) -> None:
     await ground.write(tp, range(10))
     await ground.page(tp)  # what workers share is connected now
     before = asyncio.all_tasks()
@@ -284,8 +275,7 @@ async def test_a_topic_that_is_not_there_is_named(kafka: Stack) -> None:
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
-async def test_the_timeline_finds_a_key_within_compressed_batches(ground: Ground, codec: str) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_the_timeline_finds_a_key_within_compressed_batches(ground: Ground, tp: TP, codec: str) -> None:
     plain = [record(n, b"order-%d" % n, b"%d" % n + b" " * 50) for n in range(20)]
     await produced(ground.stack.bootstrap, tp, batch(plain, codec=codec, timestamp=NOW))
     await produced(ground.stack.bootstrap, tp, batch([record(0, b"other", b"-")], codec=codec, timestamp=NOW))
@@ -294,10 +284,7 @@ async def test_the_timeline_finds_a_key_within_compressed_batches(ground: Ground
     assert (found.looked, found.stopped) == (21, "")
 
 
-async def test_the_timeline_ends_before_an_open_transaction_and_is_complete_once_it_is_decided(
-    ground: Ground,
-) -> None:
-    tp = TP(await ground.topic(), 0)
+async def test_the_timeline_ends_before_an_open_transaction(ground: Ground, tp: TP) -> None:
     await ground.write(tp, [1], key=b"k")
     producer = await ground.transaction(tp, [2], key=b"k")
     await ground.write(tp, [3], key=b"k")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,21 +18,28 @@ from agents.gateway import cards
 from agents.gateway.client import HttpGateway
 from chaos.network import Network
 from streams.local import Stack, declared, local_stack
+from tests.waiting import eventually_async
 
 NAMES = ("worker-1", "worker-2")
 TOPIC = "network"
 PATIENCE = 3.0
 """Seconds after which these clients give a request up."""
 
-A_WHILE = 60.0
+
+#: What takes three brokers; they start and stop for half a minute.
+THREE = pytest.param(
+    3, marks=pytest.mark.verify("unit/chaos/test_chaos_proxy.py and scenarios/test_network.py do it, too")
+)
+_of_three = pytest.mark.parametrize("stack", [THREE], indirect=True)
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+@pytest.fixture(scope="module", params=[1, THREE])
+def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    brokers: int = request.param
     processes = declared(Path(__file__).parents[2] / "pyproject.toml")
     var = tmp_path_factory.mktemp("network")
-    with local_stack(var, brokers=3, listeners=NAMES, processes=processes) as stack:
-        asyncio.run(create_topic(stack))
+    with local_stack(var, brokers=brokers, listeners=NAMES, processes=processes) as stack:
+        asyncio.run(create_topic(stack, brokers))
         yield stack
 
 
@@ -43,12 +49,12 @@ def network(stack: Stack) -> Iterator[Network]:
         yield network
 
 
-async def create_topic(stack: Stack) -> None:
+async def create_topic(stack: Stack, brokers: int) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=stack.bootstrap)
     await admin.start()
     try:
-        each_leads_one = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-        await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments=each_leads_one)])
+        replicas = {first: [1 + (first + n) % brokers for n in range(brokers)] for first in range(3)}
+        await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments=replicas)])
     finally:
         await admin.close()
 
@@ -75,18 +81,13 @@ async def sends(client: AIOKafkaProducer, *partitions: int) -> bool:
     return True
 
 
-async def recovers(client: AIOKafkaProducer) -> bool:
-    """Whether every partition can be written to again, in bounded time."""
-    deadline = time.monotonic() + A_WHILE
-    while not await sends(client):
-        if time.monotonic() > deadline:
-            return False
-    return True
+async def until_it_recovers(client: AIOKafkaProducer) -> None:
+    """Wait until every partition can be written to again."""
+    await eventually_async(lambda: sends(client), "the client has recovered")
 
 
-async def test_a_client_is_led_from_one_proxy_to_the_proxies_of_all_brokers(
-    stack: Stack, network: Network
-) -> None:
+@_of_three
+async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, network: Network) -> None:
     async with producer(network.bootstrap("worker-1").split(",")[0]) as client:
         assert await sends(client)
         used = {client.client.cluster.broker_metadata(broker).port for broker in (1, 2, 3)}
@@ -94,41 +95,36 @@ async def test_a_client_is_led_from_one_proxy_to_the_proxies_of_all_brokers(
     assert {f"127.0.0.1:{port}" for port in used} == set(network.bootstrap("worker-1").split(","))
 
 
-@pytest.mark.parametrize("fault", ["cut", "blackhole"])
-async def test_a_client_that_is_cut_off_fails_in_bounded_time_and_recovers_and_others_notice_nothing(
-    network: Network, fault: str
-) -> None:
+@pytest.mark.parametrize("fault", ["blackhole", "cut"])
+async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Network, fault: str) -> None:
     async with (
         producer(network.bootstrap("worker-1")) as ours,
         producer(network.bootstrap("worker-2")) as others,
     ):
         assert await sends(ours)
         with getattr(network, fault)("worker-1") as happened:
-            began = time.monotonic()
             assert not await sends(ours, 0)
-            assert time.monotonic() - began < PATIENCE * 10
             assert await sends(others)
             assert happened.count > 0
-        assert await recovers(ours)
+        await until_it_recovers(ours)
 
 
-async def test_a_client_that_is_cut_off_from_one_broker_still_reaches_the_others(network: Network) -> None:
+@_of_three
+async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: Network) -> None:
     async with producer(network.bootstrap("worker-1")) as client:
         assert await sends(client)
         with network.cut("worker-1", broker=2) as happened:
             assert await sends(client, 0, 2)
             assert not await sends(client, 1)
             assert happened.count > 0
-        assert await recovers(client)
+        await until_it_recovers(client)
 
 
 async def test_a_delay_makes_a_client_slower_and_nothing_else(network: Network) -> None:
     async with producer(network.bootstrap("worker-1")) as client:
         assert await sends(client)
         with network.delay("worker-1", 0.1) as happened:
-            began = time.monotonic()
             assert await sends(client)
-            assert time.monotonic() - began >= 0.6
             assert happened.count >= 6
         assert await sends(client)
 
@@ -144,9 +140,8 @@ async def test_a_charge_whose_answer_is_lost_is_made_once(stack: Stack, network:
             asked = asyncio.create_task(
                 gateway.charge(operation="capture:lost", cents=100, card=cards.ACCEPTED)
             )
-            async with asyncio.timeout(A_WHILE):
-                while await asyncio.to_thread(lambda: happened.count) == 0:
-                    assert not asked.done()
+            await eventually_async(lambda: happened.count > 0, "an answer is lost")
+            assert not asked.done()
             assert charges(stack, "capture:lost") == 1
         charge = await asked
     assert not charge.declined

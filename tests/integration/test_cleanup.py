@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from streams.errors import SettingsError
 from streams.model.envelope import new_headers
-from streams.postgres import ConsumerInbox, Database, InboxEvent, TransactionalInbox, migrate
+from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, TransactionalInbox, migrate
 from streams.postgres.cleanup import CleanedUp, DatabaseCleanup, Retention
 from streams.settings import Settings
 from streams.testing import FakeRecord, MemoryPublisher
 from streams.units import DAY
-from tests.postgres import of_database
-from tests.relays import by_aggregate, new_outbox, publish, relaying, until
+from tests.postgres import IS_WAITING, of_database, until
+from tests.relays import by_aggregate, new_outbox, publish, relaying
 
 WEEK = Retention(outbox=7 * DAY, inbox=15 * DAY, duplicates_within=14 * DAY)
 COLUMNS = (
@@ -29,25 +28,17 @@ OLD_ROW = (
 )
 
 
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
 async def fill(database: Database) -> None:
     """An old published row, a young one, one that waits, and an archived one; old and young entries."""
     async with database.acquire() as connection:
         await publish(new_outbox(), connection, *(("o", number) for number in range(4)))
         await connection.execute(OLD_ROW, "o:0")
         await connection.execute("UPDATE outbox SET published_at = now() WHERE id = 'o:1'")
-        await connection.execute(
-            "UPDATE outbox SET created_at = now() - interval '30 days' WHERE id = 'o:2'"
-        )  # it waits still
+        waits = "UPDATE outbox SET created_at = now() - interval '30 days' WHERE id = 'o:2'"
+        await connection.execute(waits)
         await connection.execute(
             f"INSERT INTO outbox_archive ({COLUMNS}, published_at)"
-            f" SELECT {COLUMNS}, now() - interval '8 days' FROM outbox"
-            " WHERE id = 'o:3'"
+            f" SELECT {COLUMNS}, now() - interval '8 days' FROM outbox WHERE id = 'o:3'"
         )
 
     async def nothing(connection: object, new: object) -> None:
@@ -61,13 +52,12 @@ async def fill(database: Database) -> None:
             headers = new_headers("t", "k", source="s", time=0.0, message_id=name)
             await TransactionalInbox("post").receive(connection, FakeRecord("t", 0, 0, 0, b"k", b"", headers))
     old = "now() - interval '16 days'"
-    await database.pool.execute(f"UPDATE consumer_inbox SET consumed_at = {old} WHERE event_id = 'old'")
-    await database.pool.execute(
-        "UPDATE transactional_inbox SET processed_at = now() WHERE message_id = 'young'"
-    )
-    await database.pool.execute(
-        f"UPDATE transactional_inbox SET processed_at = {old} WHERE message_id = 'old'"
-    )
+    for change in (
+        f"UPDATE consumer_inbox SET consumed_at = {old} WHERE event_id = 'old'",
+        "UPDATE transactional_inbox SET processed_at = now() WHERE message_id = 'young'",
+        f"UPDATE transactional_inbox SET processed_at = {old} WHERE message_id = 'old'",
+    ):
+        await database.pool.execute(change)
 
 
 async def column(database: Database, query: str) -> list[str]:
@@ -88,7 +78,7 @@ async def test_what_is_older_than_its_retention_goes_and_nothing_else(database: 
     assert await cleanup.clean_up() == CleanedUp(0, {"mailer": 0, "projection": 0, "post": 0})
 
 
-async def test_beside_a_running_relay_nothing_is_lost_doubled_or_out_of_order(database: Database) -> None:
+async def test_cleaning_beside_a_relay_loses_and_doubles_nothing(database: Database) -> None:
     publisher, outbox = MemoryPublisher(), new_outbox()
     orders = [f"o-{number}" for number in range(10)]
     cleanup = DatabaseCleanup(database, replace(WEEK, outbox=0.0))
@@ -96,37 +86,25 @@ async def test_beside_a_running_relay_nothing_is_lost_doubled_or_out_of_order(da
     async with relaying(database.url, publisher), database.acquire() as connection:
         for number in range(40):
             await publish(outbox, connection, *((order, number) for order in orders))
-
-        async def empty() -> bool:
-            return await connection.fetchval("SELECT count(*) FROM outbox") == 0
-
-        await until(empty)
+        await until(database, "SELECT count(*) = 0 FROM outbox")
     cleaning.cancel()
     await asyncio.wait([cleaning])
     assert by_aggregate(publisher.written) == {order: list(range(40)) for order in orders}
 
 
-async def test_of_two_that_clean_at_once_one_does(database: Database) -> None:
-    async with database.acquire() as connection:
-        await publish(new_outbox(), connection, ("o", 0))
-        await connection.execute(OLD_ROW, "o:0")
-        async with connection.transaction():
-            await connection.execute("SELECT FROM outbox FOR UPDATE")
-            first = asyncio.create_task(DatabaseCleanup(database, WEEK).clean_up())
-
-            async def waits() -> bool:
-                asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                return await database.pool.fetchval(f"{asked} AND datname = current_database()") == 1
-
-            await until(waits)
-            assert await DatabaseCleanup(database, WEEK).clean_up() is None
+async def test_of_two_that_clean_at_once_one_does(database: Database, connection: Connection) -> None:
+    await publish(new_outbox(), connection, ("o", 0))
+    await connection.execute(OLD_ROW, "o:0")
+    async with connection.transaction():
+        await connection.execute("SELECT FROM outbox FOR UPDATE")
+        first = asyncio.create_task(DatabaseCleanup(database, WEEK).clean_up())
+        await until(database, IS_WAITING)
+        assert await DatabaseCleanup(database, WEEK).clean_up() is None
     assert await first == CleanedUp(1, {})
     assert await DatabaseCleanup(database, WEEK).clean_up() == CleanedUp(0, {})
 
 
-async def test_an_inbox_that_would_forget_too_early_is_refused_and_the_next_may_clean(
-    database: Database,
-) -> None:
+async def test_an_inbox_that_would_forget_too_early_is_refused(database: Database) -> None:
     await fill(database)
     with pytest.raises(SettingsError, match="a replay would be handled twice"):
         await DatabaseCleanup(database, replace(WEEK, inbox=13 * DAY)).clean_up()
@@ -143,11 +121,7 @@ async def test_it_goes_on_when_the_tables_come_later(postgres_server: str, datab
             await migrate(connection)
             await publish(new_outbox(), connection, ("o", 0))
             await connection.execute(OLD_ROW, "o:0")
-
-            async def gone() -> bool:
-                return await connection.fetchval("SELECT count(*) FROM outbox") == 0
-
-            await until(gone)
+        await until(later, "SELECT count(*) = 0 FROM outbox")
         cleaning.cancel()
         await asyncio.wait([cleaning])
     await database.pool.execute(f"DROP DATABASE {name} WITH (FORCE)")

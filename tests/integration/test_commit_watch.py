@@ -7,14 +7,16 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from chaos.commits import CommitWatch
-from chaos.waiting import until
 from streams.errors import SteadfaustError
 from streams.local import local_stack
 from streams.ports import TP, Outgoing
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
+from tests.waiting import eventually_async
 
 TOPIC = "app-lane-changelog"
 
@@ -41,6 +43,7 @@ async def committed(bootstrap: str, partition: int) -> bool:
     return True
 
 
+@pytest.mark.verify("15 s: scenarios/test_chaos_check.py watches real Kafka, test_broker.py kills it")
 async def test_commits_are_seen_before_and_after_a_broker_was_killed(tmp_path: Path) -> None:
     async with local_stack(tmp_path, revive_after=1.0) as stack:
         async with KafkaTopics(stack.bootstrap) as topics:
@@ -50,15 +53,12 @@ async def test_commits_are_seen_before_and_after_a_broker_was_killed(tmp_path: P
         watching = asyncio.create_task(watch.run())
         try:
             # What was there before does not count, so it takes a commit to tell that the watch has begun.
-            async with asyncio.timeout(60):
-                while not watch.commits().seen[0]:
-                    await commit(stack.bootstrap, 0)
+            while not watch.commits().seen[0]:
+                await commit(stack.bootstrap, 0)
             assert watch.commits().seen[1] == []
             stack.signal_broker(1, signal.SIGKILL)
-            async with asyncio.timeout(90):
-                while not await committed(stack.bootstrap, 1):
-                    pass
-            await until(lambda: watch.commits().seen[1], "the commit after the broker came back", within=60)
+            await eventually_async(lambda: committed(stack.bootstrap, 1), "a commit after the kill")
+            await eventually_async(lambda: watch.commits().seen[1], "the watch has seen it")
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from streams.runtime import compiling
 from streams.runtime.compiling import HOT, CannotCompile, compile_into
 
 PROJECT = Path(__file__).parents[2]
@@ -65,9 +66,28 @@ def where_modules_are(environment: dict[str, str]) -> list[str]:
 
 
 @needs_compiler
-def test_a_worker_with_that_environment_runs_what_was_compiled_and_its_own_application(
-    compiled: dict[str, str],
-) -> None:
+def test_a_module_is_compiled_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a package of one module: mypyc looks at all of ours for half a minute."""
+    package = tmp_path / "parcels"
+    package.mkdir()
+    for name, code in (
+        ("__init__", ""),
+        ("weight", "def double(kilos: int) -> int:\n    return 2 * kilos\n"),
+    ):
+        (package / f"{name}.py").write_text(code)
+    monkeypatch.setattr(compiling, "PACKAGE", package)
+    monkeypatch.setattr(compiling, "HOT", ("weight",))
+    environment = {**os.environ, **compile_into(tmp_path / "made")}
+    ran = python(environment, "-c", "import parcels.weight as w; print(w.double(2), w.__file__)")
+    doubled, file = ran.stdout.split()
+    assert doubled == "4"
+    assert file.startswith(f"{tmp_path}/made/")
+    assert file.endswith(".so")
+
+
+@needs_compiler
+@pytest.mark.verify("a minute of compiling: another test compiles a small package, lanes run from sources")
+def test_a_worker_runs_what_was_compiled(compiled: dict[str, str]) -> None:
     assert [path for path in where_modules_are(compiled) if not path.endswith(".so")] == []
 
 
@@ -90,6 +110,7 @@ def test_what_a_wheel_has_installed_is_compiled_without_being_told(tmp_path: Pat
 
 
 @needs_compiler
+@pytest.mark.verify("a minute of compiling: the same tests run on the sources, a small package is compiled")
 def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
     files = [f"tests/lane/test_lane_{name}.py" for name in TESTS]
     profile = f"--hypothesis-profile={settings.get_current_profile_name()}"
@@ -102,19 +123,15 @@ def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
 
 
 @needs_compiler
-def test_what_is_compiled_already_is_left_alone_and_changed_sources_are_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_changed_sources_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
-    monkeypatch.setattr(
-        "streams.runtime.compiling._compile", lambda target: (calls.append(target), target.mkdir())
-    )
+    monkeypatch.setattr(compiling, "_compile", lambda target: (calls.append(target), target.mkdir()))
     target = tmp_path / "made"
     environment = compile_into(target)
     assert compile_into(target) == environment
     assert len(calls) == 1
     (target / "compiled-from").write_text("other sources")
-    monkeypatch.setattr("streams.runtime.compiling._compile", calls.append)
+    monkeypatch.setattr(compiling, "_compile", calls.append)
     compile_into(target)
     assert len(calls) == 2
 

@@ -19,15 +19,14 @@ from streams.postgres.queue import pulse, worker
 from streams.testing import MemoryPublisher
 from tests.cuts import Manner, Way, nothing_untold
 from tests.effort import is_all
-from tests.integration.test_projection import confirmed
-from tests.orders_shop import MIGRATIONS, shop_on
-from tests.postgres import migrated
-from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until
+from tests.integration.told_orders import confirmed
+from tests.orders_shop import shop_on
+from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put
 from tests.relays import by_aggregate, drained, first_time, new_outbox, publish, relaying
+from tests.waiting import BOUND, eventually_async
 
 #: Uses PostgreSQL the way that is cut, and looks at what came of it by the other one.
 Use = Callable[[Database, str], Awaitable[None]]
-BOUND = 60.0
 #: Of so many messages one is cut at, each time in another manner.
 STRIDE, STRIDE_OF_ALL = 23, 3
 MOST = 2000
@@ -56,9 +55,9 @@ async def use_queue(database: Database, url: str) -> None:
 
         try:
             await put(database, IN_ORDER, *(ParcelPacked(parcel=name) for name in "ab"))
-            await until(lambda: are_done(2))
+            await eventually_async(lambda: are_done(2), "two are done")
             await put(database, IN_ORDER, ParcelPacked(parcel="c"))
-            await until(lambda: are_done(3))
+            await eventually_async(lambda: are_done(3), "three are done")
             working.stop()
             await task  # raises what has ended it
         finally:
@@ -122,19 +121,18 @@ async def use_api(database: Database, url: str) -> None:
 
 @pytest.mark.parametrize("use", [use_queue, use_relay, use_inbox, use_projection, use_api])
 async def test_whoever_uses_connections_that_are_cut_goes_on(
-    postgres_url: str, use: Use, monkeypatch: pytest.MonkeyPatch
+    orders_url: str, use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_AGAIN", 0.01)
     monkeypatch.setattr(pulse, "_AGAIN", 0.01)
-    await migrated(postgres_url, MIGRATIONS)
     tables = "done, queue_job, queue_lease, queue_wake, consumer_inbox, outbox, orders, idempotency_keys"
     manners = cycle(Manner)
     with capture_logs():
-        async with Database(postgres_url) as database:
+        async with Database(orders_url) as database:
             await database.pool.execute(LOG)
             for place in range(1, MOST, STRIDE_OF_ALL if is_all() else STRIDE):
                 await database.pool.execute(f"TRUNCATE {tables}")
-                way = Way(postgres_url, place, next(manners))
+                way = Way(orders_url, place, next(manners))
                 async with nothing_untold(), asyncio.timeout(BOUND), way:
                     await use(database, way.url)
                 if not way.was_cut:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,8 +13,12 @@ from streams.errors import DataError, HeaderTooLong, MissingHeader, SettingsErro
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.postgres.errors import DatabaseUnavailable
 from streams.units import DAY
+from tests.postgres import IS_WAITING, until
 
 TOPIC = "orders.order.placed.v1"
+
+
+Handler = Callable[[Connection, bytes], Awaitable[Any]]
 
 
 class HandlerBroke(Exception):
@@ -21,10 +26,9 @@ class HandlerBroke(Exception):
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        await database.pool.execute("CREATE TABLE sums (name text PRIMARY KEY, total int)")
-        yield database
+async def database(database: Database) -> Database:
+    await database.pool.execute("CREATE TABLE sums (name text PRIMARY KEY, total int)")
+    return database
 
 
 @pytest.fixture
@@ -42,6 +46,18 @@ async def add(connection: Connection, payload: bytes) -> int:
     return total
 
 
+async def fails(connection: Connection, payload: bytes) -> None:
+    """When it has written."""
+    await add(connection, payload)
+    raise HandlerBroke
+
+
+async def process(
+    inbox: ConsumerInbox, event_id: str = "e-1", payload: bytes = b"5", handler: Handler = add
+) -> Any:
+    return await inbox.process_idempotent(event_id, TOPIC, "OrderPlaced", payload, handler)
+
+
 async def total(database: Database) -> int:
     return await database.pool.fetchval("SELECT coalesce(sum(total), 0)::int FROM sums")  # type: ignore[no-any-return]
 
@@ -51,22 +67,11 @@ async def entries(database: Database) -> list[str]:
     return [row["event_id"] for row in rows]
 
 
-async def test_an_event_is_handled_once_and_a_duplicate_returns_none(
-    database: Database, inbox: ConsumerInbox
-) -> None:
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) is None
-    assert await inbox.process_idempotent("e-2", TOPIC, "OrderPlaced", b"3", add) == 8
-    assert await total(database) == 8
-
-
-async def test_an_entry_says_what_was_handled_when_and_for_how_long(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_an_entry_says_what_was_handled_and_how_long(database: Database, inbox: ConsumerInbox) -> None:
     async def slowly(connection: Connection, payload: bytes) -> None:
         await connection.execute("SELECT pg_sleep(0.02)")
 
-    await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", slowly)
+    await process(inbox, handler=slowly)
     row = await database.pool.fetchrow(
         "SELECT *, consumed_at <= clock_timestamp() AS past FROM consumer_inbox"
     )
@@ -75,43 +80,27 @@ async def test_an_entry_says_what_was_handled_when_and_for_how_long(
     assert kept | {"event_type": "OrderPlaced", "past": True} == {
         name: value for name, value in row.items() if name not in ("consumed_at", "processing_duration_ms")
     }
-    assert 20 <= row["processing_duration_ms"] < 5000
+    assert row["processing_duration_ms"] >= 20
 
 
 async def test_each_consumer_handles_an_event_once(database: Database, inbox: ConsumerInbox) -> None:
     other = ConsumerInbox(database, "mailer")
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
-    assert await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 10
-    assert await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) is None
+    assert await process(inbox) == 5
+    assert await process(other) == 10
+    assert await process(other) is None
 
 
-async def test_a_handler_that_fails_leaves_neither_its_writes_nor_the_mark(
+async def test_a_failed_handler_leaves_neither_writes_nor_mark(
     database: Database, inbox: ConsumerInbox
 ) -> None:
-    async def fails(connection: Connection, payload: bytes) -> None:
-        await add(connection, payload)
-        raise HandlerBroke
-
     with pytest.raises(HandlerBroke):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", fails)
+        await process(inbox, handler=fails)
     assert (await total(database), await entries(database)) == (0, [])
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
-
-
-WAITING = """
-SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
-"""
-
-
-async def waiting(database: Database) -> None:
-    """Until some backend waits for another one's transaction."""
-    async with asyncio.timeout(60):
-        while not await database.pool.fetchval(WAITING):  # noqa: ASYNC110 - the server has no event of it
-            await asyncio.sleep(0.005)
+    assert await process(inbox) == 5
 
 
 @pytest.mark.parametrize("first_fails", [False, True])
-async def test_of_two_consumers_with_one_event_the_second_waits_and_runs_if_the_first_rolls_back(
+async def test_of_two_with_one_event_the_second_waits(
     database: Database, inbox: ConsumerInbox, *, first_fails: bool
 ) -> None:
     runs, begun, go_on = [], asyncio.Event(), asyncio.Event()
@@ -130,11 +119,11 @@ async def test_of_two_consumers_with_one_event_the_second_waits_and_runs_if_the_
         await add(connection, payload)
         return "second"
 
-    one = asyncio.create_task(inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", first))
+    one = asyncio.create_task(process(inbox, handler=first))
     await begun.wait()
     twin = ConsumerInbox(database, "projection")
-    two = asyncio.create_task(twin.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", second))
-    await waiting(database)
+    two = asyncio.create_task(process(twin, handler=second))
+    await until(database, IS_WAITING)
     assert runs == ["first"]
     go_on.set()
     answers = await asyncio.gather(one, two, return_exceptions=True)
@@ -146,25 +135,19 @@ async def test_of_two_consumers_with_one_event_the_second_waits_and_runs_if_the_
     assert await total(database) == 5
 
 
-async def test_eight_consumers_of_the_same_forty_events_handle_each_once(postgres_url: str) -> None:
-    async with Database(postgres_url, most=8) as database:
-        await database.pool.execute("CREATE TABLE sums (name text PRIMARY KEY, total int)")
+async def test_eight_consumers_of_the_same_forty_events_handle_each_once(database: Database) -> None:
+    async def add_apart(connection: Connection, payload: bytes) -> bool:
+        await connection.execute("INSERT INTO sums VALUES ($1, $2)", payload.decode(), int(payload))
+        return True
 
-        async def add_apart(connection: Connection, payload: bytes) -> bool:
-            await connection.execute("INSERT INTO sums VALUES ($1, $2)", payload.decode(), int(payload))
-            return True
+    async def consume(number: int) -> int:
+        inbox = ConsumerInbox(database, "projection")
+        events = [f"{(event + number * 5) % 40}" for event in range(40)]
+        ran = [await process(inbox, f"e-{event}", event.encode(), add_apart) for event in events]
+        return sum(each is not None for each in ran)
 
-        async def consume(number: int) -> int:
-            inbox = ConsumerInbox(database, "projection")
-            events = [f"{(event + number * 5) % 40}" for event in range(40)]
-            ran = [
-                await inbox.process_idempotent(f"e-{event}", TOPIC, "OrderPlaced", event.encode(), add_apart)
-                for event in events
-            ]
-            return sum(each is not None for each in ran)
-
-        assert sum(await asyncio.gather(*(consume(number) for number in range(8)))) == 40
-        assert await total(database) == sum(range(40))
+    assert sum(await asyncio.gather(*(consume(number) for number in range(8)))) == 40
+    assert await total(database) == sum(range(40))
 
 
 def batch(*ids: str) -> list[InboxEvent]:
@@ -177,9 +160,7 @@ async def add_all(connection: Connection, events: Sequence[InboxEvent]) -> list[
     return [event.event_id for event in events]
 
 
-async def test_of_a_batch_the_handler_gets_what_is_new_in_order_and_once(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_the_handler_of_a_batch_gets_what_is_new(database: Database, inbox: ConsumerInbox) -> None:
     assert await inbox.process_batch(batch("c", "a", "b", "a"), add_all) == ["c", "a", "b"]
     assert await inbox.process_batch(batch("b", "d", "a"), add_all) == ["d"]
     assert await inbox.process_batch(batch("b", "d", "a"), add_all) is None
@@ -199,9 +180,7 @@ async def test_a_batch_is_rolled_back_whole(database: Database, inbox: ConsumerI
     assert (await total(database), await entries(database)) == (0, [])
 
 
-async def test_batches_with_common_events_in_another_order_do_not_deadlock(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_batches_in_another_order_do_not_deadlock(database: Database, inbox: ConsumerInbox) -> None:
     ids = [f"e-{number:03}" for number in range(60)]
     answers = await asyncio.gather(
         *(inbox.process_batch(batch(*(ids if number % 2 else reversed(ids))), add_all) for number in range(4))
@@ -214,11 +193,11 @@ async def test_batches_with_common_events_in_another_order_do_not_deadlock(
     ("event_id", "error"),
     [("", MissingHeader), ("x" * 1025, HeaderTooLong), ("a\0b", DataError), ("\ud800", DataError)],
 )
-async def test_an_id_that_cannot_be_kept_is_refused_as_what_the_message_says(
+async def test_an_id_that_cannot_be_kept_is_refused(
     inbox: ConsumerInbox, event_id: str, error: type[DataError]
 ) -> None:
     with pytest.raises(error):
-        await inbox.process_idempotent(event_id, TOPIC, "OrderPlaced", b"5", add)
+        await process(inbox, event_id)
 
 
 async def test_a_type_of_any_text_is_no_obstacle(database: Database, inbox: ConsumerInbox) -> None:
@@ -229,14 +208,12 @@ async def test_a_type_of_any_text_is_no_obstacle(database: Database, inbox: Cons
 
 async def test_payloads_need_not_be_kept(database: Database) -> None:
     inbox = ConsumerInbox(database, "projection", keep_payloads=False)
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
+    assert await process(inbox) == 5
     assert await inbox.process_batch(batch("a", "b"), add_all) == ["a", "b"]
     assert await database.pool.fetchval("SELECT count(payload) FROM consumer_inbox") == 0
 
 
-async def test_a_mark_in_the_callers_transaction_goes_with_it(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_a_mark_goes_with_the_callers_transaction(database: Database, inbox: ConsumerInbox) -> None:
     async def mark_and_fail() -> None:
         async with database.transaction() as connection:
             assert await inbox.mark(connection, batch("a")) == batch("a")
@@ -249,9 +226,7 @@ async def test_a_mark_in_the_callers_transaction_goes_with_it(
     assert await entries(database) == ["a"]
 
 
-async def test_a_lost_connection_is_transient_and_the_event_is_handled_when_it_comes_again(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_an_event_of_a_lost_connection_comes_again(database: Database, inbox: ConsumerInbox) -> None:
     async def cut_off(connection: Connection, payload: bytes) -> None:
         await add(connection, payload)
         pid = await connection.fetchval("SELECT pg_backend_pid()")
@@ -259,8 +234,8 @@ async def test_a_lost_connection_is_transient_and_the_event_is_handled_when_it_c
         await connection.execute("SELECT 1")
 
     with pytest.raises(DatabaseUnavailable):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", cut_off)
-    assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add) == 5
+        await process(inbox, handler=cut_off)
+    assert await process(inbox) == 5
 
 
 async def age(database: Database, days: float, *ids: str) -> None:
@@ -271,9 +246,7 @@ async def age(database: Database, days: float, *ids: str) -> None:
     )
 
 
-async def test_old_entries_are_forgotten_in_batches_others_and_other_consumers_are_not(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_old_entries_of_one_consumer_are_forgotten(database: Database, inbox: ConsumerInbox) -> None:
     other = ConsumerInbox(database, "mailer")
     old = [f"o-{number:02}" for number in range(25)]
     await inbox.process_batch(batch(*old, "new"), add_all)
@@ -285,9 +258,7 @@ async def test_old_entries_are_forgotten_in_batches_others_and_other_consumers_a
     assert await other.cleanup_old_entries(older_than_days=9) == 0
 
 
-async def test_a_cleanup_passes_by_an_entry_that_somebody_holds(
-    database: Database, inbox: ConsumerInbox
-) -> None:
+async def test_a_cleanup_passes_by_an_entry_that_is_held(database: Database, inbox: ConsumerInbox) -> None:
     await inbox.process_batch(batch("a", "b"), add_all)
     await age(database, 8, "a", "b")
     async with database.transaction() as connection:
@@ -309,15 +280,12 @@ async def test_metrics_count_what_is_committed(database: Database) -> None:
     inbox = ConsumerInbox(database, "projection", metrics=metrics)
     other = ConsumerInbox(database, "mailer", metrics=metrics)
 
-    async def fails(connection: Connection, payload: bytes) -> None:
-        raise HandlerBroke
-
     with pytest.raises(HandlerBroke):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", fails)
+        await process(inbox, handler=fails)
     for _ in range(3):
-        await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add)
+        await process(inbox)
     await inbox.process_batch(batch("e-1", "e-2", "e-3"), add_all)
-    await other.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", add)
+    await process(other)
 
     def value(name: str, consumer: str = "projection") -> float | None:
         return registry.get_sample_value(name, {"consumer_name": consumer, "event_type": "OrderPlaced"})

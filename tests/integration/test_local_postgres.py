@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import asyncpg
 import psutil
 import pytest
 
-import streams
-from streams.local import Stack, StackError, local_stack, stop
+from streams.local import Stack, local_stack, stop
 from streams.local.postgres import USER
+from tests.integration.stacks import does_not_start, steadfaust
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
-
-PROGRAM = [sys.executable, "-c", "from streams.cli.main import main; main()"]
 
 
 def family(stack: Stack) -> list[psutil.Process]:
@@ -40,9 +34,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-async def test_the_address_leads_to_the_first_database_and_the_server_can_feed_change_data_capture(
-    stack: Stack,
-) -> None:
+async def test_the_server_has_its_databases_and_logical_replication(stack: Stack) -> None:
     url = stack.url("postgres")
     assert url.startswith(f"postgresql://{USER}@127.0.0.1:")
     assert url.endswith("/orders")
@@ -63,7 +55,7 @@ def test_it_never_runs_as_root(stack: Stack) -> None:
     assert all(process.uids().effective != 0 for process in family(stack))
 
 
-async def test_what_is_committed_is_there_after_a_kill_and_the_server_is_where_it_was(stack: Stack) -> None:
+async def test_a_killed_server_comes_back_with_what_was_committed(stack: Stack) -> None:
     url, before = stack.url("postgres"), family(stack)
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
@@ -85,24 +77,20 @@ async def test_what_is_committed_is_there_after_a_kill_and_the_server_is_where_i
     await again.close()
 
 
-async def test_it_stops_beneath_its_clients_and_has_its_data_and_a_new_database_when_it_starts_again(
-    tmp_path: Path,
-) -> None:
-    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
-    run = partial(
-        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
-    )
+async def test_the_command_keeps_data_and_adds_databases(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.steadfaust.local]\ndatabases = ["shop"]\n')
     var = tmp_path / "var"
     try:
-        said = run([*PROGRAM, "up", "--brokers", "0"]).stdout.splitlines()
+        assert steadfaust("status", cwd=tmp_path).returncode == 3
+        said = steadfaust("up", "--brokers", "0", cwd=tmp_path).stdout.splitlines()
         stack = Stack(var)
         assert f"postgres {stack.url('postgres')}" in said
         client = await asyncpg.connect(stack.url("postgres"))
         await client.execute("CREATE TABLE kept AS SELECT 1 AS one")
         running = family(stack)
     finally:
-        assert run([*PROGRAM, "down"]).stdout == "stopped\n"
+        assert steadfaust("down", cwd=tmp_path).stdout == "stopped\n"
+    assert steadfaust("down", cwd=tmp_path).stdout == "already down\n"
     assert alive(running) == []
     assert "database system is shut down" in (var / "log" / "postgres.log").read_text()
     client.terminate()
@@ -114,7 +102,7 @@ async def test_it_stops_beneath_its_clients_and_has_its_data_and_a_new_database_
 
 
 @pytest.mark.verify("of S3 the same is tested each time")
-def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(tmp_path: Path) -> None:
+def test_a_server_that_dies_unasked_ends_the_stack(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
         running = family(stack)
         stack.signal_process("postgres", signal.SIGKILL)
@@ -127,7 +115,7 @@ def test_a_server_that_dies_unasked_ends_the_stack_with_all_that_it_had_started(
     assert "error: postgres died (SIGKILL): " in last
 
 
-def test_a_supervisor_that_is_killed_leaves_nothing_that_the_next_stop_does_not_end(tmp_path: Path) -> None:
+def test_stop_ends_what_a_killed_supervisor_left(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, databases=["orders"]) as stack:
         running = family(stack)
         supervisor = psutil.Process(stack.state.supervisor_pid)
@@ -138,12 +126,9 @@ def test_a_supervisor_that_is_killed_leaves_nothing_that_the_next_stop_does_not_
         assert alive(running) == []
 
 
-def test_a_database_with_a_name_that_would_need_quotes_is_one_line(tmp_path: Path) -> None:
-    with (
-        pytest.raises(StackError, match=r"^a database cannot be named 'Orders': use at most 63 lower-case"),
-        local_stack(tmp_path, brokers=0, databases=["Orders"]),
-    ):
-        pytest.fail("it started")
+def test_a_database_name_that_would_need_quotes_is_one_line(tmp_path: Path) -> None:
+    why = r"^a database cannot be named 'Orders': use at most 63 lower-case"
+    does_not_start(why, tmp_path, brokers=0, databases=["Orders"])
 
 
 async def ask(url: str, question: str) -> object:

@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
-from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-import streams
-from streams.local import StackError, local_stack
-from tests.waiting import eventually
+from streams.local import Stack, local_stack
+from tests.integration.stacks import does_not_start, steadfaust
+from tests.waiting import BOUND, eventually
 
 BUCKET = "event-payloads"
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=BOUND) as answer:
         return bytes(answer.read())
 
 
-def test_s3_goes_and_comes_back_where_it_was(tmp_path: Path) -> None:
-    with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
-        url = stack.url("s3")
-        assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
-        before = stack.state.processes["s3"].pid
+def test_s3_goes_and_comes_back_where_it_was(s3: Stack) -> None:
+    url = s3.url("s3")
+    assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
+    before = s3.state.processes["s3"].pid
 
-        stack.stop_process("s3")
-        assert not stack.state.processes["s3"].up
-        assert not psutil.pid_exists(before)
-        with pytest.raises(urllib.error.URLError, match="refused"):
-            get(url)
+    s3.stop_process("s3")
+    assert not s3.state.processes["s3"].up
+    assert not psutil.pid_exists(before)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        get(url)
 
-        stack.start_process("s3")
-        assert stack.url("s3") == url
-        assert stack.state.processes["s3"].pid != before
-        assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
-    assert stack.var.read() is None
+    s3.start_process("s3")
+    assert s3.url("s3") == url
+    assert s3.state.processes["s3"].pid != before
+    assert b"<Name>event-payloads</Name>" in get(f"{url}/{BUCKET}")
 
 
-def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
+def test_s3_that_dies_unasked_ends_the_stack(tmp_path: Path) -> None:
     with local_stack(tmp_path, brokers=0, buckets=[BUCKET]) as stack:
         stack.signal_process("s3", signal.SIGKILL)
         log = tmp_path / "log" / "supervisor.log"
@@ -59,22 +53,14 @@ def test_s3_that_dies_unasked_ends_the_stack_and_names_its_log(tmp_path: Path) -
 
 def test_the_command_starts_s3_where_the_project_names_buckets(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f'[tool.steadfaust.local]\nbuckets = ["{BUCKET}"]\n')
-    command = [sys.executable, "-c", "from streams.cli.main import main; main()"]
-    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
-    run = partial(
-        subprocess.run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
-    )
     try:
-        said = run([*command, "up", "--brokers", "0"]).stdout.splitlines()
+        said = steadfaust("up", "--brokers", "0", cwd=tmp_path).stdout.splitlines()
         address = next(line.split()[1] for line in said if line.startswith("s3  "))
         assert b"<Name>event-payloads</Name>" in get(f"{address}/{BUCKET}")
     finally:
-        assert run([*command, "down"]).stdout == "stopped\n"
+        assert steadfaust("down", cwd=tmp_path).stdout == "stopped\n"
 
 
-def test_a_bucket_with_a_name_that_s3_does_not_take_is_one_line(tmp_path: Path) -> None:
-    with (
-        pytest.raises(StackError, match=r"^a bucket cannot be named 'Gifts': use 3 to 63 lower-case letters"),
-        local_stack(tmp_path, brokers=0, buckets=["Gifts"]),
-    ):
-        pytest.fail("it started")
+def test_a_bucket_name_that_s3_refuses_is_one_line(tmp_path: Path) -> None:
+    why = r"^a bucket cannot be named 'Gifts': use 3 to 63 lower-case letters"
+    does_not_start(why, tmp_path, brokers=0, buckets=["Gifts"])

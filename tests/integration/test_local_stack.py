@@ -9,20 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import urllib.request
 from pathlib import Path
 
 import psutil
 import pytest
 
-import streams
 from streams.local import Companion, Stack, StackError, local_stack, running, start, stop
 from streams.local.loopback import kafka_answers
 from streams.local.parts import StackSpec
 from streams.local.processes import GIVES_WAY_BY
 from streams.local.stack import launch
-from tests.waiting import eventually
+from tests.integration.stacks import does_not_start, steadfaust
+from tests.waiting import BOUND, eventually
 
 BANK = Companion(
     [
@@ -36,19 +35,6 @@ BANK = Companion(
 
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
-def port_of(stack: Stack) -> int:
-    return int(stack.bootstrap.rsplit(":", 1)[1])
-
-
-def steadfaust(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command where no application declares companions."""
-    command = [sys.executable, "-c", "from streams.cli.main import main; main()", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(Path(streams.__file__).parents[1])}
-    return subprocess.run(
-        command, cwd=tempfile.gettempdir(), env=env, capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def test_one_broker_alone_does_not_give_way(kafka: Stack) -> None:
@@ -66,22 +52,7 @@ def test_the_broker_answers_where_stack_json_says(kafka: Stack) -> None:
 
 
 def test_a_second_supervisor_is_refused(kafka: Stack) -> None:
-    with (
-        pytest.raises(StackError, match=r"is in use by the supervisor with pid \d+"),
-        local_stack(kafka.var.root),
-    ):
-        pytest.fail("it started")
-
-
-async def test_a_restart_finds_the_same_cluster(tmp_path: Path) -> None:
-    async with local_stack(tmp_path) as stack:
-        first = stack.state
-    assert gone(first.brokers[0].pid)
-    assert gone(first.supervisor_pid)
-    assert stack.var.read() is None
-    async with local_stack(tmp_path) as stack:
-        assert stack.state.cluster_id == first.cluster_id
-        assert await kafka_answers(port_of(stack), brokers=1)
+    does_not_start(r"is in use by the supervisor with pid \d+", kafka.var.root)
 
 
 def test_what_a_killed_supervisor_left_is_taken_over(tmp_path: Path) -> None:
@@ -98,18 +69,23 @@ def test_what_a_killed_supervisor_left_is_taken_over(tmp_path: Path) -> None:
         )
         assert gone(first.brokers[0].pid)
         assert gone(first.processes["bank"].pid)
-        assert stack.state.cluster_id == first.cluster_id
+        second = stack.state
+        assert second.cluster_id == first.cluster_id
+        assert asyncio.run(kafka_answers(second.brokers[0].port, brokers=1))
+    assert gone(second.brokers[0].pid)
+    assert gone(second.supervisor_pid)
+    assert stack.var.read() is None
 
 
-def test_the_death_of_a_broker_ends_the_stack_and_names_its_log(tmp_path: Path) -> None:
+def test_the_death_of_a_broker_ends_the_stack(tmp_path: Path) -> None:
     said: list[str] = []
     with launch(StackSpec(str(tmp_path), processes={"bank": BANK}), said.append) as supervisor:
         stack = Stack(tmp_path)
         bank = stack.state.processes["bank"]
-        with urllib.request.urlopen(bank.url, timeout=60) as answer:
+        with urllib.request.urlopen(bank.url, timeout=BOUND) as answer:
             assert answer.status == 200
         stack.signal_broker(1, signal.SIGKILL)
-        assert supervisor.wait(timeout=60) == 1
+        assert supervisor.wait(timeout=BOUND) == 1
     assert gone(bank.pid)
     last = (tmp_path / "log" / "supervisor.log").read_text().splitlines()[-1]
     assert "error: broker 1 died (SIGKILL): " in last
@@ -122,8 +98,8 @@ def test_a_starter_that_gives_up_stops_what_it_started(tmp_path: Path) -> None:
     def give_up(line: str) -> None:
         raise KeyboardInterrupt(line)
 
-    with pytest.raises(KeyboardInterrupt, match="broker 1"):
-        launch(StackSpec(str(tmp_path), processes={"bank": BANK}), give_up)
+    with pytest.raises(KeyboardInterrupt, match="bank"):
+        launch(StackSpec(str(tmp_path), brokers=0, processes={"bank": BANK}), give_up)
     assert running(tmp_path) is None
     assert Stack(tmp_path).var.read() is None
 
@@ -131,27 +107,25 @@ def test_a_starter_that_gives_up_stops_what_it_started(tmp_path: Path) -> None:
 def test_a_stack_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, signal, pathlib, streams.local as l\n"
-        "with l.local_stack(pathlib.Path(sys.argv[1])): print('up', flush=True); signal.pause()"
+        "from tests.integration.test_local_stack import BANK\n"
+        "with l.local_stack(pathlib.Path(sys.argv[1]), brokers=0, processes={'bank': BANK}):\n"
+        "    print('up', flush=True); signal.pause()"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         assert starter.stdout.readline() == b"up\n"
         left = Stack(tmp_path).state
         starter.kill()
-    eventually(lambda: gone(left.supervisor_pid) and gone(left.brokers[0].pid), "both are gone")
+    eventually(lambda: gone(left.supervisor_pid) and gone(left.processes["bank"].pid), "both are gone")
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with (
-            pytest.raises(StackError, match=f"^port {port} on 127.0.0.1 is taken"),
-            local_stack(tmp_path, port=port),
-        ):
-            pytest.fail("it started")
+        does_not_start(f"^port {port} on 127.0.0.1 is taken", tmp_path, port=port)
 
 
-async def test_three_brokers_see_each_other_and_a_killed_one_comes_back(tmp_path: Path) -> None:
+async def test_of_three_brokers_a_killed_one_comes_back(tmp_path: Path) -> None:
     async with local_stack(tmp_path, brokers=3, listeners=["aside"], revive_after=0.0) as stack:
         brokers = stack.state.brokers
         assert [broker.id for broker in brokers] == [1, 2, 3]
@@ -170,6 +144,14 @@ async def test_three_brokers_see_each_other_and_a_killed_one_comes_back(tmp_path
         assert await kafka_answers(revived.port, brokers=3)
 
 
+def test_the_command_knows_a_stack_that_runs(kafka: Stack) -> None:
+    var = ("--var", str(kafka.var.root))
+    assert steadfaust("up", *var).stdout.startswith(f"already up\nkafka    {kafka.bootstrap}")
+    shown = json.loads(steadfaust("status", "--json", *var).stdout)
+    assert (shown["up"], shown["bootstrap"]) == (True, kafka.bootstrap)
+
+
+@pytest.mark.verify("ten seconds: PostgreSQL and S3 are started by the command, and one that runs is known")
 def test_the_command_starts_a_stack_once_and_stops_it(tmp_path: Path) -> None:
     var = ("--var", str(tmp_path))
     assert steadfaust("status", *var).returncode == 3
@@ -193,8 +175,9 @@ def test_an_error_of_the_command_is_one_line(tmp_path: Path) -> None:
 
 
 def test_stop_ends_the_orphans_of_a_killed_supervisor(tmp_path: Path) -> None:
-    left = start(StackSpec(str(tmp_path))).state
+    left = start(StackSpec(str(tmp_path), brokers=0, processes={"bank": BANK})).state
     os.kill(left.supervisor_pid, signal.SIGKILL)
     eventually(lambda: running(tmp_path) is None, "no stack runs")
+    assert not gone(left.processes["bank"].pid), "it is an orphan"
     assert stop(tmp_path) is True
-    assert gone(left.brokers[0].pid)
+    assert gone(left.processes["bank"].pid)

@@ -7,31 +7,28 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import local_stack
+from tests.integration.stacks import steadfaust
 from tests.integration.test_web import KEYS, TOPIC, end, produce
-from tests.waiting import eventually
+from tests.integration.worker_process import ask, environment_of, start
+from tests.waiting import BOUND, eventually
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 TOKEN = "the-token-of-all-its-workers"
 HERE, NEAR, FAR = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 PORT = 6066
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=BOUND)
 
 
 def can_make_namespaces() -> bool:
@@ -100,15 +97,8 @@ class Machines:
 
     def ask(self, address: str, path: str, token: str = TOKEN) -> tuple[int, str]:
         """Status and body."""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            with urlopen(Request(f"http://{address}:{PORT}{path}", headers=headers), timeout=20) as response:
-                return response.status, response.read().decode()
-        except HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        status, _, body = ask(f"http://{address}:{PORT}{path}", token)
+        return status, body
 
     def lanes(self, address: str) -> int:
         """How many it has open."""
@@ -122,14 +112,8 @@ class Machines:
 
     def steadfaust(self, *arguments: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
         """A command of an operator who sits elsewhere."""
-        return subprocess.run(
-            [str(BIN / "steadfaust"), *arguments, "--worker", f"http://{NEAR}:{PORT}"],
-            env={**os.environ, "STEADFAUST_VAR": str(self.var), "STEADFAUST_WEB_TOKEN": token},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        elsewhere = {"STEADFAUST_VAR": str(self.var), "STEADFAUST_WEB_TOKEN": token}
+        return steadfaust(*arguments, "--worker", f"http://{NEAR}:{PORT}", **elsewhere)
 
 
 @pytest.fixture(scope="module")
@@ -156,23 +140,10 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 def worker(namespace: str, bootstrap: str, var: Path, told: str) -> subprocess.Popen[bytes]:
     """One on a machine of its own: with its own files, and of the same name as the other."""
     var.mkdir()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "STEADFAUST_APP_ID": "web",
-        "STEADFAUST_BOOTSTRAP": bootstrap,
-        "STEADFAUST_VAR": str(var),
-        "STEADFAUST_PARTITIONS": "4",
-        "STEADFAUST_LANES": "4",
-        "STEADFAUST_WEB_PORT": str(PORT),
-        "STEADFAUST_WEB_HOST": told,
-        "STEADFAUST_WEB_TOKEN": TOKEN,
-    }
-    command = [str(BIN / "faust"), "-A", "tests.integration.post_worker", "worker", "-l", "warn"]
-    with (var / "worker.log").open("wb") as log:
-        return subprocess.Popen(
-            ["ip", "netns", "exec", namespace, *command], env=environment, stdout=log, stderr=log
-        )
+    web = {"WEB_PORT": PORT, "WEB_HOST": told, "WEB_TOKEN": TOKEN}
+    environment = environment_of("web", bootstrap, var, PARTITIONS=4, LANES=4, **web)
+    within = ("ip", "netns", "exec", namespace)
+    return start("tests.integration.post_worker", environment, var / "worker.log", before=within)
 
 
 async def poison(bootstrap: str) -> None:
@@ -189,7 +160,7 @@ def letters(machines: Machines) -> int:
     return len(listed.stdout.splitlines())
 
 
-def test_every_key_is_found_on_either_machine_and_both_name_the_same_owner(machines: Machines) -> None:
+def test_every_key_is_found_on_either_machine(machines: Machines) -> None:
     owners = set()
     for key in KEYS:
         answers = [machines.ask(at, f"/api/tables/parcels/rows?key={key}") for at in (NEAR, FAR)]
@@ -202,7 +173,7 @@ def test_every_key_is_found_on_either_machine_and_both_name_the_same_owner(machi
 
 
 @pytest.mark.parametrize("token", ["", TOKEN[:-1], f"{TOKEN}x"])
-def test_whoever_has_not_the_token_is_told_so_and_nothing_else(machines: Machines, token: str) -> None:
+def test_whoever_has_no_token_is_told_nothing_else(machines: Machines, token: str) -> None:
     for path in ("/api/worker", f"/api/tables/parcels/rows?key={KEYS[0]}", "/", "/metrics"):
         status, body = machines.ask(FAR, path, token)
         assert status == 401
@@ -212,7 +183,7 @@ def test_whoever_has_not_the_token_is_told_so_and_nothing_else(machines: Machine
     assert machines.ask(FAR, "/health/ready", token)[0] == 200
 
 
-def test_a_job_of_an_operator_elsewhere_goes_through_the_lanes_of_both(machines: Machines) -> None:
+def test_an_operators_job_goes_through_lanes_of_both(machines: Machines) -> None:
     asyncio.run(poison(machines.bootstrap))
     eventually(lambda: letters(machines) == len(KEYS), "every poison is a letter", every=0.5)
     refused = machines.steadfaust("dlq", "list", token="a-token-of-somebody-else")

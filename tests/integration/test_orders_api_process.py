@@ -8,42 +8,40 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
 from agents.api.testing import ApiDidNotStart, ApiProcess
-from streams.postgres import MigrationSet
 from streams.postgres.database import connect
-from tests.postgres import in_a_loop, migrated
-from tests.relays import until
+from tests.postgres import in_a_loop
+from tests.waiting import BOUND, eventually
 
-MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
 CUP = b'{"customer":"a","lines":[{"sku":"c","units":1}],"total_cents":1,"card":"c","country":"SE"}'
 
 
-def place(url: str, key: str) -> tuple[int, dict[str, str]]:
+def ask(request: Request | str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urlopen(request, timeout=BOUND) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.status or 0, json.load(error)
+
+
+def place(url: str, key: str) -> tuple[int, dict[str, Any]]:
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-    try:
-        with urlopen(Request(f"{url}/orders", CUP, headers), timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except HTTPError as error:
-        with error:
-            return error.status or 0, json.load(error)
+    return ask(Request(f"{url}/orders", CUP, headers))
 
 
-def health(url: str) -> tuple[int, dict[str, object]]:
-    try:
-        with urlopen(f"{url}/health", timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except HTTPError as error:
-        with error:
-            return error.status or 0, json.load(error)
+def health(url: str) -> tuple[int, dict[str, Any]]:
+    return ask(f"{url}/health")
 
 
 def metrics(url: str) -> str:
-    with urlopen(f"{url}/metrics", timeout=60) as answer:
+    with urlopen(f"{url}/metrics", timeout=BOUND) as answer:
         return str(answer.read().decode())
 
 
@@ -57,25 +55,19 @@ async def age(url: str) -> None:
         await connection.close()
 
 
-def test_a_killed_api_has_placed_what_it_answered_and_the_next_one_says_the_same(
-    postgres_url: str, tmp_path: Path
-) -> None:
-    in_a_loop(migrated(postgres_url, MIGRATIONS))
-    settings = os.environ | {
-        "STEADFAUST_POSTGRES_URL": postgres_url,
-        "STEADFAUST_API_PROJECTION": "false",
-    }
+def test_a_killed_api_has_placed_what_it_answered(orders_url: str, tmp_path: Path) -> None:
+    settings = os.environ | {"STEADFAUST_POSTGRES_URL": orders_url, "STEADFAUST_API_PROJECTION": "false"}
     with ApiProcess(tmp_path / "api.log", settings) as first:
         status, order = place(first.url, "k-1")
         assert status == 202
         first.kill()
-    in_a_loop(age(postgres_url))
+    in_a_loop(age(orders_url))
     with ApiProcess(tmp_path / "api.log", settings) as second:
         assert place(second.url, "k-1") == (202, order)
         assert health(second.url) == (200, {"status": "OK", "reasons": []})
-        in_a_loop(until(lambda: "\noutbox_unpublished_rows 0.0\n" in metrics(second.url)))
-        # It cleans up in the background, too.
-        in_a_loop(until(lambda: '"event": "cleaned_up"' in (tmp_path / "api.log").read_text()))
+        eventually(lambda: "\noutbox_unpublished_rows 0.0\n" in metrics(second.url), "the rows are counted")
+        log = tmp_path / "api.log"
+        eventually(lambda: '"event": "cleaned_up"' in log.read_text(), "a cleanup in the background")
         assert second.end() == 0
 
 
@@ -88,12 +80,12 @@ def test_an_api_without_postgresql_and_kafka_starts_and_says_so(tmp_path: Path) 
     with ApiProcess(tmp_path / "api.log", settings) as api:
         status, report = health(api.url)
         assert (status, report["status"]) == (503, "DOWN")
-        assert [str(why).split(":")[0] for why in report["reasons"]] == ["PostgreSQL", "projection"]  # type: ignore[attr-defined]
+        assert [str(why).split(":")[0] for why in report["reasons"]] == ["PostgreSQL", "projection"]
         status, said = place(api.url, "k-1")
         assert (status, said["title"]) == (503, "Service Unavailable")
         assert api.process is not None
         api.process.send_signal(signal.SIGINT)
-        assert api.process.wait(15) == 0
+        assert api.process.wait(BOUND) == 0
 
 
 def test_an_api_that_cannot_start_says_why_in_a_line(tmp_path: Path) -> None:
@@ -102,7 +94,7 @@ def test_an_api_that_cannot_start_says_why_in_a_line(tmp_path: Path) -> None:
         env={"PORT": "80 80"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=BOUND,
         check=False,
     )
     assert ended.returncode == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,34 +23,19 @@ TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 WEEK = timedelta(days=7)
 
 
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
-@pytest.fixture
-async def connection(database: Database) -> AsyncIterator[Connection]:
-    async with database.acquire() as connection:
-        yield connection
-
-
 def named(day: datetime) -> str:
     return f"outbox_archive_{day:%Y%m%d}"
 
 
 async def archived(connection: Connection, position: int, published_at: datetime) -> str:
     """Archive a row; the partition that it went to."""
-    return str(
-        await connection.fetchval(
-            "INSERT INTO outbox_archive (position, id, aggregate_type, aggregate_id, event_type, topic,"
-            " payload, ce_source, ce_time, ce_correlationid, schema_fingerprint, published_at)"
-            " VALUES ($1, $1::bigint::text, 'a', 'b', 't', 't', '', 's', '', '', '', $2)"
-            " RETURNING tableoid::regclass::text",
-            position,
-            published_at,
-        )
+    insert = (
+        "INSERT INTO outbox_archive (position, id, aggregate_type, aggregate_id, event_type, topic, payload,"
+        " ce_source, ce_time, ce_correlationid, schema_fingerprint, published_at)"
+        " VALUES ($1, $1::bigint::text, 'a', 'b', 't', 't', '', 's', '', '', '', $2)"
+        " RETURNING tableoid::regclass::text"
     )
+    return str(await connection.fetchval(insert, position, published_at))
 
 
 async def positions(connection: Connection) -> list[int]:
@@ -59,7 +43,7 @@ async def positions(connection: Connection) -> list[int]:
     return [row["position"] for row in rows]
 
 
-async def test_what_was_archived_before_there_were_days_stays_as_it_is(
+async def test_what_was_archived_before_days_existed_stays(
     postgres_server: str, database: Database, tmp_path: Path
 ) -> None:
     for number, path in enumerate(sorted(LIBRARY.folder.glob("*.sql"))):
@@ -86,9 +70,7 @@ async def test_days_are_made_ahead_and_rows_go_to_theirs(connection: Connection)
     assert await archived(connection, 2, later + timedelta(days=1)) == "outbox_archive_rest"
 
 
-async def test_a_day_that_nobody_has_made_in_time_is_kept_by_the_rest_and_the_next_ones_are_made(
-    connection: Connection,
-) -> None:
+async def test_a_day_made_too_late_is_kept_by_the_rest(connection: Connection) -> None:
     late = TODAY + timedelta(days=20)
     assert await archived(connection, 1, late) == "outbox_archive_rest"
     made = await archive.make_days(connection, late + timedelta(hours=12))
@@ -115,7 +97,7 @@ async def test_whole_days_go_when_their_last_row_is_old_enough(connection: Conne
     assert await positions(connection) == []
 
 
-async def test_a_day_that_somebody_reads_is_dropped_by_a_later_cleanup(
+async def test_a_day_that_is_read_is_dropped_later(
     database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "_PATIENCE", "100ms")
@@ -128,9 +110,7 @@ async def test_a_day_that_somebody_reads_is_dropped_by_a_later_cleanup(
     assert await archive.drop_days(connection, day + WEEK) == 1
 
 
-async def test_a_relay_archives_beside_cleanups_that_make_and_drop_days(
-    database: Database, connection: Connection
-) -> None:
+async def test_a_relay_archives_beside_cleanups_of_days(database: Database, connection: Connection) -> None:
     publisher, outbox = MemoryPublisher(), new_outbox()
     orders = [f"o-{number}" for number in range(5)]
 

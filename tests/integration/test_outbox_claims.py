@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from uuid import uuid4
 
@@ -12,24 +11,20 @@ from streams.claims.checks import ClaimChecks
 from streams.claims.sweep import Sweepable, sweep
 from streams.cli.claims import referenced
 from streams.errors import SettingsError
-from streams.local import Stack, local_stack
-from streams.local.s3 import ACCESS_KEY, SECRET_KEY
+from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
 from streams.model.schema_versions import nothing_frozen
-from streams.ports import Record
-from streams.postgres import Database, Outbox
-from streams.runtime.client import Producer, TopicReader
+from streams.postgres import Connection, Database, Outbox
+from streams.runtime.client import Producer
 from streams.runtime.declared import TopicSpec
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.runtime.topics import KafkaTopics
-from streams.s3 import S3Blobs, S3Options
-from streams.settings import Settings
+from streams.s3 import S3Blobs
+from streams.settings import LOCAL_BUCKET, Settings
 from streams.units import DAY, MIB
-from tests.relays import Step, drained, relaying
+from tests.relays import ANNOUNCEMENTS, Step, drained, relayed, relaying, with_topics
 
-BUCKET = "event-payloads"
-ANNOUNCEMENTS = "outbox-claims-announcements"
 CODECS = avro(nothing_frozen, Schemas())
 LARGE = "n" * (3 * MIB)
 
@@ -40,80 +35,51 @@ class Scan(Step, frozen=True, kw_only=True):
     TOPIC = "shop.order.scan.v1"
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with local_stack(tmp_path_factory.mktemp("claims"), brokers=0, buckets=[BUCKET]) as stack:
-        yield stack
-
-
-@pytest.fixture
-async def blobs(s3: Stack) -> AsyncIterator[S3Blobs]:
-    blobs = S3Blobs(S3Options(BUCKET, s3.url("s3"), ACCESS_KEY, SECRET_KEY))
-    yield blobs
-    await blobs.delete([blob.name async for blob in blobs.scan("")])
-    await blobs.close()
-
-
 @pytest.fixture
 def claims(blobs: S3Blobs) -> ClaimChecks:
-    return ClaimChecks(blobs, bucket=BUCKET)
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
+    return ClaimChecks(blobs, bucket=LOCAL_BUCKET)
 
 
 @pytest.fixture
 async def bootstrap(kafka: Stack) -> str:
-    async with KafkaTopics(kafka.bootstrap) as topics:
-        await topics.create(TopicSpec(name, 1, 1) for name in (ANNOUNCEMENTS, Scan.TOPIC))
-    return kafka.bootstrap
+    return await with_topics(kafka.bootstrap, Scan.TOPIC)
 
 
-async def records(bootstrap: str, key: str) -> list[Record]:
-    async with TopicReader(bootstrap, [Scan.TOPIC]) as reader:
-        return [record async for record in reader.to_end() if record.key == key.encode()]
-
-
-async def test_a_large_message_comes_to_kafka_as_a_producer_with_claim_checks_sends_it(
-    database: Database, bootstrap: str, claims: ClaimChecks
+async def test_a_large_message_is_relayed_as_producers_send_it(
+    database: Database, connection: Connection, bootstrap: str, claims: ClaimChecks
 ) -> None:
     order = f"o-{uuid4()}"
     message = Scan(order=order, number=1, note=LARGE)
     outbox = Outbox(CODECS, source="shop", claims=claims)
-    async with database.acquire() as connection:
-        async with outbox.transaction(connection) as tx:
-            tx.publish(message, f"{order}:1")
-        assert await connection.fetchval("SELECT pg_column_size(outbox.*) FROM outbox") < 2000
+    async with outbox.transaction(connection) as tx:
+        tx.publish(message, f"{order}:1")
+    assert await connection.fetchval("SELECT pg_column_size(outbox.*) FROM outbox") < 2000
     async with relaying(database.url, KafkaPublisher(bootstrap, ANNOUNCEMENTS)):
         await drained(database)
     async with Producer(bootstrap, CODECS, source="shop", claims=claims) as producer:
         await producer.send(message, message_id=f"{order}:1")
-    relayed, sent = await records(bootstrap, order)
-    assert (relayed.partition, relayed.value) == (sent.partition, sent.value) == (0, b"")
-    untimed = [[pair for pair in each.headers if pair[0] != "ce_time"] for each in (relayed, sent)]
+    came, sent = [each for each in await relayed(bootstrap, Scan.TOPIC) if each.key == order.encode()]
+    assert (came.partition, came.value) == (sent.partition, sent.value) == (0, b"")
+    untimed = [[pair for pair in each.headers if pair[0] != "ce_time"] for each in (came, sent)]
     assert untimed[0] == untimed[1]
-    payload = await claims.check_out(dict(relayed.headers))
+    payload = await claims.check_out(dict(came.headers))
     assert CODECS(Scan, Scan.TOPIC).decode(payload, None) == message
 
 
-async def test_the_sweeper_keeps_what_rows_of_the_outbox_refer_to_and_takes_what_was_rolled_back(
-    database: Database, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
+async def test_the_sweeper_keeps_what_the_outbox_refers_to(
+    database: Database, connection: Connection, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
 ) -> None:
     outbox = Outbox(CODECS, source="shop", claims=claims)
     settings = Settings(postgres_url=database.url, bootstrap=bootstrap, app_id=f"shop-{uuid4().hex[:8]}")
     async with KafkaTopics(bootstrap) as topics:
         await topics.create([TopicSpec(settings.layout().changelog(CLAIMS), 1, 1)])
-    async with database.acquire() as connection:
-        async with outbox.transaction(connection) as tx:
-            tx.publish(Scan(order="kept", number=1, note=LARGE), "kept")
-        with suppress(KeyError):
-            async with connection.transaction():
-                async with outbox.transaction(connection) as tx:
-                    tx.publish(Scan(order="gone", number=1, note=LARGE), "gone")
-                raise KeyError("rolled back")
+    async with outbox.transaction(connection) as tx:
+        tx.publish(Scan(order="kept", number=1, note=LARGE), "kept")
+    with suppress(KeyError):
+        async with connection.transaction():
+            async with outbox.transaction(connection) as tx:
+                tx.publish(Scan(order="gone", number=1, note=LARGE), "gone")
+            raise KeyError("rolled back")
     there = [blob.name async for blob in blobs.scan("")]
     assert len(there) == 2
     later = max([blob.modified async for blob in blobs.scan("")]) + 8 * DAY

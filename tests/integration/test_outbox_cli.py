@@ -18,9 +18,11 @@ from streams.testing import MemoryPublisher
 from tests.postgres import in_a_loop
 from tests.relays import Step, by_aggregate, drained, new_outbox, publish, relaying
 
+Run = Callable[..., tuple[int, str]]
+
 
 @pytest.fixture
-def run(postgres_url: str) -> Callable[..., tuple[int, str]]:
+def run(postgres_url: str) -> Run:
     def run(*arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(app, ["outbox", *arguments, "--url", postgres_url])
         return result.exit_code, result.stdout
@@ -45,6 +47,10 @@ def ids(lines: str) -> list[str]:
     return [json.loads(line)["id"] for line in lines.splitlines()]
 
 
+def listed(run: Run, *options: str) -> list[str]:
+    return ids(run("list", *options, "--json")[1])
+
+
 REFUSED = (
     "UPDATE outbox SET attempts = 3, last_error = 'too large', retry_at = now() + interval '1 hour'"
     " WHERE id = 'o-2:1'"
@@ -60,27 +66,23 @@ def archiving(ids: str) -> str:
     return statements("relay/relay.sql")["archive"].replace("position = ANY ($1::bigint[])", f"id IN ({ids})")
 
 
-def test_what_waits_and_what_was_refused_is_seen(
-    postgres_url: str, run: Callable[..., tuple[int, str]]
-) -> None:
+def test_what_waits_and_what_was_refused_is_seen(postgres_url: str, run: Run) -> None:
     assert run("list") == (3, "")
     fill(postgres_url, REFUSED, PUBLISHED)
     code, told = run("status", "--json")
     found = json.loads(told)
     assert (code, found["unpublished"], found["failed"]) == (4, 3, 1)
     assert found["table_bytes"] > 0
-    assert ids(run("list", "--json")[1]) == ["o-1:2", "o-2:1", "o-2:2"]
-    assert ids(run("list", "--state", "failed", "--json")[1]) == ["o-2:1"]
-    assert ids(run("list", "--state", "published", "--json")[1]) == ["o-1:1"]
-    assert ids(run("list", "--aggregate", "o-2", "--limit", "1", "--json")[1]) == ["o-2:1"]
+    assert listed(run) == ["o-1:2", "o-2:1", "o-2:2"]
+    assert listed(run, "--state", "failed") == ["o-2:1"]
+    assert listed(run, "--state", "published") == ["o-1:1"]
+    assert listed(run, "--aggregate", "o-2", "--limit", "1") == ["o-2:1"]
     assert "too large" in run("list")[1]
     assert "too large" in run("show", "o-2:1")[1]
     assert run("show", "none")[0] == 3
 
 
-def test_a_refused_row_is_published_again_at_once(
-    postgres_url: str, run: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_refused_row_is_published_again_at_once(postgres_url: str, run: Run) -> None:
     fill(postgres_url, REFUSED)
     assert ids(run("republish", "--failed", "--dry-run", "--json")[1]) == ["o-2:1"]
     assert run("status")[0] == 4
@@ -90,33 +92,29 @@ def test_a_refused_row_is_published_again_at_once(
     assert run("republish")[0] == 2
 
 
-def test_cleanup_removes_what_was_published_long_ago_and_nothing_else(
-    postgres_url: str, run: Callable[..., tuple[int, str]]
-) -> None:
+def test_cleanup_removes_what_was_published_long_ago_and_nothing_else(postgres_url: str, run: Run) -> None:
     fill(postgres_url, REFUSED, PUBLISHED)
     assert json.loads(run("cleanup", "--dry-run", "--json")[1]) == {"rows": 1, "dry_run": True}
     assert json.loads(run("cleanup", "--step", "1", "--json")[1])["rows"] == 1
-    assert ids(run("list", "--json")[1]) == ["o-1:2", "o-2:1", "o-2:2"]
+    assert listed(run) == ["o-1:2", "o-2:1", "o-2:2"]
     assert run("list", "--state", "published")[0] == 3
 
 
-def test_a_published_row_and_an_archived_one_are_published_again_behind_those_that_wait(
-    postgres_url: str, run: Callable[..., tuple[int, str]]
-) -> None:
+def test_republished_rows_come_behind_those_that_wait(postgres_url: str, run: Run) -> None:
     fill(
         postgres_url,
         archiving("'o-1:1', 'o-2:1'"),
         "UPDATE outbox SET published_at = now() WHERE id = 'o-1:2'",
     )
-    assert ids(run("list", "--json")[1]) == ["o-2:2"]
-    assert ids(run("list", "--state", "archived", "--json")[1]) == ["o-1:1", "o-2:1"]
-    assert ids(run("list", "--state", "archived", "--aggregate", "o-2", "--json")[1]) == ["o-2:1"]
+    assert listed(run) == ["o-2:2"]
+    assert listed(run, "--state", "archived") == ["o-1:1", "o-2:1"]
+    assert listed(run, "--state", "archived", "--aggregate", "o-2") == ["o-2:1"]
     assert json.loads(run("show", "o-1:1", "--json")[1])["published_at"]
     assert ids(run("republish", "o-1:2", "o-1:1", "--dry-run", "--json")[1]) == ["o-1:1", "o-1:2"]
-    assert ids(run("list", "--json")[1]) == ["o-2:2"]
+    assert listed(run) == ["o-2:2"]
     assert run("republish", "o-1:2", "o-1:1")[0] == 0
-    assert ids(run("list", "--json")[1]) == ["o-2:2", "o-1:1", "o-1:2"]
-    assert ids(run("list", "--state", "archived", "--json")[1]) == ["o-2:1"]
+    assert listed(run) == ["o-2:2", "o-1:1", "o-1:2"]
+    assert listed(run, "--state", "archived") == ["o-2:1"]
 
     async def relayed() -> list[OutboxRow]:
         publisher = MemoryPublisher()
@@ -131,9 +129,7 @@ def test_a_published_row_and_an_archived_one_are_published_again_behind_those_th
     assert run("status", "--json")[0] == 0
 
 
-def test_of_an_id_that_was_archived_twice_the_newest_is_published_again_once(
-    postgres_url: str, run: Callable[..., tuple[int, str]]
-) -> None:
+def test_of_an_id_archived_twice_the_newest_is_republished(postgres_url: str, run: Run) -> None:
     archive = archiving("'o-1:1'")
     fill(postgres_url, archive)
     fill_again = "UPDATE outbox_archive SET published_at = published_at - interval '1 day'"
@@ -149,7 +145,7 @@ def test_of_an_id_that_was_archived_twice_the_newest_is_published_again_once(
 
     in_a_loop(work())
     assert ids(run("republish", "o-1:1", "--json")[1]) == ["o-1:1"]
-    assert ids(run("list", "--aggregate", "o-1", "--json")[1]) == ["o-1:2", "o-1:1"]
+    assert listed(run, "--aggregate", "o-1") == ["o-1:2", "o-1:1"]
     payload = base64.b64decode(json.loads(run("show", "o-1:1", "--json")[1])["payload"])
     assert b"newer" in payload
-    assert len(ids(run("list", "--state", "archived", "--json")[1])) == 1
+    assert len(listed(run, "--state", "archived")) == 1

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 
-from streams.postgres import Database
+from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind, claim_outbox, hand_over, outbox_owner, slot_lag
 from streams.postgres.errors import DatabaseUnavailable, OutboxOwned
 from streams.postgres.relay import RelayOptions
 from streams.postgres.relay.session import RelaySession
 
 POLL, CDC = RelayKind.POLL, RelayKind.CDC
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
 
 
 async def claim(database: Database, relay: RelayKind) -> RelayKind | None:
@@ -31,28 +24,22 @@ async def claim(database: Database, relay: RelayKind) -> RelayKind | None:
         return await outbox_owner(connection)
 
 
-async def test_the_outbox_is_whose_relay_asks_first_and_several_of_a_kind_share_it(
-    database: Database,
-) -> None:
-    async with database.acquire() as connection:
-        assert await outbox_owner(connection) is None
-        await claim_outbox(connection, POLL)
-        await claim_outbox(connection, POLL)
-        assert await outbox_owner(connection) is POLL
+async def test_relays_of_the_kind_that_asks_first_share_the_outbox(connection: Connection) -> None:
+    assert await outbox_owner(connection) is None
+    await claim_outbox(connection, POLL)
+    await claim_outbox(connection, POLL)
+    assert await outbox_owner(connection) is POLL
 
 
 @pytest.mark.parametrize(
     ("first", "second", "command"), [(POLL, CDC, "start --take-over"), (CDC, POLL, "stop")]
 )
 async def test_the_other_kind_is_refused_and_told_what_to_do(
-    database: Database, first: RelayKind, second: RelayKind, command: str
+    connection: Connection, first: RelayKind, second: RelayKind, command: str
 ) -> None:
-    async with database.acquire() as connection:
-        await claim_outbox(connection, first)
-        with pytest.raises(
-            OutboxOwned, match=f"set STEADFAUST_OUTBOX={first}, .* `steadfaust cdc {command}`"
-        ):
-            await claim_outbox(connection, second)
+    await claim_outbox(connection, first)
+    with pytest.raises(OutboxOwned, match=f"set STEADFAUST_OUTBOX={first}, .* `steadfaust cdc {command}`"):
+        await claim_outbox(connection, second)
 
 
 async def test_of_two_kinds_that_ask_at_once_one_gets_it(database: Database) -> None:
@@ -61,36 +48,31 @@ async def test_of_two_kinds_that_ask_at_once_one_gets_it(database: Database) -> 
     assert seen[0] is not None
 
 
-async def test_who_has_it_loses_it_when_it_is_handed_over(database: Database) -> None:
-    async with database.acquire() as connection:
+async def test_who_has_it_loses_it_when_it_is_handed_over(connection: Connection) -> None:
+    await claim_outbox(connection, POLL)
+    await hand_over(connection, CDC)
+    with pytest.raises(OutboxOwned, match="belongs to change data capture"):
         await claim_outbox(connection, POLL)
-        await hand_over(connection, CDC)
-        with pytest.raises(OutboxOwned, match="belongs to change data capture"):
-            await claim_outbox(connection, POLL)
-        await claim_outbox(connection, CDC)
-        await hand_over(connection, POLL)
-        await claim_outbox(connection, POLL)
+    await claim_outbox(connection, CDC)
+    await hand_over(connection, POLL)
+    await claim_outbox(connection, POLL)
 
 
-async def test_without_a_connector_there_is_no_slot(database: Database) -> None:
-    async with database.acquire() as connection:
-        assert await slot_lag(connection) is None
+async def test_without_a_connector_there_is_no_slot(connection: Connection) -> None:
+    assert await slot_lag(connection) is None
 
 
-async def test_only_new_rows_of_the_outbox_and_the_heartbeats_are_passed_on(database: Database) -> None:
-    async with database.acquire() as connection:
-        tables = await connection.fetch("SELECT tablename FROM pg_publication_tables")
-        kinds = await connection.fetchrow(
-            "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication"
-        )
+async def test_only_new_rows_and_heartbeats_are_passed_on(connection: Connection) -> None:
+    tables = await connection.fetch("SELECT tablename FROM pg_publication_tables")
+    kinds = await connection.fetchrow(
+        "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication"
+    )
     assert {row["tablename"] for row in tables} == {"outbox", "cdc_heartbeat"}
     assert kinds is not None
     assert tuple(kinds) == (True, False, False, False)
 
 
-async def test_a_polling_relay_ends_when_the_outbox_is_handed_over(
-    database: Database, postgres_url: str
-) -> None:
+async def test_a_polling_relay_ends_when_handed_over(database: Database, postgres_url: str) -> None:
     session = await RelaySession(postgres_url, RelayOptions(), lambda: None).open()
     try:
         await session.balance(set())

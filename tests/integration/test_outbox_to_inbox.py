@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
-import pytest
-
-from streams.local import Stack
 from streams.model.envelope import Envelope
 from streams.ports import Record
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent
 from streams.postgres.relay import Relay
-from streams.runtime.client import TopicReader
-from streams.runtime.declared import TopicSpec
 from streams.runtime.outbox_publisher import KafkaPublisher
-from streams.runtime.topics import KafkaTopics
-from tests.relays import BOUND, QUICK, Step, drained, new_outbox, publish, relaying, unpublished
+from tests.relays import (
+    ANNOUNCEMENTS,
+    QUICK,
+    Step,
+    drained,
+    new_outbox,
+    publish,
+    relayed,
+    relaying,
+    unpublished,
+)
+from tests.waiting import BOUND
 
-ANNOUNCEMENTS = "outbox-to-inbox-announcements"
 ORDERS, NUMBERS = 7, 5
 
 
@@ -37,34 +41,9 @@ class Stuck:
             await asyncio.Event().wait()
 
 
-@pytest.fixture
-async def bootstrap(kafka: Stack) -> str:
-    async with KafkaTopics(kafka.bootstrap) as topics:
-        found = await topics.describe([ANNOUNCEMENTS, Step.TOPIC])
-        specs = (TopicSpec(ANNOUNCEMENTS, 1, 1), TopicSpec(Step.TOPIC, 3, 1))
-        await topics.create(spec for spec in specs if spec.name not in found)
-    return kafka.bootstrap
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        await database.pool.execute(
-            "CREATE TABLE handled (place bigint GENERATED ALWAYS AS IDENTITY, id text)"
-        )
-        yield database
-
-
-async def came(bootstrap: str, orders: Sequence[str]) -> list[Record]:
-    keys = {order.encode() for order in orders}
-    async with TopicReader(bootstrap, [Step.TOPIC]) as reader:
-        return [record async for record in reader.to_end() if record.key in keys]
-
-
 async def handle(connection: Connection, events: Sequence[InboxEvent]) -> None:
-    await connection.executemany(
-        "INSERT INTO handled (id) VALUES ($1)", [(each.event_id,) for each in events]
-    )
+    ids = [(each.event_id,) for each in events]
+    await connection.executemany("INSERT INTO handled (id) VALUES ($1)", ids)
 
 
 async def consume(inbox: ConsumerInbox, records: Sequence[Record]) -> None:
@@ -77,24 +56,25 @@ async def consume(inbox: ConsumerInbox, records: Sequence[Record]) -> None:
         await inbox.process_batch(events[start : start + 3], handle)
 
 
-async def test_what_a_relay_published_and_had_not_marked_comes_again_and_is_handled_once(
-    database: Database, bootstrap: str
+async def test_what_a_relay_published_twice_is_handled_once(
+    database: Database, connection: Connection, relays_bootstrap: str
 ) -> None:
+    await connection.execute("CREATE TABLE handled (place bigint GENERATED ALWAYS AS IDENTITY, id text)")
     orders = [f"o-{uuid4()}" for _ in range(ORDERS)]
-    async with database.acquire() as connection:
-        for number in range(NUMBERS):
-            await publish(new_outbox(), connection, *((order, number) for order in orders))
+    for number in range(NUMBERS):
+        await publish(new_outbox(), connection, *((order, number) for order in orders))
     stuck = Stuck("published")
-    relay = Relay(database.url, KafkaPublisher(bootstrap, ANNOUNCEMENTS), QUICK, faults=stuck)
+    relay = Relay(database.url, KafkaPublisher(relays_bootstrap, ANNOUNCEMENTS), QUICK, faults=stuck)
     running = asyncio.create_task(relay.run())
     async with asyncio.timeout(BOUND):
         await stuck.is_there.wait()
     running.cancel()  # between what Kafka has answered and the mark in PostgreSQL
     await asyncio.wait([running])
     assert await unpublished(database) == ORDERS * NUMBERS
-    async with relaying(database.url, KafkaPublisher(bootstrap, ANNOUNCEMENTS)):
+    async with relaying(database.url, KafkaPublisher(relays_bootstrap, ANNOUNCEMENTS)):
         await drained(database)
-    records = await came(bootstrap, orders)
+    keys = {order.encode() for order in orders}
+    records = [each for each in await relayed(relays_bootstrap, Step.TOPIC) if each.key in keys]
     assert len(records) > ORDERS * NUMBERS, "nothing came twice"
     await consume(ConsumerInbox(database, "tally"), records)
     found = defaultdict(list)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from urllib.request import urlopen
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.integration.mixed_worker import ParcelSent, app
-from tests.waiting import eventually
+from tests.integration.worker_process import address_of, environment_of, page, working
+from tests.waiting import BOUND, eventually, eventually_async
 
-ROOT = Path(__file__).parents[2]
 APP, AGENTS = "mixed", "mixed-agents"
-SEEN_WITHIN = 60.0
 
 
 def test_a_handler_and_a_plain_agent_run_in_one_worker(kafka, tmp_path: Path, monkeypatch) -> None:
@@ -32,28 +26,10 @@ def run_both(bootstrap: str, tmp_path: Path, **other: str) -> None:
     """In one worker, with other settings if need be; who sends and reads connects to `bootstrap`."""
     # Faust leaves it to brokers to create what agents read.
     asyncio.run(create(bootstrap, "mixed.labels", "mixed.printed", "mixed.old-sent"))
-    log = tmp_path / "worker.log"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "STEADFAUST_APP_ID": APP,
-        "STEADFAUST_BOOTSTRAP": bootstrap,
-        "STEADFAUST_VAR": str(tmp_path / "var"),
-        "STEADFAUST_PARTITIONS": "2",
-        "STEADFAUST_LANES": "2",
-        "STEADFAUST_WEB_PORT": "0",
-        **other,
-    }
-    command = [str(Path(sys.executable).parent / "faust"), "-A", "tests.integration.mixed_worker", "worker"]
-    with log.open("wb") as output:
-        worker = subprocess.Popen([*command, "-l", "warn"], env=environment, stdout=output, stderr=output)
-    try:
-        address = tmp_path / "var" / "workers" / APP / "slot-0" / "url"
-        eventually(lambda: address.exists() and answers(f"{address.read_text()}/health/ready"), f"see {log}")
-        asyncio.run(both_see_their_messages(bootstrap, address.read_text()))
-    finally:
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30) == 0, log.read_text()
+    environment = environment_of(APP, bootstrap, tmp_path) | other
+    with working("tests.integration.mixed_worker", environment) as log:
+        eventually(lambda: address_of(environment), f"see {log}")
+        asyncio.run(both_see_their_messages(bootstrap, address_of(environment)))
 
 
 async def create(bootstrap: str, *topics: str) -> None:
@@ -76,14 +52,15 @@ async def both_see_their_messages(bootstrap: str, url: str) -> None:
     consumer = AIOKafkaConsumer("mixed.printed", bootstrap_servers=bootstrap, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        async with asyncio.timeout(SEEN_WITHIN):
+        async with asyncio.timeout(BOUND):
             printed = [json.loads((await consumer.getone()).value) for _ in range(3)]
     finally:
         await consumer.stop()
     # Faust acknowledges what an agent raised on, and goes on; what it has in a table stays.
     assert sorted(printed) == [["first", 1], ["last", 2], ["ready", 0]]
     for parcel in ("p-1", "p-2"):
-        await until(lambda of=parcel: times_sent(url, of) == 1, f"the handler's row of {parcel}")
+        is_counted = partial(asyncio.to_thread, lambda of=parcel: times_sent(url, of) == 1)
+        await eventually_async(is_counted, f"the handler's row of {parcel}")
     await groups_are_apart(bootstrap)
 
 
@@ -92,34 +69,26 @@ async def groups_are_apart(bootstrap: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        async with asyncio.timeout(SEEN_WITHIN):
-            while True:
-                agents = await admin.list_consumer_group_offsets(AGENTS)
-                lanes = await admin.list_consumer_group_offsets(APP)
-                labels = {tp.partition: found.offset for tp, found in agents.items() if found.offset > 0}
-                if labels.get(0) == 3 and lanes:
-                    break
-                await asyncio.sleep(0.1)
+
+        async def positions(group: str) -> dict[str, list[int]]:
+            """Of the partitions of each topic."""
+            found: dict[str, list[int]] = {}
+            for tp, position in (await admin.list_consumer_group_offsets(group)).items():
+                found.setdefault(tp.topic, []).append(position.offset)
+            return found
+
+        async def have_passed() -> bool:
+            agents = await positions(AGENTS)
+            return agents.get("mixed.labels") == [3] and bool(await positions(APP))
+
+        await eventually_async(have_passed, "both groups have committed")
+        assert (await positions(AGENTS)).keys() == {"mixed.labels", "mixed.old-sent"}
+        assert (await positions(APP)).keys() == {ParcelSent.TOPIC, f"{APP}-operations"}
     finally:
         await admin.close()
-    assert {tp.topic for tp in agents} == {"mixed.labels", "mixed.old-sent"}
-    assert {tp.topic for tp in lanes} == {ParcelSent.TOPIC, f"{APP}-operations"}
 
 
 def times_sent(url: str, parcel: str) -> int:
     """What the handler has counted; 0 while there is no row."""
-    found = json.loads(answers(f"{url}/api/tables/sent/rows?key={parcel}") or "{}")
+    found = json.loads(page(f"{url}/api/tables/sent/rows?key={parcel}") or "{}")
     return sum(row["value"]["times"] for row in found.get("rows", []))
-
-
-async def until(holds: Callable[[], bool], what: str) -> None:
-    await asyncio.to_thread(eventually, holds, what, SEEN_WITHIN)
-
-
-def answers(url: str) -> str:
-    """The page's text; empty when nobody answers, or not well."""
-    try:
-        with urlopen(url, timeout=60) as response:
-            return str(response.read().decode())
-    except OSError:
-        return ""

@@ -18,10 +18,11 @@ from tests.queue_world import IN_ORDER, ParcelPacked, put
 
 T = TypeVar("T")
 NOTHING = 3
+Command = Callable[..., Result]
 
 
 @pytest.fixture
-def command(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def command(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setenv("STEADFAUST_POSTGRES_URL", postgres_url)
     return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
@@ -50,9 +51,7 @@ async def handle_two_old_events_and_a_new_one(database: Database) -> None:
     )
 
 
-def test_an_inbox_is_shown_and_cleaned_up_when_told_to(
-    postgres_url: str, command: Callable[..., Result]
-) -> None:
+def test_an_inbox_is_shown_and_cleaned_up_when_told_to(postgres_url: str, command: Command) -> None:
     assert command("inbox", "status").exit_code == NOTHING
     run(postgres_url, handle_two_old_events_and_a_new_one)
     (shown,) = lines(command("inbox", "status", "--json"))
@@ -76,9 +75,7 @@ async def fail_one_of_a_key(database: Database) -> None:
     assert await QueueWorker(database, IN_ORDER, fails).work_off() == 2
 
 
-def test_failed_jobs_are_shown_retried_and_discarded(
-    postgres_url: str, command: Callable[..., Result]
-) -> None:
+def test_failed_jobs_are_shown_retried_and_discarded(postgres_url: str, command: Command) -> None:
     assert command("queue", "status").exit_code == NOTHING
     run(postgres_url, fail_one_of_a_key)
     states = {each["state"]: each["jobs"] for each in lines(command("queue", "status", "--json"))}

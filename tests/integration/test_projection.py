@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agents.api.projection import Projection
 from agents.cancellation import CancellationRefused
-from agents.message_bases import OrderEvent
-from agents.messages import OrderCancelled, OrderConfirmed
+from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
-from schemas import latest
-from streams.model.codecs import Schemas, avro
-from streams.model.envelope import new_headers
-from streams.postgres import Database, MigrationSet
-from streams.records.batches import Plain
-from tables.values import Order, OrderLine
-from tests.postgres import in_a_loop, migrated
-
-MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
-MAKE = avro(latest, Schemas())
+from streams.postgres import Database
+from tests.integration.told_orders import cancelled, confirmed, order, told
+from tests.waiting import BOUND
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
-@pytest.fixture
-def postgres_url(postgres_url: str) -> str:
-    in_a_loop(migrated(postgres_url, MIGRATIONS))
-    return postgres_url
+def postgres_url(orders_url: str) -> str:
+    return orders_url
 
 
 @pytest.fixture
@@ -43,26 +25,7 @@ def projection(database: Database) -> Projection:
     return Projection(OrderSettings(bootstrap="nowhere:1"), database)
 
 
-def order(name: str, **more: Any) -> Order:
-    said = {"customer": "ada", "total_cents": 1990, "card": "c", "country": "SE"} | more
-    return Order(order_id=name, lines=(OrderLine(sku="cup", units=2),), **said)
-
-
-def told(message: OrderEvent, event_id: str) -> Plain:
-    kind = type(message)
-    headers = new_headers(kind.TOPIC, message.key, source="orders", time=0.0, message_id=event_id)
-    return Plain(kind.TOPIC, 0, 0, 0, message.key.encode(), MAKE(kind, kind.TOPIC).encode(message), headers)
-
-
-def confirmed(name: str) -> Plain:
-    return told(OrderConfirmed(order=order(name)), f"{name}:confirmed")
-
-
-def cancelled(name: str, reason: str = "out_of_stock") -> Plain:
-    return told(OrderCancelled(order=order(name), reason=reason), f"{name}:cancelled")
-
-
-async def test_an_error_that_nobody_expects_is_told_and_the_projection_tries_again(
+async def test_the_projection_tries_again_after_an_unexpected_error(
     projection: Projection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries, again = 0, asyncio.Event()
@@ -77,7 +40,7 @@ async def test_an_error_that_nobody_expects_is_told_and_the_projection_tries_aga
     monkeypatch.setattr("agents.api.projection.GroupReader", torn)
     monkeypatch.setattr("agents.api.projection._FIRST_PAUSE", 0.01)
     running = asyncio.create_task(projection.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(BOUND):
         await again.wait()
     assert "torn" in projection.standing
     assert not running.done()
@@ -125,9 +88,7 @@ async def test_events_that_come_again_change_nothing(database: Database, project
     assert await database.pool.fetchval("SELECT count(*) FROM consumer_inbox") == 1
 
 
-async def test_an_order_that_came_in_another_way_gets_its_row_at_its_end(
-    database: Database, projection: Projection
-) -> None:
+async def test_an_unknown_order_gets_its_row_at_its_end(database: Database, projection: Projection) -> None:
     hostile = told(OrderConfirmed(order=order("o-\0", customer="a\0b")), "e-1")
     await projection.take([confirmed("o-1"), hostile])
     assert await statuses(database) == {"o-1": ("confirmed", ""), "o-\ufffd": ("confirmed", "")}

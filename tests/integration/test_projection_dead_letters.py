@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -14,76 +13,39 @@ from aiokafka import AIOKafkaProducer
 from agents.api.projection import TOLD, Projection
 from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
-from schemas import latest
 from streams.errors import ClusterUnavailable
-from streams.local import Stack, local_stack
-from streams.model.codecs import Schemas, avro
-from streams.model.envelope import new_headers
 from streams.model.layout import dead_letter_topic
-from streams.ports import Outgoing, Record
-from streams.postgres import Database, MigrationSet
+from streams.ports import Record
+from streams.postgres import Database
 from streams.records.batches import Plain
-from streams.runtime.client import TopicReader
 from streams.runtime.clients import KafkaOptions
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.units import DAY
-from tables.values import Order, OrderLine
-from tests.postgres import in_a_loop, migrated
-from tests.relays import until
+from tests.integration.told_orders import confirmed
+from tests.postgres import until
+from tests.relays import relayed, with_topics
+from tests.waiting import eventually_async
 
-MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
-MAKE = avro(latest, Schemas())
 TOPIC = OrderConfirmed.TOPIC
 LETTERS = dead_letter_topic(TOPIC)
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
+def postgres_url(orders_url: str) -> str:
+    return orders_url
 
 
 @pytest.fixture
-def postgres_url(postgres_url: str) -> str:
-    in_a_loop(migrated(postgres_url, MIGRATIONS))
-    return postgres_url
+async def bootstrap(guarded: str) -> str:
+    """Not of the broker that all share: lanes' tests have topics of these names there, cut otherwise."""
+    return await with_topics(guarded, *(kind.TOPIC for kind in TOLD))
 
 
-@pytest.fixture(scope="module")
-def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Not the one that all share: lanes' tests have topics of these names there, cut otherwise."""
-    with local_stack(tmp_path_factory.mktemp("projection")) as stack:
-        yield stack
-
-
-@pytest.fixture
-async def bootstrap(own_kafka: Stack) -> str:
-    async with KafkaTopics(own_kafka.bootstrap) as topics:
-        await topics.create(TopicSpec(kind.TOPIC, 1, 1) for kind in TOLD)
-    return own_kafka.bootstrap
-
-
-def confirmed(name: str) -> Outgoing:
-    order = Order(
-        order_id=name,
-        lines=(OrderLine(sku="cup", units=2),),
-        customer="ada",
-        total_cents=1990,
-        card="c",
-        country="SE",
-    )
-    value = MAKE(OrderConfirmed, TOPIC).encode(OrderConfirmed(order=order))
-    headers = new_headers(TOPIC, name, source="orders", time=0.0, message_id=f"{name}:confirmed")
-    return Outgoing(name.encode(), value, headers)
-
-
-async def send(bootstrap: str, *records: Outgoing) -> None:
+async def send(bootstrap: str, *records: Plain) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-        for record in records:
-            await producer.send_and_wait(
-                TOPIC, record.value, key=record.key, headers=list(record.headers), partition=0
-            )
+        for each in records:
+            headers = list(each.headers)
+            await producer.send_and_wait(TOPIC, each.value, key=each.key, headers=headers, partition=0)
 
 
 @asynccontextmanager
@@ -97,27 +59,20 @@ async def projecting(projection: Projection) -> AsyncIterator[None]:
 
 
 async def letters_of(bootstrap: str, group: str) -> list[Record]:
-    async with TopicReader(bootstrap, [LETTERS]) as reader:
-        found = [record async for record in reader.to_end()]
+    found = await relayed(bootstrap, LETTERS)
     return [each for each in found if dict(each.headers)["dlq-consumer-group"] == group.encode()]
 
 
-async def test_a_record_that_nobody_can_read_is_a_dead_letter_and_those_behind_it_are_told(
-    database: Database, bootstrap: str
-) -> None:
+async def test_a_record_that_nobody_can_read_is_a_dead_letter(database: Database, bootstrap: str) -> None:
     app_id = f"shop-{uuid4().hex[:8]}"
     name = f"o-{uuid4()}"
     good = confirmed(name)
     nameless, garbled = good._replace(headers=()), good._replace(key=b"g", value=b"\xff\x00")
     await send(bootstrap, nameless, garbled, good)
     projection = Projection(OrderSettings(bootstrap=bootstrap, app_id=app_id), database)
-
-    async def is_told() -> bool:
-        return await database.pool.fetchval("SELECT status FROM orders WHERE id = $1", name) == "confirmed"
-
     async with projecting(projection):
-        await until(is_told)
-        await until(lambda: not projection.standing)
+        await until(database, "SELECT status = 'confirmed' FROM orders WHERE id = $1", name)
+        await eventually_async(lambda: not projection.standing, "the projection stands well")
     assert projection.skipped == 2
     letters = await letters_of(bootstrap, f"{app_id}-orders-projection")
     assert [(each.key, each.value) for each in letters] == [(name.encode(), good.value), (b"g", b"\xff\x00")]
@@ -132,7 +87,7 @@ async def test_a_record_that_nobody_can_read_is_a_dead_letter_and_those_behind_i
     # The next one of the group begins behind them.
     next_one = Projection(OrderSettings(bootstrap=bootstrap, app_id=app_id), database)
     async with projecting(next_one):
-        await until(lambda: not next_one.standing)
+        await eventually_async(lambda: not next_one.standing, "the next one stands well")
     assert next_one.skipped == 0
 
 
@@ -140,12 +95,8 @@ async def test_nothing_is_passed_while_its_dead_letter_cannot_be_written(databas
     settings = OrderSettings(bootstrap="127.0.0.1:1")
     projection = Projection(settings, database, options=KafkaOptions(metadata_timeout=0.5))
     good = confirmed("o-1")
-    records = [
-        Plain(TOPIC, 0, offset, 0, each.key, each.value, each.headers)
-        for offset, each in enumerate([good._replace(headers=()), good])
-    ]
     with pytest.raises(ClusterUnavailable):
-        await projection.take(records)
+        await projection.take([good._replace(headers=()), good._replace(offset=1)])
     assert projection.skipped == 0
     assert await database.pool.fetchval("SELECT count(*) FROM orders") == 0
 

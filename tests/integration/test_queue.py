@@ -6,7 +6,7 @@ import asyncio
 import socket
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE, Popen
 
@@ -16,9 +16,11 @@ from structlog.testing import capture_logs
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
-from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until
+from tests.postgres import until
+from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until_done
+from tests.waiting import eventually_async
 
-AT_ONCE = QueueOptions(base=0.0)
+QUICK = QueueOptions(poll=0.05)
 
 
 class HandlerBroke(Exception):
@@ -26,10 +28,9 @@ class HandlerBroke(Exception):
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url, most=10) as database:
-        await database.pool.execute(LOG)
-        yield database
+async def database(database: Database) -> Database:
+    await database.pool.execute(LOG)
+    return database
 
 
 def parcels(*names: str, customer: str = "ada") -> list[ParcelPacked]:
@@ -55,14 +56,13 @@ async def running(worker: QueueWorker) -> AsyncIterator[None]:
 async def test_a_worker_that_sleeps_is_woken_by_the_commit(database: Database) -> None:
     worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=3600))
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT asleep FROM queue_wake"))
+        await until(database, "SELECT asleep FROM queue_wake")
         await put(database, PARCELS, *parcels("a"))
-        await until(lambda: done(database))
+        await until_done(database, "a")
         worker.stop()
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
 
 
-async def test_of_many_commits_while_workers_are_busy_one_sends_a_notification(database: Database) -> None:
+async def test_of_many_commits_one_sends_a_notification(database: Database) -> None:
     heard: list[str] = []
 
     def hear(_connection: object, _pid: int, _channel: str, queue: object) -> None:
@@ -74,14 +74,12 @@ async def test_of_many_commits_while_workers_are_busy_one_sends_a_notification(d
         for number in range(20):
             await put(database, PARCELS, *parcels(str(number)))
         await connection.execute("NOTIFY steadfaust_queue, 'the end'")
-        await until(lambda: asyncio.sleep(0, "the end" in heard))
+        await eventually_async(lambda: "the end" in heard, "the last notification")
         await connection.remove_listener("steadfaust_queue", hear)
     assert heard == ["parcels", "the end"]
 
 
-async def test_a_rolled_back_transaction_enqueues_nothing_and_uses_up_no_notification(
-    database: Database,
-) -> None:
+async def test_a_rolled_back_transaction_enqueues_nothing(database: Database) -> None:
     await database.pool.execute("INSERT INTO queue_wake VALUES ('parcels', true)")
     async with database.acquire() as connection:
         transaction = connection.transaction()
@@ -93,7 +91,7 @@ async def test_a_rolled_back_transaction_enqueues_nothing_and_uses_up_no_notific
     assert await database.pool.fetchval("SELECT asleep FROM queue_wake")
 
 
-async def test_several_workers_do_each_job_once_and_those_of_a_key_in_order(database: Database) -> None:
+async def test_several_workers_do_each_job_once_and_in_order(database: Database) -> None:
     keys = [f"customer-{number}" for number in range(7)]
     sent = defaultdict(list)
     for number in range(140):
@@ -115,27 +113,18 @@ async def test_several_workers_do_each_job_once_and_those_of_a_key_in_order(data
         finally:
             under_way.discard(str(job.key))
 
-    workers = [
-        QueueWorker(
-            database,
-            IN_ORDER,
-            fails_at_first_now_and_then,
-            options=QueueOptions(batch=7, concurrency=2, base=0.05),
-            name=f"worker-{number}",
-        )
-        for number in range(3)
-    ]
+    options = QueueOptions(batch=7, concurrency=2, base=0.05)
+    handle = fails_at_first_now_and_then
+    workers = [QueueWorker(database, IN_ORDER, handle, options=options, name=f"w-{n}") for n in range(3)]
     async with running(workers[0]), running(workers[1]), running(workers[2]):
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+        await until(database, "SELECT count(*) = 0 FROM queue_job")
     assert len(tried) >= 10
     assert {key: await done(database, key) for key in keys} == sent
     assert await database.pool.fetchval("SELECT count(DISTINCT pid) FROM done") > 1
     assert await count(database, "queue_lease") == 0
 
 
-async def test_a_process_that_is_killed_leaves_its_job_to_another_after_the_lease(
-    database: Database, postgres_url: str
-) -> None:
+async def test_a_killed_process_leaves_its_job_to_another(database: Database, postgres_url: str) -> None:
     await put(database, PARCELS, *parcels("a", "wait", "b"))
     command = [sys.executable, "-m", "tests.integration.queue_process", postgres_url]
     with Popen(command, stdout=PIPE, text=True) as process:  # noqa: ASYNC220 - it only starts
@@ -144,15 +133,14 @@ async def test_a_process_that_is_killed_leaves_its_job_to_another_after_the_leas
         assert said == ["a\n", "wait\n"]
         process.kill()
     assert await count(database, "queue_lease") == 1
-    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    worker = QueueWorker(database, PARCELS, note, options=QUICK)
     assert await worker.work_off() == 0
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 3 FROM done"))
+        await until(database, "SELECT count(*) = 0 FROM queue_job")
     assert sorted(await done(database)) == ["a", "b", "wait"]
-    assert await count(database) == 0
 
 
-async def test_what_was_done_for_longer_than_the_lease_is_rolled_back(database: Database) -> None:
+async def test_what_took_longer_than_the_lease_is_rolled_back(database: Database) -> None:
     await put(database, PARCELS, *parcels("a"))
 
     async def overslept(connection: Connection, job: Job) -> None:
@@ -174,19 +162,14 @@ async def test_a_lease_is_renewed_while_its_worker_lives(database: Database) -> 
 
     worker = QueueWorker(database, PARCELS, slowly, options=QueueOptions(lease=1.5))
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT until FROM queue_lease"))
+        await until(database, "SELECT until FROM queue_lease")
         first = await database.pool.fetchval("SELECT until FROM queue_lease")
-        await until(
-            lambda: database.pool.fetchval(
-                "SELECT until > $1::timestamptz + interval '1.5 s' FROM queue_lease", first
-            )
-        )
+        await until(database, "SELECT until > $1::timestamptz + interval '1.5 s' FROM queue_lease", first)
         go_on.set()
-        await until(lambda: done(database))
-    assert await done(database) == ["a"]
+        await until_done(database, "a")
 
 
-async def test_a_worker_that_is_cancelled_gives_its_jobs_back_at_once(database: Database) -> None:
+async def test_a_cancelled_worker_gives_its_jobs_back_at_once(database: Database) -> None:
     await put(database, PARCELS, *parcels("a", "b"))
     begun = asyncio.Event()
 
@@ -214,29 +197,31 @@ async def test_a_lost_connection_is_no_failed_try(database: Database) -> None:
 
     worker = QueueWorker(database, PARCELS, cut_off, options=QueueOptions(lease=600))
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT count(*) = 0 FROM queue_job"))
+        await until_done(database, "a", "b")
     assert len(cut) == 1
-    assert await done(database) == ["a", "b"]
 
 
 async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database) -> None:
-    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    worker = QueueWorker(database, PARCELS, note, options=QUICK)
     async with running(worker):
-        await until(lambda: database.pool.fetchval("SELECT asleep FROM queue_wake"))
+        await until(database, "SELECT asleep FROM queue_wake")
         ended = await database.pool.fetchval(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         assert ended >= 1
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await put(database, PARCELS, *parcels("a"))
-                    break
-                except (DatabaseUnavailable, OSError):
-                    continue
-        await until(lambda: done(database))
-    assert await done(database) == ["a"]
+
+        async def has_put() -> bool:
+            with suppress(DatabaseUnavailable, OSError):
+                return bool(await put(database, PARCELS, *parcels("a")))
+            return False
+
+        await eventually_async(has_put, "a new connection")
+        await until_done(database, "a")
+
+
+async def is_told(told: Sequence[object], what: str) -> None:
+    await eventually_async(lambda: any(what in str(each) for each in told), what)
 
 
 #: Has the server refuse each lease, as one does that cannot work now.
@@ -254,21 +239,16 @@ CREATE TRIGGER refuse BEFORE INSERT ON queue_lease EXECUTE FUNCTION refuse();
 )
 async def test_what_a_server_refuses_for_now_is_tried_again(database: Database, code: str) -> None:
     await database.pool.execute(REFUSING.format(code=code))
-    worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=0.05))
+    worker = QueueWorker(database, PARCELS, note, options=QUICK)
     with capture_logs() as told:
         async with running(worker):
             await put(database, PARCELS, *parcels("a"))
-            await until(
-                lambda: asyncio.sleep(0, any(each["event"] == "queue_database_away" for each in told))
-            )
+            await is_told(told, "queue_database_away")
             await database.pool.execute("DROP TRIGGER refuse ON queue_lease")
-            await until(lambda: done(database))
-    assert await done(database) == ["a"]
+            await until_done(database, "a")
 
 
-async def test_a_server_that_became_a_standby_for_a_while_costs_no_try(
-    database: Database, postgres_url: str
-) -> None:
+async def test_a_server_that_was_a_standby_costs_no_try(database: Database, postgres_url: str) -> None:
     """Sessions that began on it stay read-only: the worker goes on by new ones."""
     seen: list[int] = []
 
@@ -280,21 +260,18 @@ async def test_a_server_that_became_a_standby_for_a_while_costs_no_try(
     name = await other.fetchval("SELECT current_database()")
     await other.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     async with Database(postgres_url, most=3) as standby:
-        worker = QueueWorker(standby, PARCELS, noted, options=QueueOptions(poll=0.05))
+        worker = QueueWorker(standby, PARCELS, noted, options=QUICK)
         with capture_logs() as told:
             async with running(worker):
                 await put(database, PARCELS, *parcels("a"))
-                await until(lambda: asyncio.sleep(0, any("read-only" in str(each) for each in told)))
+                await is_told(told, "read-only")
                 await other.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
-                await until(lambda: done(database))
+                await until_done(database, "a")
     await other.close()
-    assert await done(database) == ["a"]
     assert set(seen) == {0}
 
 
-async def test_connections_find_out_when_the_other_end_goes_without_a_word(
-    database: Database, postgres_url: str
-) -> None:
+async def test_connections_notice_an_end_without_a_word(database: Database, postgres_url: str) -> None:
     listening = await connect(postgres_url)
     async with database.acquire() as pooled:
         for connection in (listening, pooled):

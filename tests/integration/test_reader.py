@@ -17,8 +17,8 @@ from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
+from tests.waiting import BOUND, eventually_async
 
-BOUND = 60.0
 _numbers = count()
 
 
@@ -50,42 +50,42 @@ async def reader(kafka: Stack) -> AsyncIterator[Any]:
 
 
 async def until_pending(reader: Any) -> None:
-    async with asyncio.timeout(BOUND):
-        while not reader._fetcher._pending_tasks:  # noqa: ASYNC110 - the fetcher tells nobody
-            await asyncio.sleep(0)
+    await eventually_async(lambda: reader._fetcher._pending_tasks, "a fetch is pending", every=0)
+
+
+def failing(reader: Any, patch: pytest.MonkeyPatch, error: Exception) -> asyncio.Event:
+    """Each request of the reader fails; set once one has."""
+    failed = asyncio.Event()
+
+    async def fail(*_: object, **__: object) -> None:
+        failed.set()
+        raise error
+
+    patch.setattr(reader._consumer._client, "send", fail)
+    return failed
 
 
 async def values(reader: Any) -> list[bytes]:
-    async with asyncio.timeout(BOUND):
-        while not (batches := await reader.fetch(max_records=10, timeout=0.5)):
-            pass
+    while not (batches := await reader.fetch(max_records=10, timeout=0.5)):
+        pass
     return [record.value for batch in batches for record in batch.records]
 
 
-async def test_a_fetch_that_fails_while_another_assignment_comes_does_not_end_fetching(
+async def test_a_fetch_that_fails_does_not_end_fetching(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """aiokafka's fetcher takes a cancelled fetch for its own end, without a word; a fetch that has failed and
     waits before the next can be cancelled. A lane then stood open and read nothing any more.
     """
-    failed = asyncio.Event()
-
-    async def fail(*_: object, **__: object) -> None:
-        failed.set()
-        raise KafkaConnectionError("the broker has gone")
-
     with monkeypatch.context() as broken:
-        broken.setattr(reader._consumer._client, "send", fail)
+        failed = failing(reader, broken, KafkaConnectionError("the broker has gone"))
         await reader.assign({tps.first: 0})
-        async with asyncio.timeout(BOUND):
-            await failed.wait()
+        await failed.wait()
     await reader.assign({tps.second: 0})
     assert await values(reader) == [b"second"]
 
 
-async def test_a_fetch_that_has_not_begun_when_another_assignment_comes_does_not_end_fetching(
-    reader: Any, tps: Topics
-) -> None:
+async def test_a_fetch_that_has_not_begun_does_not_end_fetching(reader: Any, tps: Topics) -> None:
     await reader.assign({tps.first: 0})
     await until_pending(reader)
     await reader.assign({tps.second: 0})
@@ -100,17 +100,10 @@ async def test_a_reader_whose_fetch_fails_is_closed(
     (https://github.com/aio-libs/aiokafka/issues/647): a lane that met an error while it was cut off from the
     brokers ended for good and without a word, as if somebody had cancelled it.
     """
-    failed = asyncio.Event()
-
-    async def fail(*_: object, **__: object) -> None:
-        failed.set()
-        raise error
-
-    monkeypatch.setattr(reader._consumer._client, "send", fail)
+    failed = failing(reader, monkeypatch, error)
     await reader.assign({tps.first: 0})
-    async with asyncio.timeout(BOUND):
-        await failed.wait()
-        await reader.close()
+    await failed.wait()
+    await reader.close()
 
 
 async def test_a_reader_whose_fetch_has_not_begun_is_closed(reader: Any, tps: Topics) -> None:
@@ -119,7 +112,7 @@ async def test_a_reader_whose_fetch_has_not_begun_is_closed(reader: Any, tps: To
     await reader.close()
 
 
-async def test_a_reader_that_is_closed_while_a_fetch_ends_does_not_wait_for_ever(
+async def test_a_reader_closed_while_a_fetch_ends_is_closed(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fetcher swallows a cancellation that comes while it waits for fetches that it has cancelled itself
@@ -137,10 +130,9 @@ async def test_a_reader_that_is_closed_while_a_fetch_ends_does_not_wait_for_ever
 
     monkeypatch.setattr(reader._consumer._client, "send", end_slowly)
     await reader.assign({tps.first: 0})
-    async with asyncio.timeout(BOUND):
-        await fetching.wait()
-        reader._consumer._subscription.unsubscribe()
-        await ending.wait()
+    await fetching.wait()
+    reader._consumer._subscription.unsubscribe()
+    await ending.wait()
     # Not under a timeout: what swallows a cancellation would swallow that one too.
     closing = asyncio.create_task(reader.close())
     closed, _ = await asyncio.wait([closing], timeout=BOUND)

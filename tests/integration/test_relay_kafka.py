@@ -2,94 +2,118 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator
+import asyncio
+from concurrent.futures import Future
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from streams.local import Stack
-from streams.ports import Record
-from streams.postgres import Database
-from streams.postgres.outbox import Outbox
-from streams.runtime.client import TopicReader
+from streams.postgres import Connection, Database
 from streams.runtime.clients import KafkaOptions
-from streams.runtime.declared import TopicSpec
 from streams.runtime.outbox_publisher import KafkaPublisher
-from streams.runtime.topics import KafkaTopics
-from tests.relays import Billed, Step, drained, new_outbox, publish, relaying, until
+from tests.relays import (
+    ANNOUNCEMENTS,
+    Billed,
+    Step,
+    are_refused,
+    drained,
+    new_outbox,
+    numbers_in,
+    publish,
+    relaying,
+    until,
+    with_topics,
+)
+from tests.waiting import BOUND
 
-PARTITIONS = 3
-ANNOUNCEMENTS = "relays-announcements"
-
-
-@pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        yield database
-
-
-@pytest.fixture
-def outbox() -> Outbox:
-    return new_outbox()
-
-
-@pytest.fixture
-async def bootstrap(kafka: Stack) -> str:
-    async with KafkaTopics(kafka.bootstrap) as topics:
-        found = await topics.describe([ANNOUNCEMENTS, Step.TOPIC])
-        specs = (TopicSpec(ANNOUNCEMENTS, 1, 1), TopicSpec(Step.TOPIC, PARTITIONS, 1))
-        await topics.create(spec for spec in specs if spec.name not in found)
-    return kafka.bootstrap
+#: Who everybody is on a listener without authentication, the broker itself, too.
+TO_EVERYBODY = (ResourceType.TOPIC, Billed.TOPIC, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*")
+UNSEEN = [(AclOperation.DESCRIBE, AclPermissionType.DENY)]
+_HIDDEN = pytest.mark.verify("five seconds: for a client it is as the topic that is not there, above")
+READ_ONLY = [(AclOperation.READ, AclPermissionType.ALLOW), (AclOperation.WRITE, AclPermissionType.DENY)]
 
 
-async def read(bootstrap: str, topic: str) -> list[Record]:
-    async with TopicReader(bootstrap, [topic]) as reader:
-        return [record async for record in reader.to_end()]
+async def until_good_ones_pass(database: Database, bootstrap: str, good: str, refused: int) -> None:
+    """Wait until so many rows are refused, publish one more of an aggregate, and wait for it."""
+    await until(lambda: are_refused(database, refused))
+    async with database.acquire() as connection:
+        await publish(new_outbox(), connection, (good, 3))
+
+    async def is_there() -> bool:
+        return (await numbers_in(bootstrap, Step.TOPIC))[good] == [1, 2, 3]
+
+    await until(is_there)
 
 
-async def numbers(bootstrap: str) -> dict[str, list[int]]:
-    """Of each aggregate, as they lie in the topic."""
-    found = defaultdict(list)
-    for record in await read(bootstrap, Step.TOPIC):
-        order, _, number = dict(record.headers)["ce_id"].decode().rpartition(":")
-        found[order].append(int(number))
-    return found
+async def errors(database: Database) -> list[str]:
+    rows = await database.pool.fetch("SELECT last_error FROM outbox WHERE attempts > 0 ORDER BY position")
+    return [row["last_error"] for row in rows]
 
 
 async def test_what_a_broker_refuses_holds_back_its_aggregate_alone(
-    database: Database, outbox: Outbox, bootstrap: str
+    database: Database, connection: Connection, relays_bootstrap: str
 ) -> None:
     large, unknown, good = (f"{kind}-{uuid4()}" for kind in ("large", "unknown", "good"))
     roomy = new_outbox(limit=10_000_000)
-    async with database.acquire() as connection:
-        await publish(roomy, connection, (large, 1), (unknown, 1), (good, 1))
-        await publish(roomy, connection, (large, 2), note="n" * 2_000_000)
-        await publish(roomy, connection, (unknown, 2), kind=Billed)
-        await publish(roomy, connection, (large, 3), (unknown, 3), (good, 2))
-        # So large a batch leaves the relay, and the broker refuses it.
-        publisher = KafkaPublisher(bootstrap, ANNOUNCEMENTS, KafkaOptions(max_batch=4_000_000))
-        async with relaying(database.url, publisher):
-
-            async def tried() -> bool:
-                counted = "SELECT count(*) FROM outbox WHERE attempts >= 2 AND published_at IS NULL"
-                return await connection.fetchval(counted) == 2
-
-            await until(tried)
-            await publish(outbox, connection, (good, 3))
-
-            async def good_is_there() -> bool:
-                return (await numbers(bootstrap)).get(good) == [1, 2, 3]
-
-            await until(good_is_there)
-            found = await numbers(bootstrap)
-            assert [found[large], found[unknown]] == [[1], [1]]
-            errors = await connection.fetch(
-                "SELECT last_error FROM outbox WHERE attempts > 0 ORDER BY position"
-            )
-            assert "MessageSizeTooLarge" in errors[0]["last_error"]
-            assert Billed.TOPIC in errors[1]["last_error"]
-            await connection.execute("DELETE FROM outbox WHERE attempts > 0")
-            await drained(database)
-    found = await numbers(bootstrap)
+    await publish(roomy, connection, (large, 1), (unknown, 1), (good, 1))
+    await publish(roomy, connection, (large, 2), note="n" * 2_000_000)
+    await publish(roomy, connection, (unknown, 2), kind=Billed)
+    await publish(roomy, connection, (large, 3), (unknown, 3), (good, 2))
+    # So large a batch leaves the relay, and the broker refuses it.
+    publisher = KafkaPublisher(relays_bootstrap, ANNOUNCEMENTS, KafkaOptions(max_batch=4_000_000))
+    async with relaying(database.url, publisher):
+        await until_good_ones_pass(database, relays_bootstrap, good, refused=2)
+        found = await numbers_in(relays_bootstrap, Step.TOPIC)
+        assert [found[large], found[unknown]] == [[1], [1]]
+        too_large, not_there = await errors(database)
+        assert "MessageSizeTooLarge" in too_large
+        assert Billed.TOPIC in not_there
+        await connection.execute("DELETE FROM outbox WHERE attempts > 0")
+        await drained(database)
+    found = await numbers_in(relays_bootstrap, Step.TOPIC)
     assert [found[large], found[unknown]] == [[1, 3], [1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        pytest.param(UNSEEN, "does not let this client see it", marks=_HIDDEN, id="not to be seen"),
+        pytest.param(READ_ONLY, "TopicAuthorizationFailed", id="only to be read"),
+    ],
+)
+async def test_a_topic_without_access_holds_back_its_aggregate_alone(
+    guarded: str, database: Database, connection: Connection, rules: list[Any], said: str
+) -> None:
+    denied, good = (f"{kind}-{uuid4()}" for kind in ("denied", "good"))
+    await with_topics(guarded, Step.TOPIC, Billed.TOPIC)
+    admin = AdminClient({"bootstrap.servers": guarded})
+    await all_of(admin.create_acls([AclBinding(*TO_EVERYBODY, *rule) for rule in rules]))
+    outbox = new_outbox()
+    await publish(outbox, connection, (denied, 1), (good, 1))
+    await publish(outbox, connection, (denied, 2), kind=Billed)
+    await publish(outbox, connection, (denied, 3), (good, 2))
+    async with relaying(database.url, KafkaPublisher(guarded, ANNOUNCEMENTS)):
+        await until_good_ones_pass(database, guarded, good, refused=1)
+        assert (await numbers_in(guarded, Step.TOPIC))[denied] == [1]
+        (error,) = await errors(database)
+        assert said in error
+        await all_of(admin.delete_acls([AclBindingFilter(*TO_EVERYBODY, *rule) for rule in rules]))
+        await drained(database)
+    assert (await numbers_in(guarded, Step.TOPIC))[denied] == [1, 3]
+    assert (await numbers_in(guarded, Billed.TOPIC))[denied] == [2]
+
+
+async def all_of(asked: dict[Any, Future[Any]]) -> None:
+    """Wait for what an admin client was asked for."""
+    for each in asked.values():
+        await asyncio.to_thread(each.result, BOUND)

@@ -40,10 +40,7 @@ class FormattedFor(Jvm):
 
 
 @pytest.fixture(
-    params=[
-        0,
-        pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 stands for it")),
-    ]
+    params=[0, pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 stands for it"))]
 )
 def kafka_of_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
     jars = artifacts.class_path(artifacts.KAFKA, lambda _: None)
@@ -63,9 +60,7 @@ async def protocol_of(stack: Stack) -> Protocol:
     return producer._protocol  # type: ignore[attr-defined]
 
 
-async def test_a_cluster_below_the_second_level_is_spoken_to_in_the_first_version(
-    kafka_of_level: Stack,
-) -> None:
+async def test_a_cluster_of_a_low_level_hears_the_first_version(kafka_of_level: Stack) -> None:
     assert await protocol_of(kafka_of_level) is V1
     cluster = KafkaCluster(kafka_of_level.bootstrap, KafkaOptions())
     async with KafkaTopics(kafka_of_level.bootstrap) as topics:
@@ -92,9 +87,7 @@ async def test_a_cluster_below_the_second_level_is_spoken_to_in_the_first_versio
 
 
 @pytest.mark.parametrize(("kind", "code"), [("newest", 47), ("v1", 0)])
-async def test_what_comes_late_gets_into_the_next_transaction_of_the_first_version_alone(
-    kafka: Stack, kind: Producer, code: int
-) -> None:
+async def test_late_requests_reach_the_first_version_alone(kafka: Stack, kind: Producer, code: int) -> None:
     """A request of a transaction that has ended, held up on its way until the next one writes there, too."""
     tp = TP(f"late-{kind}", 0)
     async with KafkaTopics(kafka.bootstrap) as topics:

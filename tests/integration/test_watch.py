@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -17,67 +15,68 @@ from tests.relays import new_outbox, publish
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[Database]:
-    async with Database(postgres_url) as database:
-        await database.pool.execute(LOG)
-        yield database
+async def database(database: Database) -> Database:
+    await database.pool.execute(LOG)
+    return database
+
+
+class Watch(DatabaseWatch):
+    """Knows what Prometheus is told."""
+
+    def __init__(self, database: Database) -> None:
+        self.registry = CollectorRegistry()
+        super().__init__(database, self.registry)
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0
+
+    def jobs(self, queue: str, state: str) -> float:
+        return self.value("queue_jobs", queue=queue, state=state)
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
-
-
-@pytest.fixture
-def watch(database: Database, registry: CollectorRegistry) -> DatabaseWatch:
-    return DatabaseWatch(database, registry)
+def watch(database: Database) -> Watch:
+    return Watch(database)
 
 
 async def refuse(connection: Connection, job: Job) -> None:
     raise PermanentError("no such street")
 
 
-async def test_nothing_is_wrong_with_empty_tables(watch: DatabaseWatch) -> None:
+async def test_nothing_is_wrong_with_empty_tables(watch: Watch) -> None:
     await watch.look()
     assert (await watch.outbox(), await watch.queues()) == ("", "")
 
 
-async def test_rows_that_wait_and_that_brokers_refuse_are_told(
-    watch: DatabaseWatch, registry: CollectorRegistry, database: Database
-) -> None:
-    async with database.acquire() as connection:
-        await publish(new_outbox(), connection, ("o-1", 1), ("o-2", 1))
-        await connection.execute(
-            "UPDATE outbox SET retry_at = now(), created_at = now() - interval '400 s'"
-            " WHERE aggregate_id = 'o-1'"
-        )
+async def test_rows_that_wait_and_that_brokers_refuse_are_told(watch: Watch, connection: Connection) -> None:
+    await publish(new_outbox(), connection, ("o-1", 1), ("o-2", 1))
+    await connection.execute(
+        "UPDATE outbox SET retry_at = now(), created_at = now() - interval '400 s' WHERE aggregate_id = 'o-1'"
+    )
     await watch.look()
-    assert registry.get_sample_value("outbox_unpublished_rows") == 2
-    assert registry.get_sample_value("outbox_failed_rows") == 1
-    assert (registry.get_sample_value("outbox_oldest_unpublished_seconds") or 0) >= 400
+    assert watch.value("outbox_unpublished_rows") == 2
+    assert watch.value("outbox_failed_rows") == 1
+    assert watch.value("outbox_oldest_unpublished_seconds") >= 400
     why = await watch.outbox()
-    assert "the oldest of 2 rows has waited for 40" in why
+    assert "the oldest of 2 rows has waited for 4" in why
     assert "brokers have refused 1" in why
 
 
-async def test_failed_jobs_are_a_reason_until_an_operator_sees_to_them(
-    watch: DatabaseWatch, registry: CollectorRegistry, database: Database
+async def test_failed_jobs_are_a_reason_until_an_operator_acts(
+    watch: Watch, database: Database, connection: Connection
 ) -> None:
     (job,) = await put(database, PARCELS, ParcelPacked(parcel="p-1"))
     await QueueWorker(database, PARCELS, refuse).work_off()
     await watch.look()
     assert await watch.queues() == "1 jobs of parcels have failed: see `steadfaust queue list parcels`"
-    assert registry.get_sample_value("queue_jobs", {"queue": "parcels", "state": "failed"}) == 1
-    async with database.acquire() as connection:
-        await retry_jobs(connection, "parcels", [job])
+    assert watch.jobs("parcels", "failed") == 1
+    await retry_jobs(connection, "parcels", [job])
     await QueueWorker(database, PARCELS, note).work_off()
     await watch.look()
     assert await watch.queues() == ""
 
 
-async def test_a_job_that_nobody_takes_is_a_reason_and_one_that_is_under_way_is_none(
-    watch: DatabaseWatch, registry: CollectorRegistry, database: Database
-) -> None:
+async def test_a_job_that_nobody_takes_is_a_reason(watch: Watch, database: Database) -> None:
     first, second = await put(database, PARCELS, ParcelPacked(parcel="p-1"), ParcelPacked(parcel="p-2"))
     for job, ago in ((first, 3600), (second, 400)):
         await database.pool.execute(
@@ -87,47 +86,42 @@ async def test_a_job_that_nobody_takes_is_a_reason_and_one_that_is_under_way_is_
             ago,
         )
     await watch.look()
-    assert "a job of parcels has waited for a worker for 360" in await watch.queues()
+    assert "a job of parcels has waited for a worker for 36" in await watch.queues()
     await database.pool.execute(
         "INSERT INTO queue_lease VALUES (1, 'parcels', 'w', $1, '{}', now() + interval '1 hour')", [first]
     )
     await watch.look()
-    assert "a job of parcels has waited for a worker for 40" in await watch.queues()
+    assert "a job of parcels has waited for a worker for 4" in await watch.queues()
 
-    def jobs(state: str) -> float | None:
-        return registry.get_sample_value("queue_jobs", {"queue": "parcels", "state": state})
-
-    assert (jobs("ready"), jobs("under_way"), jobs("failed")) == (1, 1, 0)
+    assert [watch.jobs("parcels", state) for state in ("ready", "under_way", "failed")] == [1, 1, 0]
 
 
-async def test_a_job_whose_pause_is_over_waits_for_a_worker(watch: DatabaseWatch, database: Database) -> None:
+async def test_a_job_whose_pause_is_over_waits_for_a_worker(watch: Watch, database: Database) -> None:
     async with database.transaction() as connection:
         await PARCELS.enqueue(connection, ParcelPacked(parcel="p-1"), delay=3600)
     await watch.look()
     assert await watch.queues() == ""
     await database.pool.execute("UPDATE queue_job SET due = now() - interval '400 s'")
     await watch.look()
-    assert "a job of parcels has waited for a worker for 40" in await watch.queues()
+    assert "a job of parcels has waited for a worker for 4" in await watch.queues()
 
 
 async def test_a_database_that_cannot_be_looked_at_is_told(
-    postgres_server: str, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+    postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Database(of_database(postgres_server, "postgres")) as bare:
-        watch = DatabaseWatch(bare, registry)
+        watch = Watch(bare)
         await watch.look()
         assert await watch.outbox() == ""  # it may come in a moment
         monkeypatch.setattr("streams.postgres.watch._STALE", 0.0)
         assert 'it is not known how many rows wait: relation "outbox" does not exist' in await watch.outbox()
 
 
-async def test_a_long_queue_is_counted_up_to_a_bound(
-    watch: DatabaseWatch, registry: CollectorRegistry, database: Database
-) -> None:
+async def test_a_long_queue_is_counted_up_to_a_bound(watch: Watch, database: Database) -> None:
     await database.pool.execute(
         "INSERT INTO queue_job (queue, state, topic, kind, action, payload, headers, updated)"
         " SELECT 'many', 'ready', 't', 'event', 'handle', '', '[]', now() FROM generate_series(1, 150000)"
     )
     await database.pool.execute("ANALYZE queue_job")
     await watch.look()
-    assert registry.get_sample_value("queue_jobs", {"queue": "many", "state": "ready"}) == 100_000
+    assert watch.jobs("many", "ready") == 100_000
