@@ -56,7 +56,7 @@ async def test_what_a_bad_announcement_has_announced_stays_unknown(world: World)
         schemas.get("0123456789abcdef")
 
 
-async def test_a_worker_that_runs_goes_on_learning_after_a_bad_announcement(world: World) -> None:
+async def test_a_running_worker_goes_on_learning_after_a_bad_announcement(world: World) -> None:
     await world.start(counting(world.name))
     schemas = Schemas()
     announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")
@@ -66,7 +66,7 @@ async def test_a_worker_that_runs_goes_on_learning_after_a_bad_announcement(worl
     assert announcements.unreadable == 1
 
 
-async def test_a_bad_announcement_is_counted_until_a_good_one_is_written_under_its_key(world: World) -> None:
+async def test_a_bad_announcement_counts_until_a_good_one_replaces_it(world: World) -> None:
     await world.start(counting(world.name))
     schemas = Schemas()
     announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")

@@ -18,7 +18,7 @@ from streams.testing.faults import ScriptedFaults
 LANES = 8
 
 
-async def test_lanes_that_cannot_commit_hold_their_share_of_what_a_worker_may(
+async def test_lanes_that_cannot_commit_hold_their_share_alone(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
     """Each lane had a bound of its own alone: a worker of 64 lanes took a gigabyte behind a slow broker."""
@@ -66,7 +66,7 @@ async def full(world: World) -> Running:
     return lane
 
 
-async def test_what_a_lane_has_taken_and_not_committed_is_bounded_in_bytes(world: World) -> None:
+async def test_what_is_taken_and_not_committed_is_bounded_in_bytes(world: World) -> None:
     work = counting(world.name)
     await world.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
     large = with_header("note", b"x" * LARGE)
@@ -79,9 +79,7 @@ async def test_what_a_lane_has_taken_and_not_committed_is_bounded_in_bytes(world
 
 
 @pytest.mark.parametrize("what", ["header", "row", "output"])
-async def test_headers_and_what_was_decided_count_among_the_bytes_that_a_lane_may_hold(
-    fake: FakeWorld, what: str
-) -> None:
+async def test_headers_rows_and_outputs_count_among_the_bytes_held(fake: FakeWorld, what: str) -> None:
     work = counting(fake.name)
     await fake.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
     events = [fake.event(work, "a", i) for i in range(2000)]
@@ -96,7 +94,7 @@ async def test_headers_and_what_was_decided_count_among_the_bytes_that_a_lane_ma
     await check(fake, work, events)
 
 
-async def test_messages_of_timers_count_among_the_bytes_that_a_lane_may_hold(fake: FakeWorld) -> None:
+async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) -> None:
     work: Reminding = reminding(fake.name)
     await fake.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
     due = fake.clock.now() + 1000.0
@@ -113,7 +111,7 @@ async def test_messages_of_timers_count_among_the_bytes_that_a_lane_may_hold(fak
     assert len(fake.cluster.visible(work.rang.TOPIC)) == 1000
 
 
-async def test_headers_count_among_the_bytes_that_may_wait_behind_a_message(fake: FakeWorld) -> None:
+async def test_headers_count_among_the_bytes_that_wait(fake: FakeWorld) -> None:
     work = counting(fake.name)
     await started(fake, work, retry=LATER, max_waiting_bytes=30_000)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))

@@ -158,7 +158,7 @@ kills = st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 12)), max_siz
 @pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())
 @settings(max_examples=examples(25), deadline=None)
 @given(sent=sendings, kills=kills)
-def test_orders_that_are_called_off_end_once_whatever_comes_when_and_wherever_the_lane_is_killed(
+def test_called_off_orders_end_once_whatever_comes_and_is_killed(
     wiring: Choreography, sent: list[Sent], kills: list[tuple[str, int]]
 ) -> None:
     async def play() -> None:
@@ -194,9 +194,7 @@ def test_orders_that_are_called_off_end_once_whatever_comes_when_and_wherever_th
 
 
 @pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())
-async def test_an_order_that_was_called_off_before_it_comes_never_comes_to_life(
-    world: World, wiring: Choreography
-) -> None:
+async def test_an_order_called_off_before_it_comes_never_lives(world: World, wiring: Choreography) -> None:
     gateway = await begin(world, wiring)
     sent = [
         *(Sent(RequestCancellation, key, "first", 0.0) for key in ORDERED),

@@ -49,7 +49,7 @@ def by_reference(record: Any) -> bool:
 # -- there and back -----------------------------------------------------------------------------------------
 
 
-async def test_what_is_large_goes_by_reference_and_handlers_see_the_payload(world: World) -> None:
+async def test_the_large_goes_by_reference_and_handlers_see_the_payload(world: World) -> None:
     parcels = await begun(world)
     for i, size in enumerate([SMALL, LARGE, SMALL, LARGE]):
         await parcels.post("a", i, size)
@@ -104,7 +104,7 @@ async def test_a_message_marked_binary_goes_by_reference_however_small(fake: Fak
     assert all(by_reference(record) for record in await fake.records(parcels.work.kept.TOPIC))
 
 
-async def test_the_order_of_a_key_holds_whatever_the_sizes_and_other_keys_pass(world: World) -> None:
+async def test_a_key_keeps_its_order_whatever_the_sizes(world: World) -> None:
     parcels = await begun(world)
     for i, size in enumerate([LARGE, SMALL, SMALL, LARGE, SMALL]):
         await parcels.post("a", i, size)
@@ -174,7 +174,7 @@ async def test_a_duplicate_costs_no_download(world: World) -> None:
     assert parcels.blobs.requests["get"] == 3, "one for each handler that runs, one by the check"
 
 
-async def test_a_message_in_a_foreign_partition_is_sent_on_without_its_payload(world: World) -> None:
+async def test_a_misrouted_message_is_sent_on_without_its_payload(world: World) -> None:
     parcels = await begun(world)
     text = "a-0:".ljust(LARGE, "x")
     post = await parcels.made("a", 0, text)
@@ -189,7 +189,7 @@ async def test_a_message_in_a_foreign_partition_is_sent_on_without_its_payload(w
 # -- when it does not work ----------------------------------------------------------------------------------
 
 
-async def test_while_the_store_is_down_a_message_waits_and_the_later_ones_of_its_key_behind_it(
+async def test_a_key_waits_in_order_while_the_store_is_down(
     world: World,
 ) -> None:
     parcels = await begun(world, retry=QUICK)
@@ -245,9 +245,7 @@ async def test_an_upload_that_fails_leaves_nothing_of_the_outcome(world: World) 
 
 
 @pytest.mark.parametrize("fault", ["missing", "altered"])
-async def test_a_payload_that_is_lost_or_altered_is_a_dead_letter_that_names_it(
-    world: World, fault: str
-) -> None:
+async def test_a_lost_or_altered_payload_is_named_by_its_letter(world: World, fault: str) -> None:
     parcels = await begun(world)
     for i in range(3):
         post = await parcels.post("a", i, LARGE)
@@ -311,7 +309,7 @@ async def test_a_payload_about_another_key_is_a_dead_letter(world: World) -> Non
     assert parcels.work.hooks.calls == []
 
 
-async def test_a_worker_without_an_object_store_says_what_to_set_and_the_message_waits(world: World) -> None:
+async def test_a_worker_without_an_object_store_says_what_to_set(world: World) -> None:
     parcels = Parcels(world, carrying(world.name))
     await world.start(parcels.work, retry=QUICK, breaker=PATIENT)
     await parcels.post("a", 0, LARGE)
@@ -324,7 +322,7 @@ async def test_a_worker_without_an_object_store_says_what_to_set_and_the_message
     assert await dead_letters(world, parcels.work.sent.TOPIC) == []
 
 
-async def test_a_message_whose_schema_is_unknown_waits_before_its_payload_is_fetched(
+async def test_an_unknown_schema_is_awaited_before_the_payload_is_fetched(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parcels = await begun(fake)
@@ -343,7 +341,7 @@ async def test_a_message_whose_schema_is_unknown_waits_before_its_payload_is_fet
     await finish(parcels, lane)
 
 
-async def test_what_a_finer_order_goes_by_is_known_only_with_the_payload(world: World) -> None:
+async def test_a_finer_order_is_known_only_with_the_payload(world: World) -> None:
     """While it is not, nothing of the key passes; then each goes behind those of its own order."""
     parcels = Parcels(world, carrying(world.name, order_by=lambda event: str(event.i % 2)))
     await parcels.start()
@@ -381,7 +379,7 @@ async def test_what_a_finer_order_goes_by_is_known_only_with_the_payload(world: 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("wiped", [False, True], ids=["disk kept", "disk lost"])
-async def test_a_crash_on_the_way_to_the_commit_leaves_no_reference_without_an_object(
+async def test_a_crash_before_the_commit_leaves_no_reference_without_object(
     world: World, point: str, wiped: bool
 ) -> None:
     parcels = await begun(world, max_batch=3)

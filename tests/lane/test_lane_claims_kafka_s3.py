@@ -45,7 +45,7 @@ async def finish(parcels: Parcels, lane: Any) -> None:
     await check_store(parcels.world)
 
 
-async def test_parcels_of_10_bytes_to_5_mb_come_out_as_they_went_in(parcels: Parcels) -> None:
+async def test_parcels_to_5_mb_come_out_as_they_went_in(parcels: Parcels) -> None:
     for i in range(14):
         await parcels.post("abc"[i % 3], i, min(10 ** (i % 7 + 1), 5_000_000))
     await finish(parcels, await parcels.world.open())
@@ -53,7 +53,7 @@ async def test_parcels_of_10_bytes_to_5_mb_come_out_as_they_went_in(parcels: Par
 
 # However long it takes to start again on a busy machine.
 @pytest.mark.parametrize("parcels", [{"outage_patience": 60.0}], indirect=True)
-async def test_an_outage_of_s3_passes_and_nothing_is_lost_or_doubled(s3: Stack, parcels: Parcels) -> None:
+async def test_an_outage_of_s3_neither_loses_nor_doubles_anything(s3: Stack, parcels: Parcels) -> None:
     for i in range(6):
         await parcels.post("ab"[i % 2], i, 100_000)
     await asyncio.to_thread(s3.stop_process, "s3")
@@ -66,9 +66,7 @@ async def test_an_outage_of_s3_passes_and_nothing_is_lost_or_doubled(s3: Stack, 
 
 
 @pytest.mark.parametrize("point", ["staged", "sent", "committed"])
-async def test_a_lane_that_is_killed_leaves_no_reference_without_an_object(
-    parcels: Parcels, point: str
-) -> None:
+async def test_a_killed_lane_leaves_no_reference_without_an_object(parcels: Parcels, point: str) -> None:
     for i in range(6):
         await parcels.post("ab"[i % 2], i, 100_000)
     parcels.world.faults.kill_at(point)

@@ -37,7 +37,7 @@ async def finish(parcels: Parcels, lane: Any, **allowed: Any) -> None:
 # -- turns ------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_not_fetched(world: World) -> None:
+async def test_a_message_past_its_deadline_is_not_fetched(world: World) -> None:
     parcels = await begun(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     parcels.work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     await parcels.post("a", 0)
@@ -52,7 +52,7 @@ async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_not_fetch
     assert (letter["ce_id"], letter["dlq-error-type"]) == (b"a-1", b"MessageExpired")
 
 
-async def test_what_is_to_be_fetched_and_has_waited_has_its_turn_while_new_ones_keep_coming(
+async def test_what_waited_is_fetched_in_turn_among_new_ones(
     fake: FakeWorld,
 ) -> None:
     parcels = await begun(fake, retry=LATER, max_in_flight=4)
@@ -68,7 +68,7 @@ async def test_what_is_to_be_fetched_and_has_waited_has_its_turn_while_new_ones_
     assert len(parcels.work.hooks.calls) < 200, "there was more to do"
 
 
-async def test_what_comes_by_reference_for_a_paused_handler_is_fetched_when_it_is_resumed(
+async def test_payloads_for_a_paused_handler_are_fetched_at_its_resumption(
     fake: FakeWorld,
 ) -> None:
     parcels = await begun(fake, order_by=lambda parcel: str(parcel.i % 2))
@@ -99,7 +99,7 @@ async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: Fake
     await finish(parcels, lane)
 
 
-async def test_what_follows_a_message_in_its_record_is_fetched_when_there_is_a_place(fake: FakeWorld) -> None:
+async def test_what_follows_a_retry_is_fetched_when_there_is_room(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(2.0,)), max_in_flight=2)
     parcels.work.hooks.before = failing = Failing(
         fake, {(f"k{n}", 0): 1 for n in range(10)}, TransientError("busy")
@@ -124,7 +124,7 @@ async def test_what_follows_a_message_in_its_record_is_fetched_when_there_is_a_p
 # -- attempts ---------------------------------------------------------------------------------------------
 
 
-async def test_an_upload_that_never_succeeds_takes_as_many_attempts_as_anything_that_fails(
+async def test_failing_uploads_take_as_many_attempts_as_anything_else(
     world: World,
 ) -> None:
     parcels = await begun(world)
@@ -141,7 +141,7 @@ async def test_an_upload_that_never_succeeds_takes_as_many_attempts_as_anything_
     assert letter["dlq-retry-count"] == b"%d" % (QUICK.max_attempts - 1)
 
 
-async def test_what_failed_before_a_sync_run_came_upon_an_upload_counts(world: World) -> None:
+async def test_what_failed_before_an_upload_counts_among_the_attempts(world: World) -> None:
     parcels = await begun(world, retry=RetryPolicy(immediate=1, delays=(1.0,)))
     parcels.work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")

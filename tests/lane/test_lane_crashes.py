@@ -39,9 +39,7 @@ async def finish(world: World, work: object, events: list[Post], stores: object 
 
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_lane_killed_on_the_way_to_its_commit_is_continued(
-    world: World, point: str, disk: str
-) -> None:
+async def test_a_lane_killed_before_its_commit_is_continued(world: World, point: str, disk: str) -> None:
     work = counting(world.name, settled=True)
     await world.start(work, max_batch=4)
     events = some(world, work, range(4))
@@ -72,9 +70,7 @@ async def test_a_lane_killed_while_it_recovers_is_continued(world: World) -> Non
 
 
 @pytest.mark.parametrize("lost", [1, 3])
-async def test_a_power_failure_that_takes_the_last_writes_is_healed_from_the_changelog(
-    fake: FakeWorld, lost: int
-) -> None:
+async def test_writes_lost_to_a_power_failure_return_from_the_changelog(fake: FakeWorld, lost: int) -> None:
     work = counting(fake.name)
     await fake.start(work, max_batch=4)
     events = some(fake, work, range(4))
@@ -87,7 +83,7 @@ async def test_a_power_failure_that_takes_the_last_writes_is_healed_from_the_cha
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_an_error_on_the_way_to_the_commit_makes_the_lane_open_again(world: World, point: str) -> None:
+async def test_an_error_before_the_commit_makes_the_lane_reopen(world: World, point: str) -> None:
     work = counting(world.name)
     await world.start(work, max_batch=4)
     events = some(world, work, range(3))
@@ -186,7 +182,7 @@ async def test_a_lane_fenced_in_mid_commit_changes_nothing(world: World, point: 
     await check_store(world, stores=elsewhere)
 
 
-async def test_an_owner_frozen_after_its_commit_is_overtaken_and_catches_up(world: World) -> None:
+async def test_an_owner_frozen_after_its_commit_catches_up(world: World) -> None:
     work = counting(world.name)
     await world.start(work)
     events = some(world, work, range(2))
@@ -230,7 +226,7 @@ async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:
     await finish(world, work, events)
 
 
-async def test_a_commit_in_flight_that_hangs_does_not_hold_up_the_stop(world: World) -> None:
+async def test_a_commit_that_hangs_does_not_hold_up_the_stop(world: World) -> None:
     work = counting(world.name)
     await world.start(work, stop_timeout=0.1)
     events = some(world, work, range(2))
@@ -260,7 +256,7 @@ async def test_a_lane_can_be_stopped_while_it_opens(world: World, point: str) ->
     await finish(world, work, events, elsewhere)
 
 
-async def test_a_scripted_error_that_is_no_exception_of_ours_is_survived_as_well(fake: FakeWorld) -> None:
+async def test_an_error_that_is_not_ours_is_survived_too(fake: FakeWorld) -> None:
     work = counting(fake.name)
     await fake.start(work)
     events = some(fake, work, range(2))

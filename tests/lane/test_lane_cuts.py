@@ -116,9 +116,7 @@ class Held:
 
 
 @pytest.mark.parametrize("when", ["before its start", "after its start"])
-async def test_an_owner_frozen_while_it_opens_under_another_cut_does_not_open(
-    world: World, when: str
-) -> None:
+async def test_an_owner_frozen_while_opening_under_another_cut_stays_shut(world: World, when: str) -> None:
     work = counting(world.name)
     old_app = await world.start(work, partitions=PARTITIONS, lanes=4)
     events = some(world, work, range(2))
@@ -165,7 +163,7 @@ async def entered(world: World, app: Application) -> Cuts:
     return cuts
 
 
-async def test_a_cut_may_be_taken_up_again_and_its_workers_go_on(world: World) -> None:
+async def test_a_cut_taken_up_again_lets_its_workers_go_on(world: World) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
     two = world.cut_into(work, lanes=2)
@@ -191,9 +189,7 @@ async def test_a_cut_may_be_taken_up_again_and_its_workers_go_on(world: World) -
     await check(world, work, posted + last)
 
 
-async def test_a_worker_that_joined_before_a_newer_cut_does_not_take_the_application_back(
-    world: World, fatal: list[BaseException]
-) -> None:
+async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: list[BaseException]) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
     late = Cuts(four.layout, world.cluster)
@@ -223,7 +219,7 @@ async def test_a_worker_that_joined_before_a_newer_cut_does_not_take_the_applica
     await check(world, work, events)
 
 
-async def test_old_ids_are_fenced_once_for_each_cut_and_not_at_each_opening(fake: FakeWorld) -> None:
+async def test_old_ids_are_fenced_once_for_each_cut(fake: FakeWorld) -> None:
     work = counting(fake.name)
     four = await fake.start(work, partitions=PARTITIONS, lanes=4)
     for old in await opened(fake, four):
@@ -246,7 +242,7 @@ async def test_old_ids_are_fenced_once_for_each_cut_and_not_at_each_opening(fake
     await check(fake, work, events)
 
 
-async def test_owners_that_opened_after_their_cut_was_taken_up_again_are_fenced_again(world: World) -> None:
+async def test_owners_of_a_cut_taken_up_again_are_fenced_again(world: World) -> None:
     """A worker that has fenced the owners of a cut before does so again when that cut was back meanwhile."""
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4, transaction_timeout=900.0)

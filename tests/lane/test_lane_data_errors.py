@@ -23,7 +23,7 @@ NO_TEXT = "\ud800"
 
 @pytest.mark.parametrize("how", ["avro", "json"])
 @pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
-async def test_what_cannot_be_encoded_is_a_dead_letter_at_once_and_opens_no_breaker(
+async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
     world: World, what: str, how: str
 ) -> None:
     work = counting(world.name)
@@ -48,7 +48,7 @@ async def test_what_cannot_be_encoded_is_a_dead_letter_at_once_and_opens_no_brea
 
 
 @pytest.mark.parametrize("due", [1e300, -5.0, 1e17])
-async def test_a_timer_at_no_time_is_a_dead_letter_at_once(world: World, due: float) -> None:
+async def test_a_timer_at_no_time_is_a_dead_letter(world: World, due: float) -> None:
     work = reminding(world.name)
     await started(world, work)
     await world.post(asking_for(world, work, 1, due), asking_for(world, work, 2, None))

@@ -75,7 +75,7 @@ def as_it_came(letter: Any, post: Post) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("how", SPOILED)
-async def test_a_message_that_is_no_message_becomes_a_dead_letter_as_it_came(world: World, how: str) -> None:
+async def test_a_message_that_is_none_is_buried_as_it_came(world: World, how: str) -> None:
     work = counting(world.name)
     await world.start(work)
     spoil, error_type = SPOILED[how]
@@ -99,7 +99,7 @@ async def test_a_source_without_a_value_is_an_empty_one(world: World) -> None:
     await check(world, work, [post])
 
 
-async def test_a_key_too_long_for_a_row_is_a_dead_letter(world: World) -> None:
+async def test_a_key_too_long_for_a_row_is_buried(world: World) -> None:
     work = counting(world.name)
     await world.start(work, max_message_bytes=900_000)
     bad = world.event(work, "k" * 70_000, 1)
@@ -116,7 +116,7 @@ def failing(world: World, error: Exception, when: int) -> Callable[[Any], None]:
     return before
 
 
-async def test_a_permanent_error_is_a_dead_letter_of_its_handler_and_the_other_handlers_work_stays(
+async def test_a_permanent_error_buries_the_message_for_its_handler_alone(
     world: World,
 ) -> None:
     work = counting(world.name, tallied=True)
@@ -139,7 +139,7 @@ async def test_a_permanent_error_is_a_dead_letter_of_its_handler_and_the_other_h
     assert b"before_tally" in added["dlq-stack-trace"]
 
 
-async def test_the_first_handler_may_fail_for_good_and_the_second_still_runs(world: World) -> None:
+async def test_the_second_handler_runs_though_the_first_failed_for_good(world: World) -> None:
     work = counting(world.name, tallied=True)
     await world.start(work)
     work.hooks.before = failing(world, PermanentError("no"), 1)
@@ -156,7 +156,7 @@ async def test_the_first_handler_may_fail_for_good_and_the_second_still_runs(wor
 
 
 @pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
-async def test_what_is_too_large_for_the_broker_fails_its_own_message_only(world: World, what: str) -> None:
+async def test_what_is_too_large_fails_its_own_message_only(world: World, what: str) -> None:
     work = counting(world.name, tallied=True)
     await world.start(work)
     setattr(work.hooks, what, lambda event: "x" * 30_000 if event.i == 9 else "")
@@ -166,9 +166,7 @@ async def test_what_is_too_large_for_the_broker_fails_its_own_message_only(world
 
 
 @pytest.mark.parametrize("size", range(19_000, 20_200, 75))
-async def test_near_the_limit_a_message_is_either_passed_on_or_a_dead_letter(
-    fake: FakeWorld, size: int
-) -> None:
+async def test_near_the_limit_a_message_is_passed_on_or_buried(fake: FakeWorld, size: int) -> None:
     work = counting(fake.name)
     await fake.start(work)
     work.hooks.passed = lambda _: "x" * size
@@ -196,7 +194,7 @@ async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: 
     assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 3
 
 
-async def test_a_spoiled_message_of_the_largest_size_that_the_topic_takes_fits_the_dead_letters(
+async def test_a_spoiled_message_of_the_largest_size_is_buried(
     world: World,
 ) -> None:
     work = counting(world.name)
@@ -208,7 +206,7 @@ async def test_a_spoiled_message_of_the_largest_size_that_the_topic_takes_fits_t
     as_it_came(letter, bad)
 
 
-async def test_a_message_that_came_by_a_foreign_partition_is_sent_on_and_handled_once(world: World) -> None:
+async def test_a_misrouted_message_is_sent_on_and_handled_once(world: World) -> None:
     work = counting(world.name)
     await world.start(work, partitions=4, lanes=2)
     events = [world.event(work, key, i) for i in range(3) for key in "abcd"]
@@ -226,9 +224,7 @@ async def test_a_message_that_came_by_a_foreign_partition_is_sent_on_and_handled
 
 
 @pytest.mark.parametrize("how", ["undecodable", "astray"])
-async def test_a_compressed_message_larger_than_any_record_may_be_does_not_stop_the_lane(
-    fake: FakeWorld, how: str
-) -> None:
+async def test_a_message_larger_than_any_record_stops_no_lane(fake: FakeWorld, how: str) -> None:
     work = counting(fake.name)
     await fake.start(work)
     post = fake.event(work, "a", 9)
@@ -245,7 +241,7 @@ async def test_a_compressed_message_larger_than_any_record_may_be_does_not_stop_
     assert headers["dlq-error-type"] == (b"Undecodable" if how == "undecodable" else b"TooLarge")
 
 
-async def test_a_message_that_cannot_say_what_it_is_about_is_a_dead_letter(
+async def test_a_message_that_cannot_say_its_key_is_buried(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = counting(fake.name)

@@ -36,7 +36,7 @@ async def test_events_are_counted_and_passed_on_once(world: World) -> None:
     await check_store(world, 1)
 
 
-async def test_duplicates_are_dropped_in_a_batch_and_across_batches_and_after_a_lost_disk(
+async def test_duplicates_are_dropped_also_after_a_lost_disk(
     world: World,
 ) -> None:
     work = counting(world.name)
@@ -63,9 +63,7 @@ async def test_duplicates_are_dropped_in_a_batch_and_across_batches_and_after_a_
 
 
 @pytest.mark.parametrize("how", ["given up", "waits"])
-async def test_what_has_failed_and_comes_again_is_not_taken_again_also_after_a_lost_disk(
-    world: World, how: str
-) -> None:
+async def test_what_failed_and_comes_again_is_a_duplicate(world: World, how: str) -> None:
     work = counting(world.name)
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     error = PermanentError("never") if how == "given up" else TransientError("busy")
@@ -147,7 +145,7 @@ class SlowTransactions(ScriptedFaults):
         await super().reach(point)
 
 
-async def test_a_lane_whose_transactions_take_long_rests_between_them_unless_they_are_full(
+async def test_a_lane_rests_between_long_transactions_unless_they_are_full(
     fake: FakeWorld,
 ) -> None:
     work, slow = counting(fake.name), SlowTransactions(fake.clock)

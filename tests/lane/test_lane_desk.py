@@ -55,7 +55,7 @@ async def with_a_letter(
     return lane, broken, events, ident
 
 
-async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -> None:
+async def test_a_dead_letter_keeps_all_that_came_and_why(world: World) -> None:
     work = counting(world.name)
     lane, _, events, _ = await with_a_letter(world, work)
     await lane.stop()
@@ -72,7 +72,7 @@ async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -
 
 
 @pytest.mark.parametrize("at_ms", [-1, 10**15, 1 << 62, 10**30, 10**400], ids=range(5))
-async def test_an_operation_of_no_time_is_passed_over_and_the_lane_goes_on(world: World, at_ms: int) -> None:
+async def test_an_operation_of_no_time_is_passed_over(world: World, at_ms: int) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     asked = operation(world, LetterCommand.REPLAY, ident, operation_id="of no time")
@@ -122,7 +122,7 @@ async def test_replaying_twice_at_once_runs_once(world: World) -> None:
     assert len(await results(world)) == 3
 
 
-async def test_a_replay_that_fails_is_the_same_letter_and_after_three_it_is_parked(world: World) -> None:
+async def test_a_letter_is_parked_after_three_replays_that_fail(world: World) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     for n in range(1, 5):
@@ -157,7 +157,7 @@ async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> No
     assert await counts(world, "tallies") == {"a": 3}
 
 
-async def test_a_replay_runs_before_what_waits_and_replays_run_in_the_order_of_their_sources(
+async def test_replays_run_before_what_waits_in_the_order_of_sources(
     world: World,
 ) -> None:
     work = counting(world.name)
@@ -187,9 +187,7 @@ async def test_a_replay_runs_before_what_waits_and_replays_run_in_the_order_of_t
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("nth", [1, 2])
-async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
-    world: World, point: str, nth: int
-) -> None:
+async def test_a_crash_in_a_replay_neither_loses_nor_repeats_it(world: World, point: str, nth: int) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     broken.mend()
@@ -212,7 +210,7 @@ async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
     await check_store(world)
 
 
-async def test_a_discarded_letter_can_be_restored_and_replayed_and_not_before(world: World) -> None:
+async def test_a_discarded_letter_is_replayed_only_once_it_is_restored(world: World) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter(world, work)
     broken.mend()
@@ -242,7 +240,7 @@ async def test_a_discarded_letter_can_be_restored_and_replayed_and_not_before(wo
     await check_store(world)
 
 
-async def test_an_edited_message_is_a_new_one_caused_by_the_old_and_only_where_that_is_enabled(
+async def test_an_edited_message_is_new_and_caused_by_the_old(
     world: World,
 ) -> None:
     work = counting(world.name)
@@ -270,7 +268,7 @@ async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
     assert letter.history[-1].result.startswith("refused: editing is off")
 
 
-async def test_a_message_that_nobody_could_read_is_taken_anew_by_all_its_handlers(world: World) -> None:
+async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World) -> None:
     work = counting(world.name, tallied=True)
     await started(world, work, edit_dead_letters=True)
     bad = world.event(work, "a", 1)._replace(value=b"{")
@@ -292,7 +290,7 @@ async def test_a_message_that_nobody_could_read_is_taken_anew_by_all_its_handler
     await check_store(world)
 
 
-async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World) -> None:
+async def test_an_operation_waits_for_what_its_key_has_under_way(world: World) -> None:
     gate = asyncio.Event()
     fails = True
 
@@ -326,9 +324,7 @@ async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World
 
 
 @pytest.mark.parametrize("how", ["replayed", "discarded", "killed and replayed"])
-async def test_later_messages_wait_behind_a_dead_letter_that_holds_until_it_is_settled(
-    world: World, how: str
-) -> None:
+async def test_later_messages_wait_until_a_holding_letter_is_settled(world: World, how: str) -> None:
     work = counting(world.name)
     lane, broken, events, ident = await with_a_letter_that_holds(world, work)
     assert await order_of(world, work, "a") == [0]
@@ -383,7 +379,7 @@ async def settles(world: World, work: Workload, wanted: list[int]) -> None:
             await world._tick()
 
 
-async def test_what_overflowed_is_replayed_when_there_is_room_in_the_order_of_its_source(
+async def test_what_overflowed_is_replayed_in_order_when_there_is_room(
     world: World,
 ) -> None:
     work = counting(world.name)
@@ -407,7 +403,7 @@ async def test_what_overflowed_is_replayed_when_there_is_room_in_the_order_of_it
 
 
 @pytest.mark.slow("weeks of virtual time")
-async def test_dead_letters_expire_after_their_retention_unless_others_wait_behind_them(
+async def test_dead_letters_expire_unless_others_wait_behind_them(
     fake: FakeWorld,
 ) -> None:
     work = counting(fake.name)

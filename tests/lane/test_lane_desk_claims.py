@@ -80,7 +80,7 @@ async def test_a_replay_has_its_payload_fetched_again(world: World) -> None:
     await finish(parcels, lane)
 
 
-async def test_a_payload_that_was_lost_can_be_put_back_and_replayed(world: World) -> None:
+async def test_a_lost_payload_can_be_put_back_and_replayed(world: World) -> None:
     parcels = await begun(world)
     post = await parcels.post("a", 0, LARGE)
     claim = claim_in(dict(post.headers))
@@ -101,7 +101,7 @@ async def test_a_payload_that_was_lost_can_be_put_back_and_replayed(world: World
     await parcels.check()
 
 
-async def test_a_replay_whose_order_shows_with_its_payload_runs_before_what_waits(world: World) -> None:
+async def test_a_replay_ordered_by_its_payload_runs_before_what_waits(world: World) -> None:
     parcels = await begun(
         world,
         order_by=lambda event: "odd" if event.i % 2 else "even",
@@ -137,7 +137,7 @@ async def test_later_messages_wait_behind_a_letter_by_reference_that_holds(world
 
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
+async def test_a_crash_in_a_replay_neither_loses_nor_repeats_it(
     fake: FakeWorld, point: str, nth: int
 ) -> None:
     parcels = await begun(fake)
@@ -157,7 +157,7 @@ async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
     await finish(parcels, again)
 
 
-async def test_a_reference_that_was_bad_is_put_right_named_and_taken_anew(world: World) -> None:
+async def test_a_bad_reference_is_put_right_and_taken_anew(world: World) -> None:
     parcels = await begun(world, edit_dead_letters=True)
     text = "a-0:".ljust(LARGE, "x")
     post = await parcels.made("a", 0, text)

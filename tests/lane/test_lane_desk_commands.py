@@ -114,7 +114,7 @@ async def test_letters_are_listed_chosen_and_shown(fake: FakeWorld) -> None:
 
 
 @pytest.mark.slow("hundreds of letters")
-async def test_all_that_match_are_replayed_after_a_look_at_how_many(fake: FakeWorld) -> None:
+async def test_all_that_match_are_replayed_after_a_look(fake: FakeWorld) -> None:
     async with a_desk(fake) as (desk, lane, work):
         mend(work)
         words = ("replay", "-w", "key=a", "--why", "mended", "--who", "ann")
@@ -158,7 +158,7 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
         assert (await desk.run("show", ident)).exit_code == REFUSED
 
 
-async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discarded(fake: FakeWorld) -> None:
+async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld) -> None:
     await with_replays(fake, 0, 10)
     gone, stays = [letter.topic for letter in await letters(fake)]
     app = later(fake, 2)[1]
@@ -188,7 +188,7 @@ async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discar
         ("edit", "AAAAAWFi", "--why", "so"),
     ],
 )
-async def test_what_cannot_be_done_ends_with_an_error_and_changes_nothing(
+async def test_what_cannot_be_done_is_an_error_that_changes_nothing(
     fake: FakeWorld, words: tuple[str, ...]
 ) -> None:
     async with a_desk(fake) as (desk, lane, _):

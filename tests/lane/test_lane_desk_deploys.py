@@ -46,7 +46,7 @@ def without(world: FakeWorld, **more: Any) -> tuple[Workload, Any]:
     return work, world.cut_into(work, lanes=1)
 
 
-async def test_what_waits_behind_a_letter_goes_on_when_that_is_taken_anew(fake: FakeWorld) -> None:
+async def test_what_waits_behind_a_letter_taken_anew_goes_on(fake: FakeWorld) -> None:
     _, ident, _ = await with_a_letter(fake, HOLDING)
     work, app = without(fake)
     lane = await fake.open(app=app)
@@ -77,9 +77,7 @@ async def test_a_letter_that_holds_and_cannot_be_read_holds_on(fake: FakeWorld) 
 
 
 @pytest.mark.parametrize("when", ["now", "before"])
-async def test_an_edited_message_is_not_taken_anew_for_who_has_done_it_may_not_be_known(
-    fake: FakeWorld, when: str
-) -> None:
+async def test_an_edited_message_is_not_taken_anew(fake: FakeWorld, when: str) -> None:
     _, ident, _ = await with_a_letter(fake, NOT_HOLDING, edit_dead_letters=True)
     edit = operation(fake, LetterCommand.EDIT, ident, value=b'{"k":"a","i":0}')
     if when == "before":
@@ -97,7 +95,7 @@ async def test_an_edited_message_is_not_taken_anew_for_who_has_done_it_may_not_b
 
 
 @pytest.mark.slow("weeks of virtual time")
-async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
+async def test_a_letter_that_outlasts_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
     _, ident, _ = await with_a_letter(fake, HOLDING, inbox_retention=1000.0, dead_letter_retention=500.0)
     lane = await fake.open(app=without(fake)[1])
     await fake.clock.advance(2000)
@@ -108,7 +106,7 @@ async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: Fak
     assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
 
 
-async def test_a_letter_of_a_message_that_has_outlasted_the_inbox_before_it_became_one_is_not_taken_anew(
+async def test_a_message_that_outlasts_the_inbox_is_not_taken_anew(
     fake: FakeWorld,
 ) -> None:
     """What the other handlers did is remembered from when the message came, not from when one gave it up."""
@@ -132,7 +130,7 @@ async def test_a_letter_of_a_message_that_has_outlasted_the_inbox_before_it_beca
     assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
 
 
-async def test_a_message_that_comes_again_while_it_is_taken_anew_is_a_duplicate(fake: FakeWorld) -> None:
+async def test_what_comes_again_while_taken_anew_is_a_duplicate(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:

@@ -91,7 +91,7 @@ async def all_done(world: World, work: Workload, wanted: list[int]) -> None:
 
 @pytest.mark.parametrize("retry", [NOT_HOLDING, HOLDING], ids=["", "holding"])
 @pytest.mark.parametrize("versions", [(2,), ()], ids=["of another topic", "not there"])
-async def test_a_replay_whose_handler_is_gone_is_discarded_and_what_waits_behind_it_stands(
+async def test_a_discarded_replay_leaves_what_waits_behind_it(
     world: World, versions: tuple[int, ...], retry: RetryPolicy
 ) -> None:
     work = await with_replays(world, 0, retry=retry)
@@ -112,7 +112,7 @@ async def test_a_replay_whose_handler_is_gone_is_discarded_and_what_waits_behind
     assert await counts(world) == {"a": 1}
 
 
-async def test_what_waits_behind_a_replay_that_was_tried_in_vain_goes_on_at_once(world: World) -> None:
+async def test_what_waits_behind_a_replay_tried_in_vain_goes_on(world: World) -> None:
     await with_replays(world, 0)
     after, app = later(world, 2)
     lane = await world.open(app=app)
@@ -126,7 +126,7 @@ async def test_what_waits_behind_a_replay_that_was_tried_in_vain_goes_on_at_once
 
 
 @pytest.mark.parametrize("order", [(2, 0), (0, 2)], ids=["the later one first", "the earlier one first"])
-async def test_replays_between_others_are_discarded_and_the_others_keep_their_order(
+async def test_the_others_keep_their_order_around_discarded_replays(
     world: World, order: tuple[int, int]
 ) -> None:
     await with_replays(world, 0, 10, 2, 12)
@@ -143,7 +143,7 @@ async def test_replays_between_others_are_discarded_and_the_others_keep_their_or
     assert [letter.state for letter in await letters(world)] == [LetterState.DISCARDED] * 2
 
 
-async def test_what_waits_for_its_schema_behind_such_a_replay_is_handled_when_that_is_announced(
+async def test_what_waits_for_its_schema_behind_a_replay_is_handled(
     world: World,
 ) -> None:
     schemas = Schemas()
@@ -184,7 +184,7 @@ async def test_a_replay_whose_handler_is_there_is_not_discarded(world: World) ->
     assert await letters(world) == []
 
 
-async def test_one_that_was_discarded_is_restored_and_taken_anew_by_whom_it_concerns(world: World) -> None:
+async def test_a_discarded_replay_is_restored_and_taken_anew(world: World) -> None:
     work = await with_replays(world, 0)
     lane = await world.open(app=later(world, 2)[1])
     await discard(world, lane, 0)
@@ -198,7 +198,7 @@ async def test_one_that_was_discarded_is_restored_and_taken_anew_by_whom_it_conc
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_crash_at_any_point_of_such_a_discard_leaves_it_done_once(world: World, point: str) -> None:
+async def test_a_crash_in_a_discard_leaves_it_done_once(world: World, point: str) -> None:
     work = await with_replays(world, 0, 10)
     app = later(world, 2)[1]
     await world.open(app=app)

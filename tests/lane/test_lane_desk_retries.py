@@ -19,7 +19,7 @@ from streams.retry.queue import WaitingMessage
 from streams.staging.sequences import size_of
 
 
-async def test_a_replay_runs_before_the_head_of_its_queue_that_has_set_out_already(fake: FakeWorld) -> None:
+async def test_a_replay_runs_before_a_head_that_has_set_out(fake: FakeWorld) -> None:
     world = fake
     answered = asyncio.Event()
     fails: dict[int, Exception] = {1: PermanentError("there is a bug"), 3: TransientError("not yet")}
@@ -51,7 +51,7 @@ async def test_a_replay_runs_before_the_head_of_its_queue_that_has_set_out_alrea
     assert await letters(world) == []
 
 
-async def test_a_replay_has_all_its_tries_though_the_deadline_of_its_message_is_over(fake: FakeWorld) -> None:
+async def test_a_replay_past_its_deadline_has_all_its_tries(fake: FakeWorld) -> None:
     world = fake
     work = counting(world.name)
     await started(world, work, retry=LATER)

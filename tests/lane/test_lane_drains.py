@@ -63,7 +63,7 @@ async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> 
         assert await order_of(world, work, key) == sorted(await order_of(world, work, key))
 
 
-async def test_a_drain_is_not_done_before_what_was_under_way_and_its_retries(fake: FakeWorld) -> None:
+async def test_a_drain_waits_for_what_is_under_way_and_retried(fake: FakeWorld) -> None:
     world = fake
     answered = asyncio.Event()
 
@@ -113,7 +113,7 @@ async def test_a_drain_goes_on_after_its_lane_has_reopened(world: World) -> None
     await finish(world, work, lane, events + more)
 
 
-async def test_a_letter_that_holds_others_does_not_keep_a_drain_from_its_end(fake: FakeWorld) -> None:
+async def test_a_letter_that_holds_others_does_not_hold_a_drain(fake: FakeWorld) -> None:
     world = fake
     work = counting(world.name)
     await started(world, work, retry=HOLDING)
@@ -128,7 +128,7 @@ async def test_a_letter_that_holds_others_does_not_keep_a_drain_from_its_end(fak
     await check_store(world)
 
 
-async def test_a_drain_of_one_partition_leaves_what_waits_because_of_it_while_another_runs(
+async def test_a_drain_of_one_partition_leaves_what_it_holds(
     fake: FakeWorld,
 ) -> None:
     world = fake
@@ -151,7 +151,7 @@ async def test_a_drain_of_one_partition_leaves_what_waits_because_of_it_while_an
     await finish(world, work, lane, events + more)
 
 
-async def test_a_drain_is_not_done_while_what_an_earlier_pause_has_held_is_under_way(fake: FakeWorld) -> None:
+async def test_a_drain_waits_for_what_an_earlier_pause_held(fake: FakeWorld) -> None:
     world = fake
     answered = asyncio.Event()
 
@@ -177,7 +177,7 @@ async def test_a_drain_is_not_done_while_what_an_earlier_pause_has_held_is_under
     await finish(world, work, lane, [event])
 
 
-async def test_a_drain_of_more_than_is_looked_at_is_not_done_before_all_of_it(
+async def test_a_drain_of_more_than_it_looks_at_waits(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pauses, "MOST_LOOKED_AT", 2)
@@ -197,7 +197,7 @@ async def test_a_drain_of_more_than_is_looked_at_is_not_done_before_all_of_it(
     await finish(world, work, lane, events)
 
 
-async def test_what_the_handler_no_longer_takes_does_not_keep_a_drain_from_its_end(fake: FakeWorld) -> None:
+async def test_what_the_handler_takes_no_more_holds_no_drain(fake: FakeWorld) -> None:
     world = fake
     work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
     await started(world, work, retry=LATER)

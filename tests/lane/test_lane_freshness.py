@@ -65,7 +65,7 @@ async def test_a_standby_is_as_fresh_as_what_brokers_have_told(fake: FakeWorld, 
     standby.stop()
 
 
-async def test_a_timer_does_not_ring_again_where_a_standby_slept_past_its_deletion(fake: FakeWorld) -> None:
+async def test_a_timer_deleted_while_a_standby_slept_does_not_ring(fake: FakeWorld) -> None:
     work = reminding(fake.name)
     await fake.start(work, partitions=1)
     elsewhere = fake.stores()
@@ -124,7 +124,7 @@ async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeW
     await check_store(fake)
 
 
-async def test_dropping_stale_index_entries_does_not_make_a_copy_seem_current(fake: FakeWorld) -> None:
+async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: FakeWorld) -> None:
     work = reminding(fake.name)
     await fake.start(work, partitions=1)
     lane = await fake.open()
@@ -151,7 +151,7 @@ async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
     await lane.stop()
 
 
-async def test_a_standby_that_lags_behind_does_not_seem_current_for_what_it_writes(
+async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
@@ -178,9 +178,7 @@ async def test_a_standby_that_lags_behind_does_not_seem_current_for_what_it_writ
     await lane.stop()
 
 
-async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
     work = counting(fake.name)
     await fake.start(work, partitions=1)
@@ -204,7 +202,7 @@ async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
 @pytest.mark.parametrize(
     ("gives_way", "least", "most"), [(False, 0, 2), (True, 20, 30)], ids=["alone", "a lane opens"]
 )
-async def test_a_standby_that_is_far_behind_rests_between_reads_only_while_a_lane_opens(
+async def test_a_far_standby_rests_only_while_a_lane_opens(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, gives_way: bool, least: int, most: int
 ) -> None:
     work = counting(fake.name)
@@ -251,7 +249,7 @@ async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(-DAY, False), (-3600.0, True)], ids=["a day", "an hour"])
-async def test_a_clock_that_was_set_back_far_makes_a_copy_untrusted(
+async def test_a_clock_set_back_far_makes_a_copy_untrusted(
     fake: FakeWorld, seconds: float, kept: bool
 ) -> None:
     work = counting(fake.name)

@@ -35,7 +35,7 @@ class Always:
             raise self._error()
 
 
-async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others_go_on(
+async def test_a_lane_that_cannot_commit_is_quarantined_alone(
     world: World, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.policy.reopening, "DELAY", 0.001)
@@ -126,7 +126,7 @@ async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
     await check(fake, work, events)
 
 
-async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
+async def test_a_lane_is_stuck_after_work_has_waited_long(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
     go_on = asyncio.Event()
@@ -151,7 +151,7 @@ async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
     assert host.stuck() == []
 
 
-async def test_a_lane_that_does_not_get_to_open_is_stuck_though_it_has_no_work(
+async def test_a_lane_that_cannot_open_is_stuck_without_work(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
     await fake.start(counting(fake.name))

@@ -89,7 +89,7 @@ async def test_a_handler_is_paused_shown_and_resumed(
         assert [what for what, _, _ in await told(fake)] == ["pause", "pause", "resume", "resume"]
 
 
-async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
+async def test_a_drain_outlives_the_command_that_waits_for_it(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = RetryPolicy(immediate=0, delays=(10_000.0,))
@@ -109,9 +109,7 @@ async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
         await finish(fake, work, lane, [event])
 
 
-async def test_a_lane_that_does_not_answer_is_named_and_the_command_holds_later(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lane_that_does_not_answer_is_named(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async with an_operator(fake, monkeypatch) as (operator, lane, _):
         await lane.stop()
         result = await operator.run("pause", COUNT, "--why", "so", "--timeout", "0.1")
@@ -122,7 +120,7 @@ async def test_a_lane_that_does_not_answer_is_named_and_the_command_holds_later(
         await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
 
 
-async def test_one_that_does_not_wait_says_in_how_many_it_holds_already(
+async def test_without_waiting_it_says_where_it_holds_already(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, lane, _):
@@ -132,7 +130,7 @@ async def test_one_that_does_not_wait_says_in_how_many_it_holds_already(
         await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
 
 
-async def test_an_unknown_handler_is_an_error_that_names_those_that_there_are(
+async def test_an_unknown_handler_is_an_error_that_names_others(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, lane, _):
@@ -146,7 +144,7 @@ async def test_an_unknown_handler_is_an_error_that_names_those_that_there_are(
         assert lane.lane.counters.operations == 0
 
 
-async def test_a_schema_that_nobody_has_announced_is_shown_until_it_is(
+async def test_an_unannounced_schema_is_shown_until_it_is_announced(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schemas, unknown = Schemas(), fingerprint_of(MADE_NEWER)

@@ -44,7 +44,7 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
         await check_store(world, lane)
 
 
-async def test_a_lane_does_not_open_when_membership_is_unsure_again_before_it_has_its_turn(
+async def test_no_lane_opens_when_membership_is_soon_unsure_again(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
     work = counting(fake.name)
@@ -130,9 +130,7 @@ async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: 
     assert new.lane.fenced == 0
 
 
-async def test_a_lane_that_may_open_and_then_may_not_any_more_does_not(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_that_may_open_no_more_does_not(fake: FakeWorld, fatal: list[BaseException]) -> None:
     await fake.start(counting(fake.name))
     for turns in range(12):  # until a rebalance begins again
         cluster = Starts(fake.cluster)
@@ -163,9 +161,7 @@ async def test_stopping_is_quick_while_membership_is_unsure(
     assert host.lanes == {}
 
 
-async def test_a_row_that_cannot_be_read_is_fatal_to_the_worker(
-    world: World, fatal: list[BaseException]
-) -> None:
+async def test_an_unreadable_row_is_fatal_to_the_worker(world: World, fatal: list[BaseException]) -> None:
     work = counting(world.name)
     await world.start(work)
 
@@ -183,7 +179,7 @@ async def test_a_row_that_cannot_be_read_is_fatal_to_the_worker(
     assert await counts(world) == {}
 
 
-async def test_a_lane_that_ends_as_if_it_was_cancelled_is_fatal_to_the_worker(
+async def test_a_lane_cancelled_by_nobody_is_fatal_to_the_worker(
     fake: FakeWorld, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a client library awaits a task that it has cancelled: the lane ended without a word."""
@@ -214,7 +210,7 @@ async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal:
     assert fatal == []
 
 
-async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_again(
+async def test_a_lane_without_its_position_ends_alone_and_may_return(
     world: World, fatal: list[BaseException]
 ) -> None:
     work = counting(world.name)
@@ -248,9 +244,7 @@ async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_agai
     await check(world, work, events + more)
 
 
-async def test_a_hand_over_takes_its_time_in_the_background_and_nothing_else_waits_for_it(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_nothing_else_waits_for_a_hand_over(fake: FakeWorld, fatal: list[BaseException]) -> None:
     work = counting(fake.name)
     await fake.start(work, partitions=3, lanes=3)
     pause = fake.faults.pause_at("sent")
@@ -272,9 +266,7 @@ async def test_a_hand_over_takes_its_time_in_the_background_and_nothing_else_wai
     assert fatal == []
 
 
-async def test_a_lane_that_comes_back_before_it_has_ended_is_made_anew_when_it_has(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_back_before_its_end_is_made_anew(fake: FakeWorld, fatal: list[BaseException]) -> None:
     work = counting(fake.name)
     await fake.start(work)
     pause = fake.faults.pause_at("sent")

@@ -77,7 +77,7 @@ def told(letter: Any, form: str, offset: int) -> None:
 @pytest.mark.parametrize(
     ("what", "codec"), [(what, "none") for what in DAMAGED] + [(NAME, c) for c in CODECS]
 )
-async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_its_neighbours_are_handled(
+async def test_an_unreadable_record_is_buried_and_its_neighbours_handled(
     world: World, what: str, codec: str
 ) -> None:
     here = await beside(world)
@@ -143,9 +143,7 @@ async def test_what_another_client_has_compressed_is_handled(world: World, codec
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_lane_killed_while_it_buries_what_it_cannot_read_buries_it_once(
-    fake: FakeWorld, point: str
-) -> None:
+async def test_a_lane_killed_while_it_buries_buries_once(fake: FakeWorld, point: str) -> None:
     here = await beside(fake)
     fake.faults.kill_at(point)
     await fake.post(here.good[0])
@@ -165,7 +163,7 @@ async def test_a_lane_killed_while_it_buries_what_it_cannot_read_buries_it_once(
 # -- what operators do about them -------------------------------------------------------------------------
 
 
-async def test_a_letter_of_something_unreadable_is_not_replayed_but_edited_or_discarded(world: World) -> None:
+async def test_a_letter_of_the_unreadable_is_edited_not_replayed(world: World) -> None:
     here = await beside(world, edit_dead_letters=True)
     await here.handled(here.within(DAMAGED[NAME]), good=(0, 1, 2, 3))
     (ident,) = await letter_ids(world)
@@ -227,7 +225,7 @@ async def test_an_operation_that_is_nested_without_end_is_passed_over(world: Wor
 # -- where nothing may be passed over ---------------------------------------------------------------------
 
 
-async def test_a_lane_does_not_open_over_a_damaged_changelog_and_says_so(world: World) -> None:
+async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> None:
     work = counting(world.name)
     await world.start(work)
     await world.post(event := world.event(work, "a", 0))

@@ -18,7 +18,7 @@ from streams.testing.broker import Fault
 
 
 @pytest.mark.slow("six thousand ticks")
-async def test_a_question_that_is_not_answered_does_not_make_a_running_lane_open_again(
+async def test_a_question_without_answer_does_not_reopen_a_lane(
     fake: FakeWorld,
 ) -> None:
     work = counting(fake.name)
@@ -62,7 +62,7 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
     await lane.stop()
 
 
-async def test_a_standby_of_a_damaged_changelog_says_so_twice_a_minute_and_goes_on_once_it_is_mended(
+async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(
     fake: FakeWorld,
 ) -> None:
     work = counting(fake.name)
