@@ -30,8 +30,7 @@ async def test_lanes_that_cannot_commit_hold_their_share_alone(
     faults = ScriptedFaults()
     pauses = [faults.pause_at("staged", nth) for nth in range(1, LANES + 1)]
     host = host_of(fake, fatal, faults=faults)
-    events = [fake.event(work, f"key-{n % 64}", n) for n in range(8000)]
-    await fake.post(*events)
+    await fake.post(*(events := [fake.event(work, f"key-{n % 64}", n) for n in range(8000)]))
     host.assign(range(LANES), set(), fake.app.sources)
     await opened(fake, host)
     lanes = host.lanes.values()
@@ -73,9 +72,7 @@ async def test_what_is_taken_and_not_committed_is_bounded_in_bytes(world: World)
     events = [large(world.event(work, f"k{i % 8}", i)) for i in range(1500)]
     await world.post(*events)
     lane = await full(world)
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, events)
+    await finish(world, work, lane, events)
 
 
 @pytest.mark.parametrize("what", ["header", "row", "output"])
@@ -89,9 +86,7 @@ async def test_headers_rows_and_outputs_count_among_the_bytes_held(fake: FakeWor
         setattr(work.hooks, "text" if what == "row" else "passed", lambda _: "x" * LARGE)
     await fake.post(*events)
     lane = await full(fake)
-    await fake.settled(work.source)
-    await lane.stop()
-    await check(fake, work, events)
+    await finish(fake, work, lane, events)
 
 
 async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) -> None:
@@ -112,8 +107,7 @@ async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) ->
 
 
 async def test_headers_count_among_the_bytes_that_wait(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await started(fake, work, retry=LATER, max_waiting_bytes=30_000)
+    await started(fake, work := counting(fake.name), retry=LATER, max_waiting_bytes=30_000)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     events = [with_header("note", b"x" * 9_000)(fake.event(work, "a", i)) for i in range(4)]
     await fake.post(*events)

@@ -27,8 +27,7 @@ def with_id(post: Post, size: int) -> Post:
 @pytest.mark.parametrize("size", [LONG, 15_000])
 @pytest.mark.parametrize("name", ["ce_id", "ce_source", "ce_correlationid"])
 async def test_ids_too_long_to_be_kept_make_dead_letters(world: World, name: str, size: int) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
+    await world.start(work := counting(world.name, tallied=True))
     events = [world.event(work, "a", i) for i in range(10)]
     long = [with_header(name, b"%d" % i + b"." * (size - 1))(events[i]) for i in range(5)]
     await world.post(*long, *events[5:])
@@ -45,8 +44,7 @@ async def test_ids_too_long_to_be_kept_make_dead_letters(world: World, name: str
 
 
 async def test_messages_with_the_longest_ids_are_handled_once(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
+    await world.start(work := counting(world.name, tallied=True))
     events = [with_id(world.event(work, "a", i), MAX_ID_BYTES) for i in range(50)]
     await world.post(*events, *events)
     lane = await world.open()
@@ -59,8 +57,7 @@ async def test_messages_with_the_longest_ids_are_handled_once(world: World) -> N
 
 
 async def test_the_longest_keys_are_handled_a_longer_one_is_not(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1, retry=LATER, max_message_bytes=400_000)
+    await world.start(work := counting(world.name), partitions=1, retry=LATER, max_message_bytes=400_000)
     key = "k" * MAX_KEY_BYTES
     work.hooks.before = Failing(world, {(key, 0): 1}, TransientError("busy"))
     events = [world.event(work, key, i, message_id=f"long-{i}") for i in range(2)]  # one waits for the other
@@ -76,8 +73,7 @@ async def test_the_longest_keys_are_handled_a_longer_one_is_not(world: World) ->
 
 
 async def test_a_traceparent_that_is_none_is_not_passed_on(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     real = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     sent = [
         with_header("traceparent", trace)(world.event(work, "a", i))
@@ -85,16 +81,13 @@ async def test_a_traceparent_that_is_none_is_not_passed_on(world: World) -> None
     ]
     await world.post(*sent)
     lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, sent)
+    await finish(world, work, lane, sent)
     passed_on = [dict(record.headers).get("traceparent") for record in await world.records(work.output)]
     assert passed_on == [real, None]
 
 
 async def test_a_timer_with_too_long_a_name_cannot_be_cancelled(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work)
+    await fake.start(work := reminding(fake.name))
     post = asking_for(fake, work, 1, None)
     long = post._replace(value=(post.value or b"").replace(b'"alarm"', b'"' + b"n" * 25_000 + b'"'))
     await fake.post(long, asking_for(fake, work, 2, None))

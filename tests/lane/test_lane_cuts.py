@@ -51,8 +51,7 @@ async def test_owners_frozen_under_another_cut_are_fenced_and_change_nothing(
 ) -> None:
     work = counting(world.name, settled=True)
     old_app = await world.start(work, partitions=PARTITIONS, lanes=before)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     frozen: list[tuple[Running, Pause]] = []
     for number in range(before):
         faults = ScriptedFaults()
@@ -63,8 +62,7 @@ async def test_owners_frozen_under_another_cut_are_fenced_and_change_nothing(
 
     world.app = world.cut_into(work, lanes=after)
     new = await opened(world, world.app, stores=(elsewhere := world.stores()))
-    more = some(world, work, range(2, 4))
-    await world.post(*more)
+    await world.post(*(more := some(world, work, range(2, 4))))
     await world.settled(work.source)  # nobody waits for what the frozen ones have open
     for old, pause in frozen:
         pause.resume()
@@ -72,8 +70,7 @@ async def test_owners_frozen_under_another_cut_are_fenced_and_change_nothing(
         assert old.lane.fenced == 1
         assert old.lane.commits == 0
 
-    last = some(world, work, range(4, 5))
-    await world.post(*last)
+    await world.post(*(last := some(world, work, range(4, 5))))
     await world.settled(work.source)
     for lane in new:
         await lane.stop()
@@ -119,8 +116,7 @@ class Held:
 async def test_an_owner_frozen_while_opening_under_another_cut_stays_shut(world: World, when: str) -> None:
     work = counting(world.name)
     old_app = await world.start(work, partitions=PARTITIONS, lanes=4)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     for lane in await opened(world, old_app):
         await lane.stop()
     cluster = Held(world.cluster)
@@ -145,8 +141,7 @@ async def test_an_owner_frozen_while_opening_under_another_cut_stays_shut(world:
     await world.settled(work.source)
     pause.resume()
     await ends_with_another_cut(world, old)
-    more = some(world, work, range(2, 4))
-    await world.post(*more)
+    await world.post(*(more := some(world, work, range(2, 4))))
     await world.settled(work.source)
     for lane in new:
         await lane.stop()
@@ -180,8 +175,7 @@ async def test_a_cut_taken_up_again_lets_its_workers_go_on(world: World) -> None
             await lane.stop()
     left = world.lane(1, app=two, stores=world.stores(), cuts=workers[1])
     await ends_with_another_cut(world, left)
-    last = some(world, work, range(3, 4))
-    await world.post(*last)
+    await world.post(*(last := some(world, work, range(3, 4))))
     lanes = await opened(world, four, stores=world.stores(), cuts=workers[0])
     await world.settled(work.source)
     for lane in lanes:
@@ -210,8 +204,7 @@ async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: 
     await world.until(lambda: len(fatal) == 4)
     assert {type(error) for error in fatal} == {LayoutMismatch}
     world.app = two
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     await world.settled(work.source)
     for lane in new:
         await lane.stop()
@@ -250,8 +243,7 @@ async def test_owners_of_a_cut_taken_up_again_are_fenced_again(world: World) -> 
     for lane in await opened(world, four, stores=world.stores()):
         await lane.stop()
     worker = await entered(world, two)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     pause = (faults := ScriptedFaults()).pause_at("sent")
     back = world.lane(0, app=four, stores=world.stores(), faults=faults)
     await pause.reached()
@@ -273,8 +265,7 @@ async def test_records_that_are_no_cut_are_passed_over(world: World) -> None:
     app = await world.start(work, partitions=PARTITIONS, lanes=2)
     for key in (b"cut:", b"cut:0", b"cut:5", b"cut:-1", b"cut:\xff", b"cut:2\xb2", b"cut:" + b"9" * 5000):
         await world.post(Post(app.layout.announcements, 0, key, b"x", []))
-    events = some(world, work, range(1))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(1))))
     lanes = await opened(world, app)
     await world.settled(work.source)
     for lane in lanes:
@@ -286,8 +277,7 @@ async def test_lanes_that_fence_the_same_owner_at_once_all_open(world: World) ->
     """One lane before, four after: each of them fences the one, which has a transaction open."""
     work = counting(world.name)
     one = await world.start(work, partitions=PARTITIONS, lanes=1)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     faults = ScriptedFaults()
     pause = faults.pause_at("sent")
     old = world.lane(0, app=one, faults=faults)

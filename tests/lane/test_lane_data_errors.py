@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import started
+from lane_failing import finish, started
 from lane_workloads import avro_codecs, counting, reminding
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
@@ -49,8 +49,7 @@ async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
 
 @pytest.mark.parametrize("due", [1e300, -5.0, 1e17])
 async def test_a_timer_at_no_time_is_a_dead_letter(world: World, due: float) -> None:
-    work = reminding(world.name)
-    await started(world, work)
+    await started(world, work := reminding(world.name))
     await world.post(asking_for(world, work, 1, due), asking_for(world, work, 2, None))
     lane = await world.open()
     await world.settled(work.asked.TOPIC)
@@ -67,8 +66,7 @@ async def test_answers_that_are_permanent_errors_open_no_breaker(world: World) -
         if event.i < 12:
             raise PermanentError("404")
 
-    work = counting(world.name)
-    await started(world, work, breaker=BREAKER)
+    await started(world, work := counting(world.name), breaker=BREAKER)
     work.hooks.before = before
     good = [world.event(work, "a", i) for i in range(12, 14)]
     await world.post(*(world.event(work, "a", i) for i in range(12)), *good)
@@ -91,8 +89,7 @@ async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
         if down:
             raise ConnectionError("nobody there")
 
-    work = counting(world.name)
-    await started(world, work, breaker=BREAKER)
+    await started(world, work := counting(world.name), breaker=BREAKER)
     work.hooks.before = before
     good = [world.event(work, f"k{n}", 0) for n in range(8)]
     bad = [world.event(work, f"b{n}", 9) for n in range(8)]
@@ -107,6 +104,4 @@ async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
     assert "closed" not in changes
     down = False
     await world.until(lambda: len(world.cluster.visible(work.output)) == 8)
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, good)
+    await finish(world, work, lane, good)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
+from lane_failing import finish
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -76,8 +77,7 @@ def as_it_came(letter: Any, post: Post) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("how", SPOILED)
 async def test_a_message_that_is_none_is_buried_as_it_came(world: World, how: str) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     spoil, error_type = SPOILED[how]
     bad = spoil(world.event(work, "a", 9))
     letter = await beside_good_ones(world, work, bad)
@@ -88,20 +88,16 @@ async def test_a_message_that_is_none_is_buried_as_it_came(world: World, how: st
 
 
 async def test_a_source_without_a_value_is_an_empty_one(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     post = with_header("ce_source", None)(world.event(work, "a", 1))
     await world.post(post, post)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.duplicates == 1)
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, [post])
+    await finish(world, work, lane, [post])
 
 
 async def test_a_key_too_long_for_a_row_is_buried(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, max_message_bytes=900_000)
+    await world.start(work := counting(world.name), max_message_bytes=900_000)
     bad = world.event(work, "k" * 70_000, 1)
     letter = await beside_good_ones(world, work, bad)
     assert letter.key == bad.key
@@ -119,16 +115,13 @@ def failing(world: World, error: Exception, when: int) -> Callable[[Any], None]:
 async def test_a_permanent_error_buries_the_message_for_its_handler_alone(
     world: World,
 ) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
+    await world.start(work := counting(world.name, tallied=True))
     work.hooks.before_tally = failing(world, PermanentError("no such thing"), 2)
     events = [world.event(work, "a", i) for i in range(4)]
     await world.post(*events, *events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.duplicates == 8)
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, events)
+    await finish(world, work, lane, events)
     assert await counts(world, "tallies") == {"a": 3}
     await check_store(world)
     (letter,) = await dead_letters(world, work.source)
@@ -140,11 +133,9 @@ async def test_a_permanent_error_buries_the_message_for_its_handler_alone(
 
 
 async def test_the_second_handler_runs_though_the_first_failed_for_good(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
+    await world.start(work := counting(world.name, tallied=True))
     work.hooks.before = failing(world, PermanentError("no"), 1)
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
+    await world.post(*(events := [world.event(work, "a", i) for i in range(3)]))
     lane = await world.open()
     await world.until(lambda: lane.handled == 3)
     await world.settled(work.source)
@@ -157,8 +148,7 @@ async def test_the_second_handler_runs_though_the_first_failed_for_good(world: W
 
 @pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
 async def test_what_is_too_large_fails_its_own_message_only(world: World, what: str) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
+    await world.start(work := counting(world.name, tallied=True))
     setattr(work.hooks, what, lambda event: "x" * 30_000 if event.i == 9 else "")
     letter = await beside_good_ones(world, work, world.event(work, "a", 9))
     assert dict(letter.headers)["dlq-error-type"] == b"TooLarge"
@@ -167,8 +157,7 @@ async def test_what_is_too_large_fails_its_own_message_only(world: World, what: 
 
 @pytest.mark.parametrize("size", range(19_000, 20_200, 75))
 async def test_near_the_limit_a_message_is_passed_on_or_buried(fake: FakeWorld, size: int) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     work.hooks.passed = lambda _: "x" * size
     await fake.post(fake.event(work, "a", 1))
     lane = await fake.open()
@@ -181,8 +170,7 @@ async def test_near_the_limit_a_message_is_passed_on_or_buried(fake: FakeWorld, 
 @pytest.mark.parametrize("name", ["ce_id", "ce_correlationid", "traceparent", "ce_source"])
 @pytest.mark.parametrize("size", [9_000, 17_000, 19_500])
 async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: str, size: int) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     work.hooks.passed = lambda event: "x" * 9_000 if event.i == 9 else ""
     bad = with_header(name, b"h" * size)(fake.event(work, "a", 9))
     good = [fake.event(work, "a", i) for i in range(2)]
@@ -197,8 +185,7 @@ async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: 
 async def test_a_spoiled_message_of_the_largest_size_is_buried(
     world: World,
 ) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     post = world.event(work, "a", 1)
     frame = 120 + sum(len(name) + len(value) + 3 for name, value in post.headers)
     bad = post._replace(value=b"?" * (world.app.lane_options.max_message_bytes - frame))
@@ -207,8 +194,7 @@ async def test_a_spoiled_message_of_the_largest_size_is_buried(
 
 
 async def test_a_misrouted_message_is_sent_on_and_handled_once(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=4, lanes=2)
+    await world.start(work := counting(world.name), partitions=4, lanes=2)
     events = [world.event(work, key, i) for i in range(3) for key in "abcd"]
     astray = [post._replace(partition=(post.partition + 1 + i % 3) % 4) for i, post in enumerate(events)]
     await world.post(*astray, *events)
@@ -225,8 +211,7 @@ async def test_a_misrouted_message_is_sent_on_and_handled_once(world: World) -> 
 
 @pytest.mark.parametrize("how", ["undecodable", "astray"])
 async def test_a_message_larger_than_any_record_stops_no_lane(fake: FakeWorld, how: str) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     post = fake.event(work, "a", 9)
     if how == "undecodable":
         bad = post._replace(value=b"?" * 200_000)
@@ -244,8 +229,7 @@ async def test_a_message_larger_than_any_record_stops_no_lane(fake: FakeWorld, h
 async def test_a_message_that_cannot_say_its_key_is_buried(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
 
     def key(event: Any) -> str:
         if event.i == 9:

@@ -46,8 +46,7 @@ async def with_a_letter(
     """A lane that has given up the second of three events of a key; its letter."""
     await started(world, work, **lane_options)
     work.hooks.before = broken = Broken(("a", 1))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
+    await world.post(*(events := [world.event(work, "a", i) for i in range(3)]))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and lane.handled == 3)
     await world.settled(work.source)
@@ -160,8 +159,7 @@ async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> No
 async def test_replays_run_before_what_waits_in_the_order_of_sources(
     world: World,
 ) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0,)))
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(2.0,)))
     work.hooks.before = broken = Broken(("a", 0), ("a", 1))
     events = [world.event(work, "a", i) for i in range(6)]
     await world.post(*events[:3])
@@ -269,8 +267,7 @@ async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
 
 
 async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await started(world, work, edit_dead_letters=True)
+    await started(world, work := counting(world.name, tallied=True), edit_dead_letters=True)
     bad = world.event(work, "a", 1)._replace(value=b"{")
     events = [world.event(work, "a", 0), world.event(work, "a", 2)]
     await world.post(events[0], bad, events[1])
@@ -301,8 +298,7 @@ async def test_an_operation_waits_for_what_its_key_has_under_way(world: World) -
             await gate.wait()
             raise TransientError("later")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.5, 0.5)))
+    await started(world, work := asking(world.name, ask), retry=RetryPolicy(immediate=0, delays=(0.5, 0.5)))
     events = [world.event(work, "a", i) for i in range(3)]
     await world.post(events[0])
     lane = await world.open()
@@ -357,8 +353,7 @@ async def test_later_messages_wait_until_a_holding_letter_is_settled(world: Worl
 async def with_a_letter_that_holds(world: World, work: Workload) -> tuple[Any, Broken, list[Post], str]:
     await started(world, work, retry=HOLDING)
     work.hooks.before = broken = Broken(("a", 1))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
+    await world.post(*(events := [world.event(work, "a", i) for i in range(3)]))
     lane = await world.open()
     counters = lane.lane.counters
     await world.until(lambda: (counters.dead_letters, counters.waiting) == (1, 1) and not lane.lane.backlog)
@@ -382,11 +377,9 @@ async def settles(world: World, work: Workload, wanted: list[int]) -> None:
 async def test_what_overflowed_is_replayed_in_order_when_there_is_room(
     world: World,
 ) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING, max_waiting=3)
+    await started(world, work := counting(world.name), retry=HOLDING, max_waiting=3)
     work.hooks.before = broken = Broken(("a", 0))
-    events = [world.event(work, "a", i) for i in range(6)]
-    await world.post(*events)
+    await world.post(*(events := [world.event(work, "a", i) for i in range(6)]))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 4 and not lane.lane.backlog)
     holder, *full = await letter_ids(world)

@@ -78,8 +78,7 @@ class Desk:
 @asynccontextmanager
 async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[Desk, Any, Any]]:
     """Twelve events of three keys, of which a handler has given up those with an odd number."""
-    work = counting(fake.name)
-    await fake.start(work, **lane_options)
+    await fake.start(work := counting(fake.name), **lane_options)
 
     def before(event: Any) -> None:
         if event.i % 2:

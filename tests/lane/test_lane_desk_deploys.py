@@ -136,8 +136,7 @@ async def test_what_comes_again_while_taken_anew_is_a_duplicate(fake: FakeWorld)
     async def ask(key: str, i: int) -> None:
         await answered.wait()
 
-    work = deployed(fake.name, 1, 2, tallied=(1,))
-    await started(fake, work, retry=NOT_HOLDING)
+    await started(fake, work := deployed(fake.name, 1, 2, tallied=(1,)), retry=NOT_HOLDING)
     work.hooks.before = Broken(("a", 0))
     event = fake.event(work, "a", 0)
     await fake.post(event)

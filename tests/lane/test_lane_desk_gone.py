@@ -35,8 +35,7 @@ async def with_replays(world: World, *numbers: int, retry: RetryPolicy = NOT_HOL
     behind them another event of their ordering key, which has come since. Events below 10 are of a topic that
     a later version's handler takes no more.
     """
-    work = deployed(world.name, 1, 2, tallied=(1,), order_by=parity)
-    await started(world, work, retry=retry)
+    await started(world, work := deployed(world.name, 1, 2, tallied=(1,), order_by=parity), retry=retry)
     work.hooks.before = Broken(*(("a", number) for number in numbers))
     lane = await world.open()
     for n, number in enumerate(numbers, start=1):

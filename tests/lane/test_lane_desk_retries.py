@@ -53,8 +53,7 @@ async def test_a_replay_runs_before_a_head_that_has_set_out(fake: FakeWorld) -> 
 
 async def test_a_replay_past_its_deadline_has_all_its_tries(fake: FakeWorld) -> None:
     world = fake
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
+    await started(world, work := counting(world.name), retry=LATER)
     work.hooks.before = broken = Broken(("a", 0))
     event = expiring(world.event(work, "a", 0), world.clock.now() + 1.0)
     await world.post(event)
@@ -108,8 +107,7 @@ async def test_a_replay_runs_before_what_its_handler_no_longer_takes(fake: FakeW
 
 async def test_replays_that_wait_are_bounded_in_bytes_too(fake: FakeWorld) -> None:
     world = fake
-    work = counting(world.name)
-    await started(world, work, max_waiting_bytes=500)
+    await started(world, work := counting(world.name), max_waiting_bytes=500)
     events = [world.event(work, "a", i) for i in range(3)]
     size = size_of(WaitingMessage("", 0, 0, 0, b"a", events[0].value or b"", events[0].headers))
     assert 2 * size <= 500 < 3 * size

@@ -28,20 +28,17 @@ from streams.policy.retry import RetryPolicy
 
 async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> None:
     world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0, 2.0)))
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(2.0, 2.0)))
     work.hooks.before = failing = Failing(world, {("a", 0): 2}, TransientError("busy"))
     home = world.app.layout.partition_of(b"a")
     near = next(key for key in KEYS[1:] if world.app.layout.partition_of(key.encode()) == home)
     far = next(key for key in KEYS if world.app.layout.partition_of(key.encode()) != home)
     keys = f"a{near}{far}"
-    events = some(world, work, range(1), keys)
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(1), keys)))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
     await asked(world, HandlerCommand.DRAIN)
-    more = some(world, work, range(1, 3), keys)
-    await world.post(*more)
+    await world.post(*(more := some(world, work, range(1, 3), keys)))
     await settled(world, work, lane)
     await world.until(lambda: lane.lane.gates[COUNT].pauses[b"\0%c" % (1 - home)].holds)
     assert (await states(world))[home] is PauseState.DRAINING
@@ -72,8 +69,7 @@ async def test_a_drain_waits_for_what_is_under_way_and_retried(fake: FakeWorld) 
         if work.hooks.calls.count((key, i)) == 1:
             raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)))
+    await started(world, work := asking(world.name, ask), retry=RetryPolicy(immediate=0, delays=(1.0,)))
     event = world.event(work, "a", 0)
     await world.post(event)
     lane = await world.open()
@@ -94,11 +90,9 @@ async def test_a_drain_waits_for_what_is_under_way_and_retried(fake: FakeWorld) 
 
 
 async def test_a_drain_goes_on_after_its_lane_has_reopened(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(4.0,)))
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(4.0,)))
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    events = some(world, work, range(2), "a")
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2), "a")))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
     await asked(world, HandlerCommand.DRAIN)
@@ -115,8 +109,7 @@ async def test_a_drain_goes_on_after_its_lane_has_reopened(world: World) -> None
 
 async def test_a_letter_that_holds_others_does_not_hold_a_drain(fake: FakeWorld) -> None:
     world = fake
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING)
+    await started(world, work := counting(world.name), retry=HOLDING)
     work.hooks.before = Broken(("a", 0), error=PermanentError("never"))
     await world.post(*some(world, work, range(2), "a"))
     lane = await world.open()
@@ -132,14 +125,12 @@ async def test_a_drain_of_one_partition_leaves_what_it_holds(
     fake: FakeWorld,
 ) -> None:
     world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(5.0,)))
     near, *_ = [key for key in KEYS[1:] if world.app.layout.partition_of(key.encode()) == 0]
     first, *_ = [key for key in KEYS if world.app.layout.partition_of(key.encode()) == 0]
     assert first != near
     work.hooks.before = Failing(world, {(first, 0): 1}, TransientError("busy"))
-    events = some(world, work, range(1), first)
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(1), first)))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
     await asked(world, HandlerCommand.DRAIN, partitions=[0])
@@ -158,8 +149,7 @@ async def test_a_drain_waits_for_what_an_earlier_pause_held(fake: FakeWorld) -> 
     async def ask(key: str, i: int) -> None:
         await answered.wait()
 
-    work = asking(world.name, ask)
-    await started(world, work)
+    await started(world, work := asking(world.name, ask))
     lane = await world.open()
     await asked(world, HandlerCommand.PAUSE)
     event = world.event(work, "a", 0)
@@ -182,11 +172,9 @@ async def test_a_drain_of_more_than_it_looks_at_waits(
 ) -> None:
     monkeypatch.setattr(pauses, "MOST_LOOKED_AT", 2)
     world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(5.0,)))
     work.hooks.before = Failing(world, {(key, 0): 1 for key in KEYS}, TransientError("busy"))
-    events = some(world, work, range(1))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(1))))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.retries == len(KEYS) and not lane.lane.backlog)
     await asked(world, HandlerCommand.DRAIN)

@@ -47,8 +47,7 @@ async def caught_up(world: World, standby: Standby) -> None:
 
 async def test_a_standby_is_as_fresh_as_what_brokers_have_told(fake: FakeWorld, monkeypatch: Any) -> None:
     """One that hears nothing of them does not know what it lacks, however well it stood before."""
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     silence = inf
     monkeypatch.setattr(FakeReader, "silence", lambda _: silence)
     standby, _, _ = follow(fake, fake.stores())
@@ -66,8 +65,7 @@ async def test_a_standby_is_as_fresh_as_what_brokers_have_told(fake: FakeWorld, 
 
 
 async def test_a_timer_deleted_while_a_standby_slept_does_not_ring(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := reminding(fake.name), partitions=1)
     elsewhere = fake.stores()
     standby, freezer, task = follow(fake, elsewhere)
     lane = await fake.open()
@@ -96,8 +94,7 @@ async def test_a_timer_deleted_while_a_standby_slept_does_not_ring(fake: FakeWor
 
 async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeWorld) -> None:
     """It writes what was committed when it wakes: that is no sign of how old the rest of its copy is."""
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := reminding(fake.name), partitions=1)
     lane = await fake.open()
     due = fake.clock.now() + 60
     await fake.post(asking_for(fake, work, 1, due))
@@ -125,8 +122,7 @@ async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeW
 
 
 async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := reminding(fake.name), partitions=1)
     lane = await fake.open()
     first, moved = fake.clock.now() + 60, fake.clock.now() + 10 * DAY
     for i, due in enumerate((first, moved)):
@@ -141,8 +137,7 @@ async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: Fak
 
 
 async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, delete_retention=80.0)
+    await fake.start(work := counting(fake.name), delete_retention=80.0)
     lane = await fake.open()
     await fake.post(fake.event(work, "a", 1))
     await fake.settled(work.source)
@@ -155,8 +150,7 @@ async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     began = fake.clock.now()
     elsewhere = fake.stores()
     standby, freezer, task = follow(fake, elsewhere)
@@ -180,8 +174,7 @@ async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
 
 async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.post(*(fake.event(work, "a", i) for i in range(8)))
     await fake.settled(work.source)
@@ -205,8 +198,7 @@ async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch
 async def test_a_far_standby_rests_only_while_a_lane_opens(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, gives_way: bool, least: int, most: int
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.post(*(fake.event(work, f"key-{i}", 1) for i in range(100)))
     await fake.settled(work.source)
@@ -232,8 +224,7 @@ async def test_a_far_standby_rests_only_while_a_lane_opens(
 
 async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
     """It is never at the end, but at where the end was a while ago."""
-    work = counting(fake.name)
-    await fake.start(work, partitions=1, delete_retention=80.0)
+    await fake.start(work := counting(fake.name), partitions=1, delete_retention=80.0)
     elsewhere = fake.stores()
     standby, _, task = follow(fake, elsewhere)
     lane = await fake.open()
@@ -252,8 +243,7 @@ async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
 async def test_a_clock_set_back_far_makes_a_copy_untrusted(
     fake: FakeWorld, seconds: float, kept: bool
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     lane = await fake.open()
     await fake.post(fake.event(work, "a", 1))
     await fake.settled(work.source)

@@ -39,8 +39,7 @@ async def test_a_lane_that_cannot_commit_is_quarantined_alone(
     world: World, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.policy.reopening, "DELAY", 0.001)
-    work = counting(world.name)
-    await world.start(work, partitions=2, lanes=2)
+    await world.start(work := counting(world.name), partitions=2, lanes=2)
     events = some(world, work, range(3))
     bad = of_lane(world, events, 0)[5]
     bad_id = dict(bad.headers)["ce_id"]
@@ -108,10 +107,8 @@ class Refusing:
 async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
     fake: FakeWorld, fatal: list[BaseException], error: type[Exception]
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    events = some(fake, work, range(3))
-    await fake.post(*events)
+    await fake.start(work := counting(fake.name))
+    await fake.post(*(events := some(fake, work, range(3))))
     outage = Always("sent", lambda: error("the network is down"))
     host = host_of(fake, fatal, outage)
     host.assign({0}, set(), fake.app.sources)
@@ -134,8 +131,7 @@ async def test_a_lane_is_stuck_after_work_has_waited_long(
     async def ask(key: str, i: int) -> None:
         await go_on.wait()
 
-    work = asking(fake.name, ask)
-    await fake.start(work)
+    await fake.start(work := asking(fake.name, ask))
     host = host_of(fake, fatal)
     host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)

@@ -53,8 +53,7 @@ async def an_operator(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, **lane_options: Any
 ) -> AsyncIterator[tuple[Operator, Any, Any]]:
     monkeypatch.setattr(commands, "PAUSE", 0.01)
-    work = counting(fake.name, tallied=True)
-    await started(fake, work, **lane_options)
+    await started(fake, work := counting(fake.name, tallied=True), **lane_options)
     lane = await fake.open()
     async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
         yield Operator(server.url, fake), lane, work

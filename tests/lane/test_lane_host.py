@@ -16,13 +16,11 @@ from streams.testing.clients import FakeReader
 
 
 async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: list[BaseException]) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=4, lanes=4)
+    await world.start(work := counting(world.name), partitions=4, lanes=4)
     one, other = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
     one.assign({0, 1, 2, 3}, set(), world.app.sources)
     await opened(world, one)
-    events = some(world, work, range(3))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(3))))
     await world.settled(work.source)
     staying = {number: one.lanes[number] for number in (0, 1)}
     one.membership_unsure()
@@ -47,8 +45,7 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
 async def test_no_lane_opens_when_membership_is_soon_unsure_again(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     cluster = Starts(fake.cluster)
     host = host_of(fake, fatal, cluster=cluster)
     for _ in range(3):
@@ -65,21 +62,18 @@ async def test_no_lane_opens_when_membership_is_soon_unsure_again(
 async def test_a_standby_that_is_promoted_hands_over_its_store(
     world: World, fatal: list[BaseException]
 ) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     owner, follower = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
     owner.assign({0}, set(), world.app.sources)
     follower.assign(set(), {0}, world.app.sources)
-    events = some(world, work, range(3))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(3))))
     await opened(world, owner)
     await world.settled(work.source)
     owner.assign(set(), {0}, world.app.sources)
     await owner.settled()
     follower.assign({0}, set(), world.app.sources)
     await opened(world, follower)
-    more = some(world, work, range(3, 4))
-    await world.post(*more)
+    await world.post(*(more := some(world, work, range(3, 4))))
     await world.settled(work.source)
     await follower.stop()
     await owner.stop()
@@ -90,8 +84,7 @@ async def test_a_standby_that_is_promoted_hands_over_its_store(
 async def test_a_lane_is_made_anew_when_its_topics_change(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
-    work = counting(fake.name, settled=True)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name, settled=True))
     host = host_of(fake, fatal)
     host.assign({0}, set(), [work.source])
     await opened(fake, host)
@@ -107,8 +100,7 @@ async def test_a_lane_is_made_anew_when_its_topics_change(
 
 
 async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     faults = fake.faults
     faults.raise_at("sent", error=OutcomeUnknown("lost"))
     host = host_of(fake, fatal, faults)
@@ -147,8 +139,7 @@ async def test_a_lane_that_may_open_no_more_does_not(fake: FakeWorld, fatal: lis
 async def test_stopping_is_quick_while_membership_is_unsure(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
     host = host_of(fake, fatal, fake.faults)
     host.assign({0}, set(), fake.app.sources)
@@ -162,8 +153,7 @@ async def test_stopping_is_quick_while_membership_is_unsure(
 
 
 async def test_an_unreadable_row_is_fatal_to_the_worker(world: World, fatal: list[BaseException]) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
 
     def fail(_: object) -> None:
         raise HandlerFailed("a row of table counts cannot be read")
@@ -183,8 +173,7 @@ async def test_a_lane_cancelled_by_nobody_is_fatal_to_the_worker(
     fake: FakeWorld, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a client library awaits a task that it has cancelled: the lane ended without a word."""
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
 
     async def cancelled(_: object) -> None:
         raise asyncio.CancelledError
@@ -200,8 +189,7 @@ async def test_a_lane_cancelled_by_nobody_is_fatal_to_the_worker(
 
 
 async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     host = host_of(fake, fatal)
     host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)
@@ -213,10 +201,8 @@ async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal:
 async def test_a_lane_without_its_position_ends_alone_and_may_return(
     world: World, fatal: list[BaseException]
 ) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=2, lanes=2)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.start(work := counting(world.name), partitions=2, lanes=2)
+    await world.post(*(events := some(world, work, range(2))))
     host = host_of(world, fatal)
     host.assign({0, 1}, set(), world.app.sources)
     await opened(world, host)
@@ -245,8 +231,7 @@ async def test_a_lane_without_its_position_ends_alone_and_may_return(
 
 
 async def test_nothing_else_waits_for_a_hand_over(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=3, lanes=3)
+    await fake.start(work := counting(fake.name), partitions=3, lanes=3)
     pause = fake.faults.pause_at("sent")
     host = host_of(fake, fatal, fake.faults)
     host.assign({0, 1}, set(), fake.app.sources)
@@ -267,13 +252,11 @@ async def test_nothing_else_waits_for_a_hand_over(fake: FakeWorld, fatal: list[B
 
 
 async def test_a_lane_back_before_its_end_is_made_anew(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    await fake.start(work := counting(fake.name))
     pause = fake.faults.pause_at("sent")
     host = host_of(fake, fatal, fake.faults)
     host.assign({0}, set(), fake.app.sources)
-    events = some(fake, work, range(1))
-    await fake.post(*events)
+    await fake.post(*(events := some(fake, work, range(1))))
     await pause.reached()
     ending = host.lanes[0]
     host.assign(set(), {0}, fake.app.sources)

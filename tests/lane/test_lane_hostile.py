@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, dead_letters
 from lane_desk import letter_ids, letters, operated, operation, operations_log, results
+from lane_failing import finish
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -59,8 +60,7 @@ class Beside:
 
 
 async def beside(world: World, **lane_options: Any) -> Beside:
-    work = counting(world.name)
-    await world.start(work, **lane_options)
+    await world.start(work := counting(world.name), **lane_options)
     return Beside(world, work)
 
 
@@ -129,16 +129,13 @@ async def test_what_the_disk_has_damaged_is_one_dead_letter(world: World) -> Non
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_what_another_client_has_compressed_is_handled(world: World, codec: str) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     events = [world.event(work, "a", i) for i in range(5)]
     raw = batch([wire(i, event) for i, event in enumerate(events)], codec=codec)
     await world.post_batch(TP(work.source, events[0].partition), raw)
     lane = await world.open()
     await world.until(lambda: lane.handled == 5)
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, events)
+    await finish(world, work, lane, events)
     assert await dead_letters(world, work.source) == []
 
 
@@ -226,8 +223,7 @@ async def test_an_operation_that_is_nested_without_end_is_passed_over(world: Wor
 
 
 async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     await world.post(event := world.event(work, "a", 0))
     lane = await world.open()
     await world.until(lambda: lane.handled == 1)
@@ -246,8 +242,7 @@ async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> No
 
 
 async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     lane = await world.open()
     for i in range(2):
         await world.post(event := world.event(work, "a", i))

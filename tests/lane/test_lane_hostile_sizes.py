@@ -80,8 +80,7 @@ def post_of(world: World, work: Workload, i: int, odd: Odd) -> Post | None:
 
 
 async def run(world: World, odd: list[Odd]) -> None:
-    work = counting(world.name)
-    await world.start(work, retry=LATER, max_message_bytes=LIMIT)
+    await world.start(work := counting(world.name), retry=LATER, max_message_bytes=LIMIT)
     failed: Counter[int] = Counter()
 
     def before(event: Any) -> None:

@@ -21,8 +21,7 @@ from streams.testing.broker import Fault
 async def test_a_question_without_answer_does_not_reopen_a_lane(
     fake: FakeWorld,
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.commits)  # its first positions
     fake.cluster.inject(Fault.UNAVAILABLE, times=2)
@@ -41,8 +40,7 @@ async def test_a_question_without_answer_does_not_reopen_a_lane(
 async def test_timers_ring_while_a_question_waits_for_its_answer(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := reminding(fake.name), partitions=1)
     lane = await fake.open()
     asked = asyncio.Event()
 
@@ -65,8 +63,7 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
 async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(
     fake: FakeWorld,
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.post(fake.event(work, "a", 0))
     await fake.settled(work.source)
