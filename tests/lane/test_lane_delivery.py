@@ -7,38 +7,33 @@ from itertools import pairwise
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import Failing, finish, started
+from lane_pausing import some
 from lane_workloads import counting
-from lane_worlds import FakeWorld, Post, World
+from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
 from streams.policy.retry import RetryPolicy
 from streams.testing import ManualClock, ScriptedFaults
 
-KEYS = ("a", "b", "c", "d")
-
-
-def some(world: World, work: object, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in KEYS]
-
 
 async def test_events_are_counted_and_passed_on_once(world: World) -> None:
     await world.start(work := counting(world.name), partitions=4, lanes=2)
-    await world.post(*(events := some(world, work, range(10))))
+    await world.post(*(events := some(world, work, range(10), "abcd")))
     lanes = [await world.open(number) for number in (0, 1)]
     await world.until(lambda: sum(lane.handled for lane in lanes) == len(events))
+    await world.settled(work.source)
     for lane in lanes:
-        await world.settled(work.source)
         await lane.stop()
     await check(world, work, events)
-    await check_store(world, 0)
-    await check_store(world, 1)
+    for number in (0, 1):
+        await check_store(world, number)
 
 
-async def test_duplicates_are_dropped_also_after_a_lost_disk(
-    world: World,
-) -> None:
+@pytest.mark.landing
+async def test_duplicates_are_dropped_also_after_a_lost_disk(world: World) -> None:
+    """In a batch and across batches."""
     await world.start(work := counting(world.name))
-    events = some(world, work, range(3))
+    events = some(world, work, range(3), "abcd")
     await world.post(*events, *events)
     lane = await world.open()
     await world.until(lambda: lane.handled + lane.lane.counters.duplicates == 2 * len(events))
@@ -97,13 +92,12 @@ async def test_the_same_id_of_another_source_is_another_message(world: World) ->
 
 async def test_two_handlers_of_one_event_each_run_once(world: World) -> None:
     await world.start(work := counting(world.name, tallied=True))
-    events = some(world, work, range(4))
+    events = some(world, work, range(4), "abcd")
     await world.post(*events, *events)
     lane = await world.open()
     await world.until(lambda: lane.handled == len(events))
     await finish(world, work, lane, events)
     await check(world, work, events, table="tallies")
-    await check_store(world)
 
 
 async def test_a_commit_waits_for_more_messages_unless_it_is_full(fake: FakeWorld) -> None:
