@@ -9,8 +9,8 @@ from lane_checker import check_store, dead_letters
 from lane_failing import LATER, QUICK, Failing, expiring, letters_of, nothing_waits, pass_time
 from lane_parcels import THRESHOLD, Parcels
 from lane_pausing import asked
-from lane_workloads import carrying
 from lane_worlds import FakeWorld, World
+from test_lane_desk_claims import begun
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand
@@ -18,12 +18,6 @@ from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
-
-
-async def begun(world: World, **options: Any) -> Parcels:
-    parcels = Parcels(world, carrying(world.name, order_by=options.pop("order_by", None)))
-    await parcels.start(**options)
-    return parcels
 
 
 async def finish(parcels: Parcels, lane: Any, **allowed: Any) -> None:
@@ -52,9 +46,7 @@ async def test_a_message_past_its_deadline_is_not_fetched(world: World) -> None:
     assert (letter["ce_id"], letter["dlq-error-type"]) == (b"a-1", b"MessageExpired")
 
 
-async def test_what_waited_is_fetched_in_turn_among_new_ones(
-    fake: FakeWorld,
-) -> None:
+async def test_what_waited_is_fetched_in_turn_among_new_ones(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=LATER, max_in_flight=4)
     parcels.work.hooks.before = failing = Failing(fake, {("bad", 0): 1}, TransientError("busy"))
     await parcels.post("bad", 0, LARGE)
@@ -68,9 +60,7 @@ async def test_what_waited_is_fetched_in_turn_among_new_ones(
     assert len(parcels.work.hooks.calls) < 200, "there was more to do"
 
 
-async def test_payloads_for_a_paused_handler_are_fetched_at_its_resumption(
-    fake: FakeWorld,
-) -> None:
+async def test_payloads_for_a_paused_handler_are_fetched_at_its_resumption(fake: FakeWorld) -> None:
     parcels = await begun(fake, order_by=lambda parcel: str(parcel.i % 2))
     lane = await fake.open()
     await asked(fake, HandlerCommand.PAUSE, "bench.keep")
@@ -124,10 +114,8 @@ async def test_what_follows_a_retry_is_fetched_when_there_is_room(fake: FakeWorl
 # -- attempts ---------------------------------------------------------------------------------------------
 
 
-async def test_failing_uploads_take_as_many_attempts_as_anything_else(
-    world: World,
-) -> None:
-    parcels = await begun(world)
+async def test_failing_uploads_take_as_many_attempts_as_anything_else(world: World) -> None:
+    parcels = await begun(world, retry=QUICK)
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
     parcels.blobs.down = True
     await parcels.post("a", 0)

@@ -116,9 +116,7 @@ def failing(error: Exception, when: int) -> Callable[[Any], None]:
     return before
 
 
-async def test_a_permanent_error_buries_the_message_for_its_handler_alone(
-    world: World,
-) -> None:
+async def test_a_permanent_error_buries_the_message_for_its_handler_alone(world: World) -> None:
     await world.start(work := counting(world.name, tallied=True))
     work.hooks.before_tally = failing(PermanentError("no such thing"), 2)
     events = [world.event(work, "a", i) for i in range(4)]
@@ -176,9 +174,7 @@ async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: 
     assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 3
 
 
-async def test_a_spoiled_message_of_the_largest_size_is_buried(
-    world: World,
-) -> None:
+async def test_a_spoiled_message_of_the_largest_size_is_buried(world: World) -> None:
     await world.start(work := counting(world.name))
     post = world.event(work, "a", 1)
     frame = 120 + sum(len(name) + len(value) + 3 for name, value in post.headers)

@@ -130,9 +130,7 @@ class SlowTransactions(ScriptedFaults):
         await super().reach(point)
 
 
-async def test_a_lane_rests_between_long_transactions_unless_they_are_full(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lane_rests_between_long_transactions_unless_they_are_full(fake: FakeWorld) -> None:
     work, slow = counting(fake.name), SlowTransactions(fake.clock)
     await fake.start(work, max_batch=5)
     lane = await fake.open(faults=slow)

@@ -18,9 +18,7 @@ from streams.testing.broker import Fault
 
 
 @pytest.mark.slow("six thousand ticks")
-async def test_a_question_without_answer_does_not_reopen_a_lane(
-    fake: FakeWorld,
-) -> None:
+async def test_a_question_without_answer_does_not_reopen_a_lane(fake: FakeWorld) -> None:
     await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.commits)  # its first positions
@@ -60,9 +58,7 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
     await lane.stop()
 
 
-async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(
-    fake: FakeWorld,
-) -> None:
+async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(fake: FakeWorld) -> None:
     await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.post(fake.event(work, "a", 0))
