@@ -5,51 +5,43 @@ from __future__ import annotations
 import pytest
 from lane_checker import check
 from lane_failing import LATER, Failing, finish, letters_of, started
-from lane_hosts import host_of, opened
-from lane_workloads import Reminding, counting, reminding
+from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, Running, World
 from test_lane_dead_letters import with_header
+from test_lane_host import hosting
 from test_lane_timers import asking_for
 
 from streams.errors import TransientError
 from streams.lane.intake import FETCH_RECORDS
-from streams.testing.faults import ScriptedFaults
 
 LANES = 8
+BOUND_BYTES = 100_000
+LARGE = 2_000
+LIMITS = {"max_batch": 1000, "max_backlog": 10_000, "max_backlog_bytes": BOUND_BYTES}
 
 
 async def test_lanes_that_cannot_commit_hold_their_share_alone(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
     """Each lane had a bound of its own alone: a worker of 64 lanes took a gigabyte behind a slow broker."""
-    work = counting(fake.name)
-    most = 400
-    await fake.start(
-        work, partitions=LANES, lanes=LANES, max_batch=1000, max_backlog=10_000, max_worker_backlog=most
-    )
-    faults = ScriptedFaults()
-    pauses = [faults.pause_at("staged", nth) for nth in range(1, LANES + 1)]
-    host = host_of(fake, fatal, faults=faults)
+    work, most = counting(fake.name), 400
+    limits = {"max_batch": 1000, "max_backlog": 10_000, "max_worker_backlog": most}
+    await fake.start(work, partitions=LANES, lanes=LANES, **limits)
+    pauses = [fake.faults.pause_at("staged", nth) for nth in range(1, LANES + 1)]
     await fake.post(*(events := [fake.event(work, f"key-{n % 64}", n) for n in range(8000)]))
-    host.assign(range(LANES), set(), fake.app.sources)
-    await opened(fake, host)
+    host = await hosting(fake, fatal, set(range(LANES)), faults=fake.faults)
     lanes = host.lanes.values()
     await fake.until(lambda: all(lane.backlog >= most // LANES for lane in lanes))
     for _ in range(100):
         await fake._tick()
-    assert (
-        sum(lane.backlog for lane in lanes) <= most + LANES * FETCH_RECORDS
-    )  # each may have asked when all had room
+    # Each may have asked when all had room.
+    assert sum(lane.backlog for lane in lanes) <= most + LANES * FETCH_RECORDS
     for pause in pauses:
         pause.resume()
     await fake.settled(work.source)
     await host.stop()
     assert fatal == []
     await check(fake, work, events)
-
-
-BOUND_BYTES = 100_000
-LARGE = 2_000
 
 
 async def full(world: World) -> Running:
@@ -66,36 +58,30 @@ async def full(world: World) -> Running:
 
 
 async def test_what_is_taken_and_not_committed_is_bounded_in_bytes(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
+    await world.start(work := counting(world.name), **LIMITS)
     large = with_header("note", b"x" * LARGE)
-    events = [large(world.event(work, f"k{i % 8}", i)) for i in range(1500)]
-    await world.post(*events)
-    lane = await full(world)
-    await finish(world, work, lane, events)
+    await world.post(*(events := [large(world.event(work, f"k{i % 8}", i)) for i in range(1500)]))
+    await finish(world, work, await full(world), events)
 
 
 @pytest.mark.parametrize("what", ["header", "row", "output"])
 async def test_headers_rows_and_outputs_count_among_the_bytes_held(fake: FakeWorld, what: str) -> None:
-    work = counting(fake.name)
-    await fake.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
+    await fake.start(work := counting(fake.name), **LIMITS)
     events = [fake.event(work, "a", i) for i in range(2000)]
     if what == "header":
         events = [with_header("note", b"x" * LARGE)(event) for event in events]
     else:
         setattr(work.hooks, "text" if what == "row" else "passed", lambda _: "x" * LARGE)
     await fake.post(*events)
-    lane = await full(fake)
-    await finish(fake, work, lane, events)
+    await finish(fake, work, await full(fake), events)
 
 
 async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) -> None:
-    work: Reminding = reminding(fake.name)
-    await fake.start(work, max_batch=1000, max_backlog=10_000, max_backlog_bytes=BOUND_BYTES)
+    await fake.start(work := reminding(fake.name), **LIMITS)
     due = fake.clock.now() + 1000.0
     asked = [asking_for(fake, work, i, due, key=f"k{i}") for i in range(1000)]
-    named = [post._replace(value=(post.value or b"").replace(b"alarm", b"a" * LARGE)) for post in asked]
-    await fake.post(*named)
+    long = b"a" * LARGE
+    await fake.post(*(post._replace(value=(post.value or b"").replace(b"alarm", long)) for post in asked))
     lane = await fake.open()
     await fake.settled(work.asked.TOPIC)
     await lane.stop()
