@@ -8,8 +8,8 @@ import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import LATER, Failing, finish
 from lane_workloads import counting, reminding
-from lane_worlds import FakeWorld, Post, World
-from test_lane_dead_letters import as_it_came, with_header
+from lane_worlds import FakeWorld, World
+from test_lane_dead_letters import as_it_came, handled, with_header
 from test_lane_timers import asking_for
 
 from streams.errors import TransientError
@@ -19,11 +19,6 @@ from streams.model.row_keys import MAX_KEY_BYTES
 LONG = MAX_ID_BYTES + 1
 
 
-def with_id(post: Post, size: int) -> Post:
-    own = dict(post.headers)["ce_id"]
-    return with_header("ce_id", own + b"." * (size - len(own)))(post)
-
-
 @pytest.mark.parametrize("size", [LONG, 15_000])
 @pytest.mark.parametrize("name", ["ce_id", "ce_source", "ce_correlationid"])
 async def test_ids_too_long_to_be_kept_make_dead_letters(world: World, name: str, size: int) -> None:
@@ -31,29 +26,22 @@ async def test_ids_too_long_to_be_kept_make_dead_letters(world: World, name: str
     events = [world.event(work, "a", i) for i in range(10)]
     long = [with_header(name, b"%d" % i + b"." * (size - 1))(events[i]) for i in range(5)]
     await world.post(*long, *events[5:])
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
-    assert lane.lane.reopened == 0
-    letters = await dead_letters(world, work.source)
-    assert len(letters) == 5
-    for letter, post in zip(letters, long, strict=True):
+    await handled(world, work.source)
+    for letter, post in zip(await dead_letters(world, work.source), long, strict=True):
         assert as_it_came(letter, post)["dlq-error-type"] == b"HeaderTooLong"
     await check(world, work, events[5:])
     await check_store(world)
 
 
 async def test_messages_with_the_longest_ids_are_handled_once(world: World) -> None:
+    """All in one transaction."""
     await world.start(work := counting(world.name, tallied=True))
-    events = [with_id(world.event(work, "a", i), MAX_ID_BYTES) for i in range(50)]
+    events = [world.event(work, "a", i, message_id=f"a-{i}".ljust(MAX_ID_BYTES, ".")) for i in range(50)]
     await world.post(*events, *events)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.duplicates == 100)
-    await world.settled(work.source)
-    await lane.stop()
+    await finish(world, work, lane, events)
     assert lane.lane.reopened == 0
-    await check(world, work, events)
-    await check_store(world)
 
 
 async def test_the_longest_keys_are_handled_a_longer_one_is_not(world: World) -> None:
@@ -74,16 +62,12 @@ async def test_the_longest_keys_are_handled_a_longer_one_is_not(world: World) ->
 
 async def test_a_traceparent_that_is_none_is_not_passed_on(world: World) -> None:
     await world.start(work := counting(world.name))
-    real = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    sent = [
-        with_header("traceparent", trace)(world.event(work, "a", i))
-        for i, trace in enumerate([real, b"0" * 9_000])
-    ]
+    traces = [b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", b"0" * 9_000]
+    sent = [with_header("traceparent", trace)(world.event(work, "a", i)) for i, trace in enumerate(traces)]
     await world.post(*sent)
-    lane = await world.open()
-    await finish(world, work, lane, sent)
+    await finish(world, work, await world.open(), sent)
     passed_on = [dict(record.headers).get("traceparent") for record in await world.records(work.output)]
-    assert passed_on == [real, None]
+    assert passed_on == [traces[0], None]
 
 
 async def test_a_timer_with_too_long_a_name_cannot_be_cancelled(fake: FakeWorld) -> None:
@@ -91,10 +75,7 @@ async def test_a_timer_with_too_long_a_name_cannot_be_cancelled(fake: FakeWorld)
     post = asking_for(fake, work, 1, None)
     long = post._replace(value=(post.value or b"").replace(b'"alarm"', b'"' + b"n" * 25_000 + b'"'))
     await fake.post(long, asking_for(fake, work, 2, None))
-    lane = await fake.open()
-    await fake.settled(work.asked.TOPIC)
-    await lane.stop()
-    assert lane.lane.reopened == 0
+    await handled(fake, work.asked.TOPIC)
     (letter,) = await dead_letters(fake, work.asked.TOPIC)
     assert dict(letter.headers)["dlq-error-type"] == b"TooLarge"
     assert await counts(fake, "asks") == {"a": 1}

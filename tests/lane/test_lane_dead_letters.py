@@ -72,10 +72,10 @@ def as_it_came(letter: Any, post: Post) -> dict[str, bytes]:
     return added
 
 
-async def handled(world: World, work: Workload) -> Any:
+async def handled(world: World, *topics: str) -> Any:
     """A lane that has handled all that is there without an error of its own, and has stopped."""
     lane = await world.open()
-    await world.settled(work.source)
+    await world.settled(*topics)
     await lane.stop()
     assert lane.lane.reopened == 0
     return lane
@@ -138,7 +138,7 @@ async def test_the_second_handler_runs_though_the_first_failed_for_good(world: W
     await world.start(work := counting(world.name, tallied=True))
     work.hooks.before = failing(PermanentError("no"), 1)
     await world.post(*(world.event(work, "a", i) for i in range(3)))
-    assert (await handled(world, work)).handled == 3
+    assert (await handled(world, work.source)).handled == 3
     assert await counts(world) == {"a": 2}
     assert await counts(world, "tallies") == {"a": 3}
     (letter,) = await dead_letters(world, work.source)
@@ -159,7 +159,7 @@ async def test_near_the_limit_a_message_is_passed_on_or_buried(fake: FakeWorld, 
     await fake.start(work := counting(fake.name))
     work.hooks.passed = lambda _: "x" * size
     await fake.post(fake.event(work, "a", 1))
-    await handled(fake, work)
+    await handled(fake, work.source)
     assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 1
 
 
@@ -170,7 +170,7 @@ async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: 
     work.hooks.passed = lambda event: "x" * 9_000 if event.i == 9 else ""
     bad = with_header(name, b"h" * size)(fake.event(work, "a", 9))
     await fake.post(fake.event(work, "a", 0), bad, fake.event(work, "a", 1))
-    await handled(fake, work)
+    await handled(fake, work.source)
     assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 3
 
 
