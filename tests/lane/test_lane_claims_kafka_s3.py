@@ -51,6 +51,7 @@ async def test_parcels_to_5_mb_come_out_as_they_went_in(parcels: Parcels) -> Non
     await finish(parcels, await parcels.world.open())
 
 
+@pytest.mark.landing
 # However long it takes to start again on a busy machine.
 @pytest.mark.parametrize("parcels", [{"outage_patience": 60.0}], indirect=True)
 async def test_an_outage_of_s3_neither_loses_nor_doubles_anything(s3: Stack, parcels: Parcels) -> None:
@@ -65,7 +66,7 @@ async def test_an_outage_of_s3_neither_loses_nor_doubles_anything(s3: Stack, par
     await finish(parcels, lane)
 
 
-@pytest.mark.parametrize("point", ["staged", "sent", "committed"])
+@pytest.mark.parametrize("point", ["staged", pytest.param("sent", marks=pytest.mark.landing), "committed"])
 async def test_a_killed_lane_leaves_no_reference_without_an_object(parcels: Parcels, point: str) -> None:
     for i in range(6):
         await parcels.post("ab"[i % 2], i, 100_000)
