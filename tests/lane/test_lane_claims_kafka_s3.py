@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lane_checker import check_store, dead_letters
+from lane_checker import check_store
 from lane_kafka import KafkaWorld
 from lane_parcels import BUCKET, Parcels
 from lane_workloads import carrying
 from lane_worlds import closing
 
-from streams.claims.claim import claim_in
 from streams.local import Stack, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
 from streams.s3 import S3Blobs, S3Options
@@ -73,15 +72,3 @@ async def test_a_killed_lane_leaves_no_reference_without_an_object(parcels: Parc
     parcels.world.faults.kill_at(point)
     await parcels.world.lane().killed()
     await finish(parcels, await parcels.world.open())
-
-
-async def test_a_lost_object_is_a_dead_letter_that_names_it(parcels: Parcels) -> None:
-    post = await parcels.post("a", 0, 100_000)
-    claim = claim_in(dict(post.headers))
-    assert claim is not None
-    await parcels.blobs.delete([claim.name])
-    lane = await parcels.world.open()
-    await parcels.settled()
-    await lane.stop()
-    (letter,) = await dead_letters(parcels.world, parcels.work.sent.TOPIC)
-    assert claim.reference.encode() in dict(letter.headers)["dlq-error-message"]

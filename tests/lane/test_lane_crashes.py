@@ -11,7 +11,6 @@ from lane_checker import check, check_positions, check_store, counts
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
 
-from streams.errors import OutcomeUnknown
 from streams.testing.broker import Fault
 from streams.testing.faults import Pause, ScriptedFaults
 
@@ -211,11 +210,3 @@ async def test_a_commit_that_hangs_does_not_hold_up_the_stop(world: World) -> No
     await lane.stop()
     assert lane.lane.commits == 0
     await ends(world, work, events)
-
-
-async def test_an_error_that_is_not_ours_is_survived_too(fake: FakeWorld) -> None:
-    work, events = await begun(fake, range(2))
-    fake.faults.raise_at("sent", error=OSError("the network is down"))
-    fake.faults.raise_at("sent", nth=2, error=OutcomeUnknown("again"))
-    await ends(fake, work, events, await fake.open())
-    assert fake.faults.pending == []

@@ -154,26 +154,6 @@ async def test_what_is_too_large_fails_its_own_message_only(world: World, what: 
     assert await counts(world, "tallies") == {"a": 5}
 
 
-@pytest.mark.parametrize("size", range(19_000, 20_200, 75))
-async def test_near_the_limit_a_message_is_passed_on_or_buried(fake: FakeWorld, size: int) -> None:
-    await fake.start(work := counting(fake.name))
-    work.hooks.passed = lambda _: "x" * size
-    await fake.post(fake.event(work, "a", 1))
-    await handled(fake, work.source)
-    assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 1
-
-
-@pytest.mark.parametrize("name", ["ce_id", "ce_correlationid", "traceparent", "ce_source"])
-@pytest.mark.parametrize("size", [9_000, 17_000, 19_500])
-async def test_large_headers_fail_their_own_message_only(fake: FakeWorld, name: str, size: int) -> None:
-    await fake.start(work := counting(fake.name))
-    work.hooks.passed = lambda event: "x" * 9_000 if event.i == 9 else ""
-    bad = with_header(name, b"h" * size)(fake.event(work, "a", 9))
-    await fake.post(fake.event(work, "a", 0), bad, fake.event(work, "a", 1))
-    await handled(fake, work.source)
-    assert len(await fake.records(work.output)) + len(await dead_letters(fake, work.source)) == 3
-
-
 async def test_a_spoiled_message_of_the_largest_size_is_buried(world: World) -> None:
     await world.start(work := counting(world.name))
     post = world.event(work, "a", 1)

@@ -16,19 +16,6 @@ from streams.policy.retry import RetryPolicy
 from streams.testing import ManualClock, ScriptedFaults
 
 
-async def test_events_are_counted_and_passed_on_once(world: World) -> None:
-    await world.start(work := counting(world.name), partitions=4, lanes=2)
-    await world.post(*(events := some(world, work, range(10), "abcd")))
-    lanes = [await world.open(number) for number in (0, 1)]
-    await world.until(lambda: sum(lane.handled for lane in lanes) == len(events))
-    await world.settled(work.source)
-    for lane in lanes:
-        await lane.stop()
-    await check(world, work, events)
-    for number in (0, 1):
-        await check_store(world, number)
-
-
 @pytest.mark.landing
 async def test_duplicates_are_dropped_also_after_a_lost_disk(world: World) -> None:
     """In a batch and across batches."""

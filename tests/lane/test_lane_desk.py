@@ -481,4 +481,3 @@ async def test_many_letters_expire_in_bounded_steps_and_all_of_them(fake: FakeWo
     assert list(lane.lane.store.scan(DEAD_LETTERS)) == []
     await fake.clock.advance(HOUSEKEEPING + 1)
     assert list(lane.lane.store.scan(DEAD_LETTERS_BY_AGE)) == []
-    await lane.stop()

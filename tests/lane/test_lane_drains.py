@@ -197,4 +197,3 @@ async def test_what_the_handler_takes_no_more_holds_no_drain(
     await asked(fake, HandlerCommand.DRAIN)
     await drained(fake, lane)
     assert len(gate.queues) == len(keys)
-    await lane.stop()

@@ -155,7 +155,6 @@ async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: Fak
     await fake.clock.advance(61)
     assert len(list(lane.lane.store.scan(TIMERS_BY_DUE))) == 1
     assert lane.lane.store.current_at() == was_current
-    await lane.stop()
 
 
 async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
@@ -165,7 +164,6 @@ async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
     await fake.settled(work.source)
     await fake.clock.advance(300)
     assert lane.lane.store.current_at() > fake.clock.now() - 20
-    await lane.stop()
 
 
 async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
@@ -189,7 +187,6 @@ async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     assert any(store.position(TP(topic, 0)) for topic in fake.app.changelogs)
     assert store.current_at() < began + 60
     store.close()
-    await lane.stop()
 
 
 async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +202,6 @@ async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch
     await fake.until(lambda: standby.to_copy[0] == 0)
     await ended(fake, standby, task)
     assert standby.behind is None
-    await lane.stop()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +242,6 @@ async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
     store = elsewhere.open(0)
     assert store.current_at() > fake.clock.now() - 40
     store.close()
-    await lane.stop()
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(-DAY, False), (-3600.0, True)], ids=["a day", "an hour"])
@@ -261,7 +256,6 @@ async def test_a_clock_set_back_far_makes_a_copy_untrusted(
     fake.clock.set(fake.clock.now() + seconds)
     lane = await fake.open()
     assert (lane.lane.store.get("counts", b"\0\0bogus") is not None) is kept
-    await lane.stop()
 
 
 KEYS = st.sampled_from(("a", "b", "c"))

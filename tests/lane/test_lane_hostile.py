@@ -82,7 +82,6 @@ async def passed_over(here: Beside, write: Callable[[], Awaitable[None]]) -> Non
     await world.post(here.good[0])
     await world.until(lambda: lane.handled == 1)
     assert lane.lane.reopened == 0
-    await lane.stop()
 
 
 async def with_a_damaged_changelog(world: World, events: int) -> TP:
@@ -211,7 +210,6 @@ async def test_a_letter_of_something_unreadable_is_discarded(world: World) -> No
     lane = await world.open()
     await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
     assert await results(world) == [("discard", "discarded")]
-    await lane.stop()
 
 
 async def test_an_operation_that_cannot_be_read_is_passed_over(world: World) -> None:
@@ -239,7 +237,6 @@ async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> No
     said = str(lane.lane.error)
     assert all(each in said for each in (changelog.topic, "checksum", "docs/operating.md")), said
     assert lane.lane.state != "open"
-    await lane.stop()
 
 
 async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -> None:

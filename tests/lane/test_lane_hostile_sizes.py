@@ -46,6 +46,13 @@ NAMED = st.dictionaries(st.sampled_from(PARTS), SIZES, max_size=3)
 ODD = st.builds(Odd, NAMED, st.booleans(), st.booleans(), SIZES, SIZES)
 #: Each part alone, longer than any record may be.
 ALL = [Odd({part: 60_000}, fails, astray=False, passed=0, row=0) for part in PARTS for fails in (False, True)]
+#: What is sent in answer is about as large as it may be, or goes on with headers that are large.
+NEAR = [Odd({}, fails=False, astray=False, passed=size, row=0) for size in range(19_000, 20_200, 75)]
+NEAR += [
+    Odd({name: size}, fails=False, astray=False, passed=9_000, row=0)
+    for name in ("ce_id", "ce_correlationid", "traceparent", "ce_source")
+    for size in (9_000, 17_000, 19_500)
+]
 
 
 def post_of(world: World, work: Workload, i: int, odd: Odd) -> Post | None:
@@ -100,6 +107,7 @@ async def run(world: World, odd: list[Odd]) -> None:
 
 @given(st.lists(ODD, min_size=1, max_size=30))
 @example(ALL)
+@example(NEAR)
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 async def test_records_of_any_sizes_are_handled_or_dead_letters(odd: list[Odd]) -> None:
     async with closing(FakeWorld()) as world:

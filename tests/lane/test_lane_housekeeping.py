@@ -32,7 +32,6 @@ async def test_a_question_without_answer_does_not_reopen_a_lane(fake: FakeWorld)
     assert lane.lane.state == "open"
     told = [entry for entry in logs if entry["event"] == "lane_cannot_ask"]
     assert len(told) == 2
-    await lane.stop()
 
 
 async def test_timers_ring_while_a_question_waits_for_its_answer(
@@ -55,7 +54,6 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
     await fake.post(fake.raw(topic, "a", body, headers))
     await fake.until(lambda: lane.lane.counters.timers == 1)
     assert fake.clock.now() < due + 1
-    await lane.stop()
 
 
 async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(fake: FakeWorld) -> None:
