@@ -1,22 +1,29 @@
 """Whatever size a client gives to what it controls, the message is handled or a dead letter, and the lane
-goes on: nothing of it fails a commit.
+goes on: nothing of it fails a commit. And whatever waits for the lanes of a worker, what they hold in memory
+is bounded.
 """
 
 from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import LATER, Failing, finish
+from lane_failing import LATER, Failing, finish, letters_of, started
 from lane_workloads import counting, reminding
-from lane_worlds import FakeWorld, World
+from lane_worlds import FakeWorld, Running, World
 from test_lane_dead_letters import as_it_came, handled, with_header
+from test_lane_host import hosting
 from test_lane_timers import asking_for
 
 from streams.errors import TransientError
+from streams.lane.intake import FETCH_RECORDS
 from streams.model.envelope import MAX_ID_BYTES
 from streams.model.row_keys import MAX_KEY_BYTES
 
 LONG = MAX_ID_BYTES + 1
+LANES = 8
+BOUND_BYTES = 100_000
+LARGE = 2_000
+LIMITS = {"max_batch": 1000, "max_backlog": 10_000, "max_backlog_bytes": BOUND_BYTES}
 
 
 @pytest.mark.parametrize("size", [LONG, 15_000])
@@ -79,3 +86,90 @@ async def test_a_timer_with_too_long_a_name_cannot_be_cancelled(fake: FakeWorld)
     (letter,) = await dead_letters(fake, work.asked.TOPIC)
     assert dict(letter.headers)["dlq-error-type"] == b"TooLarge"
     assert await counts(fake, "asks") == {"a": 1}
+
+
+# -- what a worker holds in memory ---------------------------------------------------------------------------
+
+
+async def test_lanes_that_cannot_commit_hold_their_share_alone(
+    fake: FakeWorld, fatal: list[BaseException]
+) -> None:
+    """Each lane had a bound of its own alone: a worker of 64 lanes took a gigabyte behind a slow broker."""
+    work, most = counting(fake.name), 400
+    limits = {"max_batch": 1000, "max_backlog": 10_000, "max_worker_backlog": most}
+    await fake.start(work, partitions=LANES, lanes=LANES, **limits)
+    pauses = [fake.faults.pause_at("staged", nth) for nth in range(1, LANES + 1)]
+    await fake.post(*(events := [fake.event(work, f"key-{n % 64}", n) for n in range(8000)]))
+    host = await hosting(fake, fatal, set(range(LANES)), faults=fake.faults)
+    lanes = host.lanes.values()
+    await fake.until(lambda: all(lane.backlog >= most // LANES for lane in lanes))
+    for _ in range(100):
+        await fake._tick()
+    # Each may have asked when all had room.
+    assert sum(lane.backlog for lane in lanes) <= most + LANES * FETCH_RECORDS
+    for pause in pauses:
+        pause.resume()
+    await fake.settled(work.source)
+    await host.stop()
+    assert fatal == []
+    await check(fake, work, events)
+
+
+async def full(world: World) -> Running:
+    """A lane that cannot commit, when it has taken all that it takes; its commits go on afterwards."""
+    pause = world.faults.pause_at("staged", world.faults.reached["staged"] + 1)
+    lane = await world.open()
+    await world.until(lambda: lane.lane.backlog * LARGE >= BOUND_BYTES)
+    for _ in range(100):
+        await world._tick()
+    held = lane.lane.backlog
+    pause.resume()
+    assert held < BOUND_BYTES / LARGE + FETCH_RECORDS
+    return lane
+
+
+async def test_what_is_taken_and_not_committed_is_bounded_in_bytes(world: World) -> None:
+    await world.start(work := counting(world.name), **LIMITS)
+    large = with_header("note", b"x" * LARGE)
+    await world.post(*(events := [large(world.event(work, f"k{i % 8}", i)) for i in range(1500)]))
+    await finish(world, work, await full(world), events)
+
+
+@pytest.mark.parametrize("what", ["header", "row", "output"])
+async def test_headers_rows_and_outputs_count_among_the_bytes_held(fake: FakeWorld, what: str) -> None:
+    await fake.start(work := counting(fake.name), **LIMITS)
+    events = [fake.event(work, "a", i) for i in range(2000)]
+    if what == "header":
+        events = [with_header("note", b"x" * LARGE)(event) for event in events]
+    else:
+        setattr(work.hooks, "text" if what == "row" else "passed", lambda _: "x" * LARGE)
+    await fake.post(*events)
+    await finish(fake, work, await full(fake), events)
+
+
+async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) -> None:
+    await fake.start(work := reminding(fake.name), **LIMITS)
+    due = fake.clock.now() + 1000.0
+    asked = [asking_for(fake, work, i, due, key=f"k{i}") for i in range(1000)]
+    long = b"a" * LARGE
+    await fake.post(*(post._replace(value=(post.value or b"").replace(b"alarm", long)) for post in asked))
+    lane = await fake.open()
+    await fake.settled(work.asked.TOPIC)
+    await lane.stop()
+    await fake.clock.advance(1000.0)
+    lane = await full(fake)
+    await fake.until(lambda: lane.handled == 1000)
+    await lane.stop()
+    assert len(fake.cluster.visible(work.rang.TOPIC)) == 1000
+
+
+async def test_headers_count_among_the_bytes_that_wait(fake: FakeWorld) -> None:
+    await started(fake, work := counting(fake.name), retry=LATER, max_waiting_bytes=30_000)
+    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    events = [with_header("note", b"x" * 9_000)(fake.event(work, "a", i)) for i in range(4)]
+    await fake.post(*events)
+    lane = await fake.open()
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 3)
+    await finish(fake, work, lane, events[:3])
+    (letter,) = await letters_of(fake, work)
+    assert letter["dlq-error-type"] == b"QueueFull"
