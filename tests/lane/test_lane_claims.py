@@ -54,6 +54,7 @@ async def made(parcels: Parcels) -> tuple[Post, Claim]:
 async def stop(parcels: Parcels, lane: Any) -> None:
     """All is settled, and the lane is stopped."""
     await parcels.settled()
+    await lane.stop()
 
 
 async def finish(parcels: Parcels, lane: Any) -> None:

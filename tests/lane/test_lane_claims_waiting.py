@@ -10,6 +10,7 @@ from lane_failing import LATER, QUICK, Failing, expiring, letters_of, nothing_wa
 from lane_parcels import THRESHOLD, Parcels
 from lane_pausing import asked
 from lane_worlds import FakeWorld, World
+from test_lane_claims import stop
 from test_lane_desk_claims import begun
 
 from streams.errors import TransientError
@@ -21,8 +22,7 @@ LARGE = 2 * THRESHOLD
 
 
 async def finish(parcels: Parcels, lane: Any, **allowed: Any) -> None:
-    await parcels.settled()
-    await lane.stop()
+    await stop(parcels, lane)
     await parcels.check(**allowed)
     await check_store(parcels.world)
     await nothing_waits(parcels.world)
@@ -91,9 +91,8 @@ async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: Fake
 
 async def test_what_follows_a_retry_is_fetched_when_there_is_room(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(2.0,)), max_in_flight=2)
-    parcels.work.hooks.before = failing = Failing(
-        fake, {(f"k{n}", 0): 1 for n in range(10)}, TransientError("busy")
-    )
+    first = {(f"k{n}", 0): 1 for n in range(10)}
+    parcels.work.hooks.before = failing = Failing(fake, first, TransientError("busy"))
     for n in range(10):
         await parcels.post(f"k{n}", 0)
         await parcels.post(f"k{n}", 1, LARGE)
@@ -121,8 +120,7 @@ async def test_failing_uploads_take_as_many_attempts_as_anything_else(world: Wor
     await parcels.post("a", 0)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
-    await parcels.settled()
-    await lane.stop()
+    await stop(parcels, lane)
     assert parcels.blobs.requests["put"] == QUICK.max_attempts
     (letter,) = await letters_of(world, parcels.work)
     assert letter["dlq-error-type"] == b"BlobsUnavailable"
@@ -139,8 +137,7 @@ async def test_what_failed_before_an_upload_counts_among_the_attempts(world: Wor
     await world.until(lambda: lane.lane.counters.retries == 1)
     assert parcels.blobs.requests["put"] == 1
     parcels.blobs.down = False
-    await parcels.settled()
-    await lane.stop()
+    await stop(parcels, lane)
     assert await dead_letters(world, parcels.work.source) == []
     assert len(await parcels.passed_on()) == 1
 

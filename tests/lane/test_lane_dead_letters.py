@@ -28,6 +28,7 @@ def with_value(value: bytes | None) -> Spoil:
     return lambda post: post._replace(value=value)
 
 
+NESTED = b"[" * 9000 + b"]" * 9000
 SPOILED: dict[str, tuple[Spoil, str]] = {
     "no id": (without("ce_id"), "MissingHeader"),
     "empty id": (with_header("ce_id", b""), "MissingHeader"),
