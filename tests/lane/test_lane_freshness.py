@@ -175,7 +175,7 @@ async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     standby, freezer, task = follow(fake, elsewhere := fake.stores())
     freezer.fetches = 0
     await fake.turns()
-    lane = await fake.open()
+    await fake.open()
     await fake.post(*(fake.event(work, "a", i) for i in range(8)))
     await fake.settled(work.source)
     for hour in range(1, 4):
@@ -191,7 +191,7 @@ async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
 
 async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
-    lane = await with_events(fake, "a" * 8)
+    await with_events(fake, "a" * 8)
     standby, freezer, task = follow(fake, fake.stores())
     freezer.fetches = 2
     await fake.until(lambda: freezer.fetches == 0)
@@ -234,7 +234,7 @@ async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
     """It is never at the end, but at where the end was a while ago."""
     await fake.start(work := counting(fake.name), partitions=1, delete_retention=80.0)
     standby, _, task = follow(fake, elsewhere := fake.stores())
-    lane = await fake.open()
+    await fake.open()
     for i in range(60):
         await fake.post(fake.event(work, "a", i))
         await fake.clock.advance(5)
