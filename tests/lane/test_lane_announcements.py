@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lane_workloads import MADE_NEWER, counting
 from lane_worlds import Post, World
@@ -11,6 +13,7 @@ from streams.errors import LayoutMismatch, UnknownSchema
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.runtime.announcements import Announcements
 
+NEWER = fingerprint_of(MADE_NEWER)
 UNHEARD = b'{"type": "record", "name": "A", "fields": [{"name": "x", "type": "Unheard"}]}'
 BAD = {
     "no JSON": (b"schema:a", b"{"),
@@ -32,56 +35,55 @@ def announced(world: World, key: bytes, value: bytes | None) -> Post:
     return Post(world.app.layout.announcements, 0, key, value, [])
 
 
+async def listener(world: World, **options: Any) -> tuple[Announcements, Schemas]:
+    """A worker's ear for announcements, and what it learns."""
+    await world.start(counting(world.name), **options)
+    schemas = Schemas()
+    return Announcements(world.app, schemas, cluster=world.cluster, bootstrap=""), schemas
+
+
 @pytest.mark.parametrize("what", BAD)
 async def test_an_announcement_that_is_none_keeps_no_worker_from_starting(world: World, what: str) -> None:
-    await world.start(counting(world.name))
-    good = announced(world, b"schema:" + fingerprint_of(MADE_NEWER).encode(), MADE_NEWER.encode())
+    announcements, schemas = await listener(world)
+    good = announced(world, b"schema:" + NEWER.encode(), MADE_NEWER.encode())
     bad = announced(world, *BAD[what])
     await world.post(bad, good, bad)
-    schemas = Schemas()
-    announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")
     with capture_logs() as logs:
         await announcements.read()
-    assert fingerprint_of(MADE_NEWER) in schemas
+    assert NEWER in schemas
     told = [each["offset"] for each in logs if each["event"] == "announcement_unreadable"]
     assert (told, announcements.unreadable) == ([0, 2], 1)
 
 
 async def test_what_a_bad_announcement_has_announced_stays_unknown(world: World) -> None:
-    await world.start(counting(world.name))
+    announcements, schemas = await listener(world)
     await world.post(announced(world, b"schema:0123456789abcdef", UNHEARD))
-    schemas = Schemas()
-    await Announcements(world.app, schemas, cluster=world.cluster, bootstrap="").read()
+    await announcements.read()
     with pytest.raises(UnknownSchema):
         schemas.get("0123456789abcdef")
 
 
-async def test_a_worker_that_runs_goes_on_learning_after_a_bad_announcement(world: World) -> None:
-    await world.start(counting(world.name))
-    schemas = Schemas()
-    announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")
+async def test_a_running_worker_goes_on_learning_after_a_bad_announcement(world: World) -> None:
+    announcements, schemas = await listener(world)
     world.spawn(announcements.follow())
     await world.post(announced(world, *BAD["no JSON"]), announced(world, b"schema:x", MADE_NEWER.encode()))
-    await world.until(lambda: fingerprint_of(MADE_NEWER) in schemas)
+    await world.until(lambda: NEWER in schemas)
     assert announcements.unreadable == 1
 
 
-async def test_a_bad_announcement_is_counted_until_a_good_one_is_written_under_its_key(world: World) -> None:
-    await world.start(counting(world.name))
-    schemas = Schemas()
-    announcements = Announcements(world.app, schemas, cluster=world.cluster, bootstrap="")
+async def test_a_bad_announcement_counts_until_a_good_one_replaces_it(world: World) -> None:
+    announcements, schemas = await listener(world)
     await world.post(announced(world, b"schema:x", b"{"), announced(world, *BAD["nothing"]))
-    await announcements.read()
-    assert announcements.unreadable == 2
-    await announcements.read()  # as one that follows them does, from their begin
-    assert announcements.unreadable == 2
+    for _ in range(2):  # the second time as one that follows them does, from their begin
+        await announcements.read()
+        assert announcements.unreadable == 2
     await world.post(announced(world, b"schema:x", MADE_NEWER.encode()))
     await announcements.read()
-    assert (fingerprint_of(MADE_NEWER) in schemas, announcements.unreadable) == (True, 1)
+    assert (NEWER in schemas, announcements.unreadable) == (True, 1)
 
 
 async def test_a_layout_that_can_be_read_still_counts(world: World) -> None:
-    await world.start(counting(world.name), partitions=2)
+    announcements, _ = await listener(world, partitions=2)
     await world.post(announced(world, b"layout", b'{"partitions": 3}'), announced(world, b"layout", b"{"))
     with pytest.raises(LayoutMismatch, match="STEADFAUST_PARTITIONS=3"):
-        await Announcements(world.app, Schemas(), cluster=world.cluster, bootstrap="").read()
+        await announcements.read()

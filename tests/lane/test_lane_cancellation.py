@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_checker import check_positions, check_store
 from lane_worlds import FakeWorld, Post, World, closing
+from test_lane_desk import comes_true
 from test_lane_order_saga import POINTS, Workload, order, table
 
 from agents.cancellation import CANCELLED, CancellationRefused, RequestCancellation
@@ -37,6 +38,7 @@ WIRINGS = {
     "stock_first": choreography(*stock_first.routes.values(), *orchestrated),
     "payment_first": choreography(*payment_first.routes.values(), *orchestrated),
 }
+WIRED = pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())
 ORDERED = {
     "good": order("good", ("apple", 2), ("pear", 1)),
     "fine": order("fine", ("pear", 1)),
@@ -46,8 +48,7 @@ ORDERED = {
 }
 #: What the data of each calls for, if nobody calls it off.
 ENDS = {
-    "good": "",
-    "fine": "",
+    **dict.fromkeys(("good", "fine"), ""),
     "greedy": "out_of_stock",
     "poor": "card_declined",
     "far": "unsupported_destination",
@@ -60,14 +61,12 @@ class Sent(NamedTuple):
     kind: type[Any]
     order_id: str
     name: str
-    pause: float
+    pause: float = 0.0
 
-    def message(self) -> Message:
-        """It."""
-        if self.kind is RequestCancellation:
-            return RequestCancellation(order_id=self.order_id)
-        message: Message = self.kind(order=ORDERED[self.order_id])
-        return message
+    def post(self, world: World) -> Post:
+        cancels = self.kind is RequestCancellation
+        message = self.kind(order_id=self.order_id) if cancels else self.kind(order=ORDERED[self.order_id])
+        return post(world, message, f"{self.name}-{self.order_id}")
 
 
 def post(world: World, message: Message, name: str) -> Post:
@@ -86,20 +85,14 @@ async def begin(world: World, wiring: Choreography) -> FakeGateway:
 
 async def finish(world: World, came: set[str]) -> None:
     """Wait until each order that came has ended and all that came of it is handled."""
-    done: list[bool] = []
 
-    async def watch() -> None:
-        while True:
-            rows: Any = await table(world, ORDERS)
-            sagas: Any = await table(world, ORDER_SAGAS)
-            settled = {key for key, row in rows.items() if row.settled}
-            if settled == came and all(row.ended for row in sagas.values()):
-                break
-            await world.clock.sleep(0.05)
-        done.append(True)
+    async def ended() -> bool:
+        rows: Any = await table(world, ORDERS)
+        sagas: Any = await table(world, ORDER_SAGAS)
+        settled = {key for key, row in rows.items() if row.settled}
+        return settled == came and all(row.ended for row in sagas.values())
 
-    world.spawn(watch())
-    await world.until(lambda: done)
+    await comes_true(world, ended)
     running, quiet = world.running[-1], -1
     while quiet != running.handled:
         quiet = running.handled
@@ -156,10 +149,10 @@ sendings = st.lists(
 kills = st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 12)), max_size=3, unique=True)
 
 
-@pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())
+@WIRED
 @settings(max_examples=examples(25), deadline=None)
 @given(sent=sendings, kills=kills)
-def test_orders_that_are_called_off_end_once_whatever_comes_when_and_wherever_the_lane_is_killed(
+def test_called_off_orders_end_once_whatever_comes_and_is_killed(
     wiring: Choreography, sent: list[Sent], kills: list[tuple[str, int]]
 ) -> None:
     async def play() -> None:
@@ -183,7 +176,7 @@ def test_orders_that_are_called_off_end_once_whatever_comes_when_and_wherever_th
         for each in sent:
             if each.pause:
                 await world.clock.sleep(each.pause)
-            await world.post(post(world, each.message(), f"{each.name}-{each.order_id}"))
+            await world.post(each.post(world))
 
     async def killed(world: FakeWorld, running: Any, sending: Any) -> bool:
         """Whether it is; else it has been idle for a while."""
@@ -195,25 +188,20 @@ def test_orders_that_are_called_off_end_once_whatever_comes_when_and_wherever_th
         runner.run(play())
 
 
-@pytest.mark.parametrize("wiring", WIRINGS.values(), ids=WIRINGS.keys())
-async def test_an_order_that_was_called_off_before_it_comes_never_comes_to_life(
-    world: World, wiring: Choreography
-) -> None:
+@WIRED
+async def test_an_order_called_off_before_it_comes_never_lives(world: World, wiring: Choreography) -> None:
     gateway = await begin(world, wiring)
-    sent = [
-        *(Sent(RequestCancellation, key, "first", 0.0) for key in ORDERED),
-        *(Sent(RequestCancellation, key, "second", 0.0) for key in ORDERED),
-    ]
+    off = [Sent(RequestCancellation, key, name) for name in ("first", "second") for key in ORDERED]
     await world.open()
-    await world.post(*(post(world, each.message(), f"{each.name}-{each.order_id}") for each in sent))
+    await world.post(*(each.post(world) for each in off))
     await world.settled(RequestCancellation.TOPIC)
     came = [
-        *(Sent(OrderPlaced, key, "third", 0.0) for key in ("good", "poor")),
-        *(Sent(OrderSubmitted, key, "third", 0.0) for key in ("fine", "far", "good")),
+        *(Sent(OrderPlaced, key, "third") for key in ("good", "poor")),
+        *(Sent(OrderSubmitted, key, "third") for key in ("fine", "far", "good")),
     ]
-    await world.post(*(post(world, each.message(), f"{each.name}-{each.order_id}") for each in came))
+    await world.post(*(each.post(world) for each in came))
     await finish(world, {"good", "poor", "fine", "far"})
-    reasons = await check(world, gateway, [*sent, *came])
+    reasons = await check(world, gateway, off + came)
     assert set(reasons.values()) == {CANCELLED}
     assert gateway.done == {}
     assert await table(world, ORDER_SAGAS) == {}

@@ -9,8 +9,9 @@ from lane_checker import check_store, dead_letters
 from lane_failing import LATER, QUICK, Failing, expiring, letters_of, nothing_waits, pass_time
 from lane_parcels import THRESHOLD, Parcels
 from lane_pausing import asked
-from lane_workloads import carrying
 from lane_worlds import FakeWorld, World
+from test_lane_claims import stop
+from test_lane_desk_claims import begun
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand
@@ -20,15 +21,8 @@ from streams.policy.retry import RetryPolicy
 LARGE = 2 * THRESHOLD
 
 
-async def begun(world: World, **options: Any) -> Parcels:
-    parcels = Parcels(world, carrying(world.name, order_by=options.pop("order_by", None)))
-    await parcels.start(**options)
-    return parcels
-
-
 async def finish(parcels: Parcels, lane: Any, **allowed: Any) -> None:
-    await parcels.settled()
-    await lane.stop()
+    await stop(parcels, lane)
     await parcels.check(**allowed)
     await check_store(parcels.world)
     await nothing_waits(parcels.world)
@@ -37,7 +31,7 @@ async def finish(parcels: Parcels, lane: Any, **allowed: Any) -> None:
 # -- turns ------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_not_fetched(world: World) -> None:
+async def test_a_message_past_its_deadline_is_not_fetched(world: World) -> None:
     parcels = await begun(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     parcels.work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     await parcels.post("a", 0)
@@ -52,9 +46,7 @@ async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_not_fetch
     assert (letter["ce_id"], letter["dlq-error-type"]) == (b"a-1", b"MessageExpired")
 
 
-async def test_what_is_to_be_fetched_and_has_waited_has_its_turn_while_new_ones_keep_coming(
-    fake: FakeWorld,
-) -> None:
+async def test_what_waited_is_fetched_in_turn_among_new_ones(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=LATER, max_in_flight=4)
     parcels.work.hooks.before = failing = Failing(fake, {("bad", 0): 1}, TransientError("busy"))
     await parcels.post("bad", 0, LARGE)
@@ -68,9 +60,7 @@ async def test_what_is_to_be_fetched_and_has_waited_has_its_turn_while_new_ones_
     assert len(parcels.work.hooks.calls) < 200, "there was more to do"
 
 
-async def test_what_comes_by_reference_for_a_paused_handler_is_fetched_when_it_is_resumed(
-    fake: FakeWorld,
-) -> None:
+async def test_payloads_for_a_paused_handler_are_fetched_at_its_resumption(fake: FakeWorld) -> None:
     parcels = await begun(fake, order_by=lambda parcel: str(parcel.i % 2))
     lane = await fake.open()
     await asked(fake, HandlerCommand.PAUSE, "bench.keep")
@@ -99,11 +89,10 @@ async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: Fake
     await finish(parcels, lane)
 
 
-async def test_what_follows_a_message_in_its_record_is_fetched_when_there_is_a_place(fake: FakeWorld) -> None:
+async def test_what_follows_a_retry_is_fetched_when_there_is_room(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(2.0,)), max_in_flight=2)
-    parcels.work.hooks.before = failing = Failing(
-        fake, {(f"k{n}", 0): 1 for n in range(10)}, TransientError("busy")
-    )
+    first = {(f"k{n}", 0): 1 for n in range(10)}
+    parcels.work.hooks.before = failing = Failing(fake, first, TransientError("busy"))
     for n in range(10):
         await parcels.post(f"k{n}", 0)
         await parcels.post(f"k{n}", 1, LARGE)
@@ -124,24 +113,21 @@ async def test_what_follows_a_message_in_its_record_is_fetched_when_there_is_a_p
 # -- attempts ---------------------------------------------------------------------------------------------
 
 
-async def test_an_upload_that_never_succeeds_takes_as_many_attempts_as_anything_that_fails(
-    world: World,
-) -> None:
-    parcels = await begun(world)
+async def test_failing_uploads_take_as_many_attempts_as_anything_else(world: World) -> None:
+    parcels = await begun(world, retry=QUICK)
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
     parcels.blobs.down = True
     await parcels.post("a", 0)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
-    await parcels.settled()
-    await lane.stop()
+    await stop(parcels, lane)
     assert parcels.blobs.requests["put"] == QUICK.max_attempts
     (letter,) = await letters_of(world, parcels.work)
     assert letter["dlq-error-type"] == b"BlobsUnavailable"
     assert letter["dlq-retry-count"] == b"%d" % (QUICK.max_attempts - 1)
 
 
-async def test_what_failed_before_a_sync_run_came_upon_an_upload_counts(world: World) -> None:
+async def test_what_failed_before_an_upload_counts_among_the_attempts(world: World) -> None:
     parcels = await begun(world, retry=RetryPolicy(immediate=1, delays=(1.0,)))
     parcels.work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
@@ -151,8 +137,7 @@ async def test_what_failed_before_a_sync_run_came_upon_an_upload_counts(world: W
     await world.until(lambda: lane.lane.counters.retries == 1)
     assert parcels.blobs.requests["put"] == 1
     parcels.blobs.down = False
-    await parcels.settled()
-    await lane.stop()
+    await stop(parcels, lane)
     assert await dead_letters(world, parcels.work.source) == []
     assert len(await parcels.passed_on()) == 1
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from lane_checker import check, check_store
 from lane_hosts import Starts
-from lane_workloads import counting
+from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
 
 from streams.errors import LayoutMismatch
@@ -22,8 +21,10 @@ from streams.testing.faults import NoFaults, Pause, ScriptedFaults
 PARTITIONS = 4
 CHANGES = [(4, 2), (2, 4), (4, 3)]
 POINTS = ("staged", "sent", "offsets_sent")
+#: Of the changes and the points, what stands for them on Kafka in `make test`.
+LANDING = ((4, 2), "sent")
 #: A key for each partition.
-KEYS = ("a", "b", "c", "d", "e", "f", "g", "h")
+KEYS = "abcdefgh"
 
 
 def some(world: World, work: Any, numbers: range) -> list[Post]:
@@ -44,44 +45,56 @@ async def ends_with_another_cut(world: World, old: Running) -> None:
         await old.ended()
 
 
-@pytest.mark.parametrize(("before", "after"), CHANGES)
-@pytest.mark.parametrize("point", POINTS)
+async def close(world: World, work: Workload, lanes: list[Running]) -> None:
+    """All is handled and settled; nobody has fenced these lanes meanwhile."""
+    await world.settled(work.source)
+    for lane in lanes:
+        await lane.stop()
+        assert lane.lane.fenced == 0
+
+
+def beside(world: World, cluster: Any, app: Application, number: int, **more: Any) -> Running:
+    """A lane whose worker sees the cluster in a way of its own."""
+    more = {"stores": world.machine, "faults": NoFaults(), **more}
+    world.running.append(Running(Lane(app, number, cluster=cluster, clock=world.clock, **more), world))
+    return world.running[-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "point"),
+    [
+        pytest.param(*change, point, marks=[pytest.mark.landing] if (change, point) == LANDING else [])
+        for change in CHANGES
+        for point in POINTS
+    ],
+)
 async def test_owners_frozen_under_another_cut_are_fenced_and_change_nothing(
     world: World, before: int, after: int, point: str
 ) -> None:
     work = counting(world.name, settled=True)
-    old_app = await world.start(work, partitions=PARTITIONS, lanes=before)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.start(work, partitions=PARTITIONS, lanes=before)
+    await world.post(*(events := some(world, work, range(2))))
     frozen: list[tuple[Running, Pause]] = []
     for number in range(before):
-        faults = ScriptedFaults()
-        pause = faults.pause_at(point)
+        pause = (faults := ScriptedFaults()).pause_at(point)
         frozen.append((world.lane(number, faults=faults), pause))
     for _, pause in frozen:
         await pause.reached()
 
     world.app = world.cut_into(work, lanes=after)
     new = await opened(world, world.app, stores=(elsewhere := world.stores()))
-    more = some(world, work, range(2, 4))
-    await world.post(*more)
+    await world.post(*(more := some(world, work, range(2, 4))))
     await world.settled(work.source)  # nobody waits for what the frozen ones have open
     for old, pause in frozen:
         pause.resume()
         await ends_with_another_cut(world, old)
-        assert old.lane.fenced == 1
-        assert old.lane.commits == 0
+        assert (old.lane.fenced, old.lane.commits) == (1, 0)
 
-    last = some(world, work, range(4, 5))
-    await world.post(*last)
-    await world.settled(work.source)
-    for lane in new:
-        await lane.stop()
-        assert lane.lane.fenced == 0
+    await world.post(*(last := some(world, work, range(4, 5))))
+    await close(world, work, new)
     await check(world, work, events + more + last)
     for number in range(after):
         await check_store(world, number, elsewhere)
-    assert old_app.layout.lanes == before
 
 
 class Held:
@@ -116,30 +129,15 @@ class Held:
 
 
 @pytest.mark.parametrize("when", ["before its start", "after its start"])
-async def test_an_owner_frozen_while_it_opens_under_another_cut_does_not_open(
-    world: World, when: str
-) -> None:
+async def test_an_owner_frozen_while_opening_under_another_cut_stays_shut(world: World, when: str) -> None:
     work = counting(world.name)
     old_app = await world.start(work, partitions=PARTITIONS, lanes=4)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     for lane in await opened(world, old_app):
         await lane.stop()
     cluster = Held(world.cluster)
     pause = cluster.pause(when)
-    old = Running(
-        Lane(
-            old_app,
-            1,
-            cluster=cluster,
-            stores=world.machine,
-            clock=world.clock,
-            faults=NoFaults(),
-            cuts=await entered(world, old_app),
-        ),
-        world,
-    )
-    world.running.append(old)
+    old = beside(world, cluster, old_app, 1, cuts=await entered(world, old_app))
     await pause.reached()
 
     world.app = world.cut_into(work, lanes=2)
@@ -147,12 +145,8 @@ async def test_an_owner_frozen_while_it_opens_under_another_cut_does_not_open(
     await world.settled(work.source)
     pause.resume()
     await ends_with_another_cut(world, old)
-    more = some(world, work, range(2, 4))
-    await world.post(*more)
-    await world.settled(work.source)
-    for lane in new:
-        await lane.stop()
-        assert lane.lane.fenced == 0
+    await world.post(*(more := some(world, work, range(2, 4))))
+    await close(world, work, new)
     await check(world, work, events + more)
     await check_store(world, 1, elsewhere)
 
@@ -165,35 +159,25 @@ async def entered(world: World, app: Application) -> Cuts:
     return cuts
 
 
-async def test_a_cut_may_be_taken_up_again_and_its_workers_go_on(world: World) -> None:
+async def test_a_cut_taken_up_again_lets_its_workers_go_on(world: World) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
     two = world.cut_into(work, lanes=2)
     posted: list[Post] = []
     workers: list[Cuts] = []
     for turn, app in enumerate((four, two, four)):
-        events = some(world, work, range(turn, turn + 1))
-        await world.post(*events)
+        await world.post(*(events := some(world, work, range(turn, turn + 1))))
         posted += events
         workers.append(Cuts(app.layout, world.cluster))
-        lanes = await opened(world, app, stores=world.stores(), cuts=workers[-1])
-        await world.settled(work.source)
-        for lane in lanes:
-            await lane.stop()
+        await close(world, work, await opened(world, app, stores=world.stores(), cuts=workers[-1]))
     left = world.lane(1, app=two, stores=world.stores(), cuts=workers[1])
     await ends_with_another_cut(world, left)
-    last = some(world, work, range(3, 4))
-    await world.post(*last)
-    lanes = await opened(world, four, stores=world.stores(), cuts=workers[0])
-    await world.settled(work.source)
-    for lane in lanes:
-        await lane.stop()
+    await world.post(*(last := some(world, work, range(3, 4))))
+    await close(world, work, await opened(world, four, stores=world.stores(), cuts=workers[0]))
     await check(world, work, posted + last)
 
 
-async def test_a_worker_that_joined_before_a_newer_cut_does_not_take_the_application_back(
-    world: World, fatal: list[BaseException]
-) -> None:
+async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: list[BaseException]) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
     late = Cuts(four.layout, world.cluster)
@@ -214,39 +198,32 @@ async def test_a_worker_that_joined_before_a_newer_cut_does_not_take_the_applica
     await world.until(lambda: len(fatal) == 4)
     assert {type(error) for error in fatal} == {LayoutMismatch}
     world.app = two
-    events = some(world, work, range(2))
-    await world.post(*events)
-    await world.settled(work.source)
-    for lane in new:
-        await lane.stop()
-        assert lane.lane.fenced == 0
+    await world.post(*(events := some(world, work, range(2))))
+    await close(world, work, new)
     await check(world, work, events)
 
 
-async def test_old_ids_are_fenced_once_for_each_cut_and_not_at_each_opening(fake: FakeWorld) -> None:
+async def test_old_ids_are_fenced_once_for_each_cut(fake: FakeWorld) -> None:
     work = counting(fake.name)
     four = await fake.start(work, partitions=PARTITIONS, lanes=4)
     for old in await opened(fake, four):
         await old.stop()
-    two = fake.cut_into(work, lanes=2)
-    fake.app = two
+    fake.app = two = fake.cut_into(work, lanes=2)
     cluster = Starts(fake.cluster)
-    faults = ScriptedFaults()
-    faults.raise_at("staged")
-    lane = Lane(two, 0, cluster=cluster, stores=fake.stores(), clock=fake.clock, faults=faults)
-    fake.running.append(running := Running(lane, fake))
-    await fake.until(lambda: lane.state == "open")
+    (faults := ScriptedFaults()).raise_at("staged")
+    running = beside(fake, cluster, two, 0, stores=fake.stores(), faults=faults)
+    await fake.until(lambda: running.lane.state == "open")
     assert cluster.started == 1 + 2  # its own, and lanes 0 and 2 of four
     events = [event for event in some(fake, work, range(2)) if two.layout.lane_of(event.partition) == 0]
     await fake.post(*events)
     await fake.settled(work.source)
-    assert lane.reopened == 1
+    assert running.lane.reopened == 1
     assert cluster.started == 4
     await running.stop()
     await check(fake, work, events)
 
 
-async def test_owners_that_opened_after_their_cut_was_taken_up_again_are_fenced_again(world: World) -> None:
+async def test_owners_of_a_cut_taken_up_again_are_fenced_again(world: World) -> None:
     """A worker that has fenced the owners of a cut before does so again when that cut was back meanwhile."""
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4, transaction_timeout=900.0)
@@ -254,8 +231,7 @@ async def test_owners_that_opened_after_their_cut_was_taken_up_again_are_fenced_
     for lane in await opened(world, four, stores=world.stores()):
         await lane.stop()
     worker = await entered(world, two)
-    events = some(world, work, range(2))
-    await world.post(*events)
+    await world.post(*(events := some(world, work, range(2))))
     pause = (faults := ScriptedFaults()).pause_at("sent")
     back = world.lane(0, app=four, stores=world.stores(), faults=faults)
     await pause.reached()
@@ -266,9 +242,7 @@ async def test_owners_that_opened_after_their_cut_was_taken_up_again_are_fenced_
     pause.resume()
     await ends_with_another_cut(world, back)
     assert (back.lane.fenced, back.lane.commits) == (1, 0)
-    await world.settled(work.source)
-    for lane in new:
-        await lane.stop()
+    await close(world, work, new)
     await check(world, work, events)
 
 
@@ -277,12 +251,8 @@ async def test_records_that_are_no_cut_are_passed_over(world: World) -> None:
     app = await world.start(work, partitions=PARTITIONS, lanes=2)
     for key in (b"cut:", b"cut:0", b"cut:5", b"cut:-1", b"cut:\xff", b"cut:2\xb2", b"cut:" + b"9" * 5000):
         await world.post(Post(app.layout.announcements, 0, key, b"x", []))
-    events = some(world, work, range(1))
-    await world.post(*events)
-    lanes = await opened(world, app)
-    await world.settled(work.source)
-    for lane in lanes:
-        await lane.stop()
+    await world.post(*(events := some(world, work, range(1))))
+    await close(world, work, await opened(world, app))
     await check(world, work, events)
 
 
@@ -290,21 +260,17 @@ async def test_lanes_that_fence_the_same_owner_at_once_all_open(world: World) ->
     """One lane before, four after: each of them fences the one, which has a transaction open."""
     work = counting(world.name)
     one = await world.start(work, partitions=PARTITIONS, lanes=1)
-    events = some(world, work, range(2))
-    await world.post(*events)
-    faults = ScriptedFaults()
-    pause = faults.pause_at("sent")
+    await world.post(*(events := some(world, work, range(2))))
+    pause = (faults := ScriptedFaults()).pause_at("sent")
     old = world.lane(0, app=one, faults=faults)
     await pause.reached()
     world.app = world.cut_into(work, lanes=4)
-    async with asyncio.timeout(60):
-        new = await opened(world, world.app, stores=world.stores())
+    new = await opened(world, world.app, stores=world.stores())
     assert [lane.lane.reopened for lane in new] == [0] * 4
     await world.settled(work.source)
     pause.resume()
     await ends_with_another_cut(world, old)
-    for lane in new:
-        await lane.stop()
+    await close(world, work, new)
     await check(world, work, events)
 
 
@@ -312,11 +278,10 @@ async def test_the_cut_is_recorded_once_and_survives_compaction(fake: FakeWorld)
     work = counting(fake.name)
     four = await fake.start(work, partitions=PARTITIONS, lanes=4)
     two = fake.cut_into(work, lanes=2)
+    announcements = TP(four.layout.announcements, 0)
     for app in (four, two, four, four):
         for lane in await opened(fake, app, stores=fake.stores()):
             await lane.stop()
-        fake.cluster.compact(four.layout.announcements)
-    cuts = [
-        entry.record.key for entry in fake.cluster.entries(TP(four.layout.announcements, 0)) if entry.record
-    ]
+        fake.cluster.compact(announcements.topic)
+    cuts = [entry.record.key for entry in fake.cluster.entries(announcements) if entry.record]
     assert cuts == [b"cut:2", b"cut:4"]

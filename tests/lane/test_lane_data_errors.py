@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import started
-from lane_workloads import avro_codecs, counting, reminding
-from lane_worlds import FakeWorld, World
+from lane_failing import finish, started
+from lane_workloads import Workload, avro_codecs, counting, reminding
+from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
+from test_lane_dead_letters import handled
 from test_lane_timers import asking_for
 
 from streams.errors import PermanentError, Undecodable
-from streams.model.codecs import Schemas, json_without_schema
+from streams.model.codecs import MakeCodec, Schemas, json_without_schema
 from streams.policy.breaker import BreakerPolicy, BreakerState
 
 BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
@@ -21,40 +22,45 @@ BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
 NO_TEXT = "\ud800"
 
 
-@pytest.mark.parametrize("how", ["avro", "json"])
-@pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
-async def test_what_cannot_be_encoded_is_a_dead_letter_at_once_and_opens_no_breaker(
-    world: World, what: str, how: str
-) -> None:
-    work = counting(world.name)
-    codecs = avro_codecs(Schemas()) if how == "avro" else json_without_schema
+async def twelve_are_bad(
+    world: World, work: Workload, error: bytes, codecs: MakeCodec = json_without_schema
+) -> list[Post]:
+    """Twelve of 16 events become dead letters at the first try, and the breaker stays closed. Returns the
+    others.
+    """
     await started(world, work, breaker=BREAKER, codecs=codecs)
-    setattr(work.hooks, what, lambda event: NO_TEXT if event.i < 12 else "")
-    bad = [world.event(work, "a", i) for i in range(12)]
-    good = [world.event(work, "a", i) for i in range(12, 16)]
-    await world.post(*bad, *good)
+    await world.post(*(events := [world.event(work, "a", i) for i in range(16)]))
     lane = await world.open()
     await world.settled(work.source)
     assert lane.lane.gates["bench.count"].breaker.state is BreakerState.CLOSED
     await lane.stop()
     assert [i for _, i in work.hooks.calls] == list(range(16))
     assert lane.lane.reopened == 0
-    letters = [dict(letter.headers) for letter in await dead_letters(world, work.source)]
-    assert [each["dlq-error-type"] for each in letters] == [b"Unencodable"] * 12
-    assert len(await world.records(work.output)) == 4
+    letters = await dead_letters(world, work.source)
+    assert [dict(letter.headers)["dlq-error-type"] for letter in letters] == [error] * 12
+    await check_store(world)
+    return events[12:]
+
+
+@pytest.mark.parametrize("how", ["avro", "json"])
+@pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
+async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
+    world: World, what: str, how: str
+) -> None:
+    work = counting(world.name)
+    setattr(work.hooks, what, lambda event: NO_TEXT if event.i < 12 else "")
+    codecs = avro_codecs(Schemas()) if how == "avro" else json_without_schema
+    good = await twelve_are_bad(world, work, b"Unencodable", codecs)
+    assert len(await world.records(work.output)) == len(good)
     if how == "json":
         await check(world, work, good)
-    await check_store(world)
 
 
 @pytest.mark.parametrize("due", [1e300, -5.0, 1e17])
-async def test_a_timer_at_no_time_is_a_dead_letter_at_once(world: World, due: float) -> None:
-    work = reminding(world.name)
-    await started(world, work)
+async def test_a_timer_at_no_time_is_a_dead_letter(world: World, due: float) -> None:
+    await started(world, work := reminding(world.name))
     await world.post(asking_for(world, work, 1, due), asking_for(world, work, 2, None))
-    lane = await world.open()
-    await world.settled(work.asked.TOPIC)
-    await lane.stop()
+    await handled(world, work.asked.TOPIC)
     (letter,) = await dead_letters(world, work.asked.TOPIC)
     assert dict(letter.headers)["dlq-error-type"] == b"Unencodable"
     assert await counts(world, "asks") == {"a": 1}
@@ -68,22 +74,12 @@ async def test_answers_that_are_permanent_errors_open_no_breaker(world: World) -
             raise PermanentError("404")
 
     work = counting(world.name)
-    await started(world, work, breaker=BREAKER)
     work.hooks.before = before
-    good = [world.event(work, "a", i) for i in range(12, 14)]
-    await world.post(*(world.event(work, "a", i) for i in range(12)), *good)
-    lane = await world.open()
-    await world.settled(work.source)
-    assert lane.lane.gates["bench.count"].breaker.state is BreakerState.CLOSED
-    await lane.stop()
-    assert [i for _, i in work.hooks.calls] == list(range(14))
-    letters = [dict(letter.headers) for letter in await dead_letters(world, work.source)]
-    assert [each["dlq-error-type"] for each in letters] == [b"PermanentError"] * 12
-    await check(world, work, good)
+    await check(world, work, await twelve_are_bad(world, work, b"PermanentError"))
 
 
 async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
-    world, down = fake, True
+    down = True
 
     def before(event: Any) -> None:
         if event.i == 9:
@@ -91,22 +87,17 @@ async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
         if down:
             raise ConnectionError("nobody there")
 
-    work = counting(world.name)
-    await started(world, work, breaker=BREAKER)
+    await started(fake, work := counting(fake.name), breaker=BREAKER)
     work.hooks.before = before
-    good = [world.event(work, f"k{n}", 0) for n in range(8)]
-    bad = [world.event(work, f"b{n}", 9) for n in range(8)]
-    await world.post(*good)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.gates["bench.count"].breaker.state is BreakerState.OPEN)
+    await fake.post(*(good := [fake.event(work, f"k{n}", 0) for n in range(8)]))
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.gates["bench.count"].breaker.state is BreakerState.OPEN)
     with capture_logs() as logs:
-        await world.post(*bad)
-        await world.until(lambda: lane.lane.counters.dead_letters == 8)
+        await fake.post(*(fake.event(work, f"b{n}", 9) for n in range(8)))
+        await fake.until(lambda: lane.lane.counters.dead_letters == 8)
     changes = [entry["after"] for entry in logs if entry["event"] == "breaker_changed"]
     assert "half_open" in changes
     assert "closed" not in changes
     down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 8)
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, good)
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 8)
+    await finish(fake, work, lane, good)

@@ -6,42 +6,21 @@ from itertools import pairwise
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import Failing, started
+from lane_failing import Failing, finish, started
+from lane_pausing import some
 from lane_workloads import counting
-from lane_worlds import FakeWorld, Post, World
+from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
 from streams.policy.retry import RetryPolicy
 from streams.testing import ManualClock, ScriptedFaults
 
-KEYS = ("a", "b", "c", "d")
 
-
-def some(world: World, work: object, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in KEYS]
-
-
-async def test_events_are_counted_and_passed_on_once(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=4, lanes=2)
-    events = some(world, work, range(10))
-    await world.post(*events)
-    lanes = [await world.open(number) for number in (0, 1)]
-    await world.until(lambda: sum(lane.handled for lane in lanes) == len(events))
-    for lane in lanes:
-        await world.settled(work.source)
-        await lane.stop()
-    await check(world, work, events)
-    await check_store(world, 0)
-    await check_store(world, 1)
-
-
-async def test_duplicates_are_dropped_in_a_batch_and_across_batches_and_after_a_lost_disk(
-    world: World,
-) -> None:
-    work = counting(world.name)
-    await world.start(work)
-    events = some(world, work, range(3))
+@pytest.mark.landing
+async def test_duplicates_are_dropped_also_after_a_lost_disk(world: World) -> None:
+    """In a batch and across batches."""
+    await world.start(work := counting(world.name))
+    events = some(world, work, range(3), "abcd")
     await world.post(*events, *events)
     lane = await world.open()
     await world.until(lambda: lane.handled + lane.lane.counters.duplicates == 2 * len(events))
@@ -63,11 +42,8 @@ async def test_duplicates_are_dropped_in_a_batch_and_across_batches_and_after_a_
 
 
 @pytest.mark.parametrize("how", ["given up", "waits"])
-async def test_what_has_failed_and_comes_again_is_not_taken_again_also_after_a_lost_disk(
-    world: World, how: str
-) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)))
+async def test_what_failed_and_comes_again_is_a_duplicate(world: World, how: str) -> None:
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(1.0,)))
     error = PermanentError("never") if how == "given up" else TransientError("busy")
     work.hooks.before = failing = Failing(world, {("a", 0): 1}, error)
     event = world.event(work, "a", 0)
@@ -89,8 +65,7 @@ async def test_what_has_failed_and_comes_again_is_not_taken_again_also_after_a_l
 
 
 async def test_the_same_id_of_another_source_is_another_message(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    await world.start(work := counting(world.name))
     one = world.event(work, "a", 1)
     other = one._replace(headers=[(n, b"elsewhere" if n == "ce_source" else v) for n, v in one.headers])
     await world.post(one, other)
@@ -103,22 +78,17 @@ async def test_the_same_id_of_another_source_is_another_message(world: World) ->
 
 
 async def test_two_handlers_of_one_event_each_run_once(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await world.start(work)
-    events = some(world, work, range(4))
+    await world.start(work := counting(world.name, tallied=True))
+    events = some(world, work, range(4), "abcd")
     await world.post(*events, *events)
     lane = await world.open()
     await world.until(lambda: lane.handled == len(events))
-    await world.settled(work.source)
-    await lane.stop()
-    await check(world, work, events)
+    await finish(world, work, lane, events)
     await check(world, work, events, table="tallies")
-    await check_store(world)
 
 
 async def test_a_commit_waits_for_more_messages_unless_it_is_full(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, max_batch=5, linger=10.0)
+    await fake.start(work := counting(fake.name), max_batch=5, linger=10.0)
     lane = await fake.open()
     events = [fake.event(work, "a", i) for i in range(5)]
     began = fake.clock.now()
@@ -147,9 +117,7 @@ class SlowTransactions(ScriptedFaults):
         await super().reach(point)
 
 
-async def test_a_lane_whose_transactions_take_long_rests_between_them_unless_they_are_full(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lane_rests_between_long_transactions_unless_they_are_full(fake: FakeWorld) -> None:
     work, slow = counting(fake.name), SlowTransactions(fake.clock)
     await fake.start(work, max_batch=5)
     lane = await fake.open(faults=slow)
@@ -166,6 +134,4 @@ async def test_a_lane_whose_transactions_take_long_rests_between_them_unless_the
     began = fake.clock.now()
     await fake.until(lambda: len(slow.begun) == 4)
     assert slow.begun[-1] - began < 0.08, "it was idle"
-    await fake.settled(work.source)
-    await lane.stop()
-    await check(fake, work, [*events, last])
+    await finish(fake, work, lane, [*events, last])

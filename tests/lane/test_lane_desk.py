@@ -5,10 +5,11 @@ failed; nothing else moves.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from lane_checker import check, check_store, counts, dead_letters, latest
+from lane_checker import check, check_store, counts, dead_letters
 from lane_desk import (
     Broken,
     letter_ids,
@@ -20,7 +21,7 @@ from lane_desk import (
     order_of,
     results,
 )
-from lane_failing import started
+from lane_failing import nothing_waits, started
 from lane_pausing import asked
 from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
@@ -35,7 +36,10 @@ from streams.model.operations import HandlerCommand, LetterCommand
 from streams.operator.expiry import ROUND
 from streams.policy.retry import RetryPolicy
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
+from tests.waiting import eventually_async
 
+EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
+REPLAY = LetterCommand.REPLAY
 HOLDING = RetryPolicy(delays=(), hold_while_dead=True)
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
@@ -45,19 +49,67 @@ async def with_a_letter(
 ) -> tuple[Any, Broken, list[Post], str]:
     """A lane that has given up the second of three events of a key; its letter."""
     await started(world, work, **lane_options)
-    work.hooks.before = broken = Broken(("a", 1))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
+    lane, broken, events = await gives_up(world, work, range(3), 1)
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and lane.handled == 3)
     await world.settled(work.source)
     (ident,) = await letter_ids(world)
     return lane, broken, events, ident
 
 
-async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -> None:
-    work = counting(world.name)
-    lane, _, events, _ = await with_a_letter(world, work)
+async def quiet(world: World, lane: Any, **counters: int) -> None:
+    """Wait until the lane's counters say so, and it has nothing to do."""
+    await world.until(
+        lambda: (
+            not lane.lane.backlog
+            and all(getattr(lane.lane.counters, name) == n for name, n in counters.items())
+        )
+    )
+
+
+async def comes_true(world: World, holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what has to be read, while time goes on in the world."""
+
+    async def looked() -> bool:
+        await world._tick()
+        return await holds()
+
+    await eventually_async(looked, "what the topics say", every=0)
+
+
+async def gives_up(
+    world: World, work: Workload, numbers: range, *broken: int
+) -> tuple[Any, Broken, list[Post]]:
+    """A lane that takes events of a key, of which its handler can do nothing with some."""
+    work.hooks.before = bug = Broken(*(("a", i) for i in broken))
+    await world.post(*(events := [world.event(work, "a", i) for i in numbers]))
+    return await world.open(), bug, events
+
+
+async def replayed(world: World, lane: Any, *idents: str, **more: Any) -> None:
+    """These letters have been replayed, with success."""
+    await operated(world, lane, *(operation(world, REPLAY, ident, **more) for ident in idents))
+    await quiet(world, lane, replayed=len(idents))
+
+
+async def stopped(world: World, work: Workload, lane: Any, events: list[Post]) -> None:
+    """All events have been handled once, and no letter is left."""
+    await lane.stop()
+    await check(world, work, events)
+    assert await letters(world) == []
+    await check_store(world)
+
+
+async def none_left(world: World) -> None:
+    """Wait until there is no letter."""
+
+    async def none() -> bool:
+        return not await letters(world)
+
+    await comes_true(world, none)
+
+
+async def test_a_dead_letter_keeps_all_that_came_and_why(world: World) -> None:
+    lane, _, events, _ = await with_a_letter(world, work := counting(world.name))
     await lane.stop()
     (letter,) = await letters(world)
     assert (letter.key, letter.value, letter.headers) == (events[1].key, events[1].value, events[1].headers)
@@ -72,64 +124,49 @@ async def test_a_dead_letter_is_a_row_with_all_that_came_and_why(world: World) -
 
 
 @pytest.mark.parametrize("at_ms", [-1, 10**15, 1 << 62, 10**30, 10**400], ids=range(5))
-async def test_an_operation_of_no_time_is_passed_over_and_the_lane_goes_on(world: World, at_ms: int) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter(world, work)
-    asked = operation(world, LetterCommand.REPLAY, ident, operation_id="of no time")
+async def test_an_operation_of_no_time_is_passed_over(world: World, at_ms: int) -> None:
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
+    asked = operation(world, REPLAY, ident, operation_id="of no time")
     (text, _) = asked.value.split(b'"at_ms":1') if asked.value else (b"", b"")
     with capture_logs() as logs:
         await world.post(asked._replace(value=text + b'"at_ms":%d}' % at_ms))
         broken.mend()
-        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+        await replayed(world, lane, ident)
     assert [each["event"] for each in logs if "unreadable" in each["event"]] == ["operation_unreadable"]
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    assert (lane.lane.reopened, await results(world)) == (
-        0,
-        [("replay", "replaying"), ("replayed", "succeeded")],
-    )
-    await lane.stop()
-    await check(world, work, events)
+    assert lane.lane.reopened == 0
+    assert await results(world) == [("replay", "replaying"), ("replayed", "succeeded")]
+    await stopped(world, work, lane, events)
 
 
 async def test_a_replay_runs_the_message_once_and_its_row_goes(world: World) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter(world, work)
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     broken.mend()
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await replayed(world, lane, ident)
     await world.until(lambda: lane.handled == 4)
-    await lane.stop()
-    await check(world, work, events)
+    await stopped(world, work, lane, events)
     assert await order_of(world, work, "a") == [0, 2, 1]
-    assert await letters(world) == []
     assert await results(world) == [("replay", "replaying"), ("replayed", "succeeded")]
     assert [(done["who"], done["why"]) for done in await operations_log(world)] == [("ann", "mended")] * 2
-    await check_store(world)
 
 
 async def test_replaying_twice_at_once_runs_once(world: World) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter(world, work)
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     broken.mend()
-    first = operation(world, LetterCommand.REPLAY, ident)
-    await operated(world, lane, first, operation(world, LetterCommand.REPLAY, ident, operation_id="another"))
+    first = operation(world, REPLAY, ident)
+    await operated(world, lane, first, operation(world, REPLAY, ident, operation_id="another"))
     await world.post(first)
     await world.until(lambda: lane.lane.counters.duplicates == 1 and lane.lane.counters.replayed == 1)
     await world.settled(work.source, world.app.layout.operations)
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
-    await check(world, work, events)
+    await quiet(world, lane)
+    await stopped(world, work, lane, events)
     assert len(await results(world)) == 3
 
 
-async def test_a_replay_that_fails_is_the_same_letter_and_after_three_it_is_parked(world: World) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter(world, work)
+async def test_a_letter_is_parked_after_three_replays_that_fail(world: World) -> None:
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     for n in range(1, 5):
-        replay = operation(world, LetterCommand.REPLAY, ident, operation_id=f"try-{n}")
-        await operated(world, lane, replay)
-        if n < 4:
-            await world.until(lambda n=n: lane.lane.counters.dead_letters == n + 1 and not lane.lane.backlog)
+        await operated(world, lane, operation(world, REPLAY, ident, operation_id=f"try-{n}"))
+        await quiet(world, lane, dead_letters=min(n + 1, 4))
     (parked,) = await letters(world)
     assert (parked.state, parked.replays) == (LetterState.PARKED, 3)
     assert parked.history[-1].result.startswith("refused: it is parked")
@@ -137,119 +174,84 @@ async def test_a_replay_that_fails_is_the_same_letter_and_after_three_it_is_park
     ended = [done for done in await operations_log(world) if done["operation"] == "replayed"]
     assert [(done["who"], done["why"]) for done in ended] == [("ann", "mended")] * 3, "who asked for it"
     broken.mend()
-    forced = operation(world, LetterCommand.REPLAY, ident, operation_id="forced", force=True)
-    await operated(world, lane, forced)
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await lane.stop()
-    await check(world, work, events)
-    assert await letters(world) == []
-    await check_store(world)
+    await replayed(world, lane, ident, operation_id="forced", force=True)
+    await stopped(world, work, lane, events)
 
 
 async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    lane, broken, events, ident = await with_a_letter(world, work)
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name, tallied=True))
     broken.mend()
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await lane.stop()
-    await check(world, work, events)
+    await replayed(world, lane, ident)
+    await stopped(world, work, lane, events)
     assert await counts(world, "tallies") == {"a": 3}
 
 
-async def test_a_replay_runs_before_what_waits_and_replays_run_in_the_order_of_their_sources(
-    world: World,
-) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0,)))
-    work.hooks.before = broken = Broken(("a", 0), ("a", 1))
-    events = [world.event(work, "a", i) for i in range(6)]
-    await world.post(*events[:3])
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.dead_letters == 2 and not lane.lane.backlog)
+async def test_replays_run_before_what_waits_in_the_order_of_sources(world: World) -> None:
+    await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(2.0,)))
+    lane, broken, events = await gives_up(world, work, range(3), 0, 1)
+    await quiet(world, lane, dead_letters=2)
     broken.which = {("a", 3)}
     broken.error = TransientError("not yet")
-    await world.post(*events[3:])
+    await world.post(*(more := [world.event(work, "a", i) for i in range(3, 6)]))
     await world.until(lambda: lane.lane.counters.retries == 1 and lane.lane.counters.waiting >= 3)
-    await operated(
-        world, lane, *[operation(world, LetterCommand.REPLAY, ident) for ident in await letter_ids(world)]
-    )
+    replays = [operation(world, REPLAY, ident) for ident in await letter_ids(world)]
+    await operated(world, lane, *replays)
     broken.mend()
-    await world.until(lambda: lane.lane.counters.replayed == 2 and not lane.lane.backlog)
+    await quiet(world, lane, replayed=2)
     await world.until(lambda: len(work.hooks.calls) >= 9)
     await world.settled(work.source)
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
-    await check(world, work, events)
+    await quiet(world, lane)
+    await stopped(world, work, lane, events + more)
     assert [i for i in await order_of(world, work, "a") if i != 2] == [0, 1, 3, 4, 5]
-    await check_store(world)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [*POINTS[:4], pytest.param("committed", marks=pytest.mark.landing), POINTS[5]]
+)
 @pytest.mark.parametrize("nth", [1, 2])
-async def test_a_crash_at_any_point_of_a_replay_neither_loses_nor_repeats_it(
-    world: World, point: str, nth: int
-) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter(world, work)
+async def test_a_crash_in_a_replay_neither_loses_nor_repeats_it(world: World, point: str, nth: int) -> None:
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     broken.mend()
     world.faults.kill_at(point, nth=world.faults.reached[point] + nth)
-    await world.post(operation(world, LetterCommand.REPLAY, ident))
+    first = operation(world, REPLAY, ident)
+    await world.post(first)
     await lane.killed()
-    await world.post(
-        operation(world, LetterCommand.REPLAY, ident),
-        operation(world, LetterCommand.REPLAY, ident, operation_id="2"),
-    )
+    await world.post(first, operation(world, REPLAY, ident, operation_id="2"))
     again = await world.open()
     await world.settled(world.app.layout.operations)
-    async with asyncio.timeout(60):
-        while await letters(world):
-            await world._tick()
-    await world.until(lambda: not again.lane.backlog)
-    await again.stop()
-    await check(world, work, events)
+    await none_left(world)
+    await quiet(world, again)
+    await stopped(world, work, again, events)
     assert ("replayed", "succeeded") in await results(world)
-    await check_store(world)
 
 
-async def test_a_discarded_letter_can_be_restored_and_replayed_and_not_before(world: World) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter(world, work)
+async def test_a_discarded_letter_is_replayed_only_once_it_is_restored(world: World) -> None:
+    lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     broken.mend()
     await operated(
         world,
         lane,
         operation(world, LetterCommand.DISCARD, ident, why="", operation_id="no reason"),
         operation(world, LetterCommand.DISCARD, ident, why="a test order"),
-        operation(world, LetterCommand.REPLAY, ident, operation_id="too late"),
+        operation(world, REPLAY, ident, operation_id="too late"),
         operation(world, LetterCommand.DISCARD, ident, operation_id="again"),
     )
     (discarded,) = await letters(world)
     assert discarded.state is LetterState.DISCARDED
-    assert [event.result.partition(":")[0] for event in discarded.history] == [
-        "refused", "discarded", "refused", "refused",
-    ]  # fmt: skip
+    said = [event.result.partition(":")[0] for event in discarded.history]
+    assert said == ["refused", "discarded", "refused", "refused"]
     assert discarded.history[1].why == "a test order"
-    await operated(
-        world,
-        lane,
-        operation(world, LetterCommand.RESTORE, ident),
-        operation(world, LetterCommand.REPLAY, ident),
-    )
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await lane.stop()
-    await check(world, work, events)
-    await check_store(world)
+    await operated(world, lane, operation(world, LetterCommand.RESTORE, ident))
+    await replayed(world, lane, ident)
+    await stopped(world, work, lane, events)
 
 
-async def test_an_edited_message_is_a_new_one_caused_by_the_old_and_only_where_that_is_enabled(
-    world: World,
-) -> None:
+async def test_an_edited_message_is_new_and_caused_by_the_old(world: World) -> None:
     work = counting(world.name)
     lane, broken, _, ident = await with_a_letter(world, work, edit_dead_letters=True)
     value = b'{"k":"a","i":7}'
     await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=value))
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await quiet(world, lane, replayed=1)
     await lane.stop()
     assert await order_of(world, work, "a") == [0, 2, 7]
     new = (await world.records(work.output))[-1]
@@ -261,8 +263,7 @@ async def test_an_edited_message_is_a_new_one_caused_by_the_old_and_only_where_t
 
 
 async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
-    work = counting(world.name)
-    lane, _, events, ident = await with_a_letter(world, work)
+    lane, _, events, ident = await with_a_letter(world, counting(world.name))
     await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":7}'))
     await lane.stop()
     (letter,) = await letters(world)
@@ -270,16 +271,14 @@ async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
     assert letter.history[-1].result.startswith("refused: editing is off")
 
 
-async def test_a_message_that_nobody_could_read_is_taken_anew_by_all_its_handlers(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await started(world, work, edit_dead_letters=True)
-    bad = world.event(work, "a", 1)._replace(value=b"{")
-    events = [world.event(work, "a", 0), world.event(work, "a", 2)]
-    await world.post(events[0], bad, events[1])
+async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World) -> None:
+    await started(world, work := counting(world.name, tallied=True), edit_dead_letters=True)
+    before, bad, after = (world.event(work, "a", i) for i in range(3))
+    await world.post(before, bad._replace(value=b"{"), after)
     lane = await world.open()
     await world.settled(work.source)
     (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+    await operated(world, lane, operation(world, REPLAY, ident))
     (letter,) = await letters(world)
     assert (letter.handler, letter.state, letter.replays) == ("", LetterState.DEAD, 1)
     await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":1}'))
@@ -292,7 +291,7 @@ async def test_a_message_that_nobody_could_read_is_taken_anew_by_all_its_handler
     await check_store(world)
 
 
-async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World) -> None:
+async def test_an_operation_waits_for_what_its_key_has_under_way(world: World) -> None:
     gate = asyncio.Event()
     fails = True
 
@@ -305,19 +304,19 @@ async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World
 
     work = asking(world.name, ask)
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.5, 0.5)))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(events[0])
+    first, *others = (world.event(work, "a", i) for i in range(3))
+    await world.post(first)
     lane = await world.open()
-    await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await quiet(world, lane, dead_letters=1)
     fails = False
     (ident,) = await letter_ids(world)
-    await world.post(*events[1:])
+    await world.post(*others)
     await world.until(lambda: ("a", 1) in work.hooks.calls)
-    await world.post(operation(world, LetterCommand.REPLAY, ident))
+    await world.post(operation(world, REPLAY, ident))
     await world.until(lambda: lane.lane.backlog >= 3)
     gate.set()
     await world.until(lambda: lane.lane.counters.dead_letters == 2)
-    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await quiet(world, lane, replayed=1)
     await world.settled(work.source, world.app.layout.operations)
     await lane.stop()
     assert [letter.offset for letter in await letters(world)] == [1]
@@ -326,11 +325,12 @@ async def test_an_operation_waits_for_what_is_under_way_for_its_key(world: World
 
 
 @pytest.mark.parametrize("how", ["replayed", "discarded", "killed and replayed"])
-async def test_later_messages_wait_behind_a_dead_letter_that_holds_until_it_is_settled(
-    world: World, how: str
-) -> None:
-    work = counting(world.name)
-    lane, broken, events, ident = await with_a_letter_that_holds(world, work)
+async def test_later_messages_wait_until_a_holding_letter_is_settled(world: World, how: str) -> None:
+    await started(world, work := counting(world.name), retry=HOLDING)
+    lane, broken, events = await gives_up(world, work, range(3), 1)
+    await quiet(world, lane, dead_letters=1, waiting=1)
+    await world.settled(work.source)
+    (ident,) = await letter_ids(world)
     assert await order_of(world, work, "a") == [0]
     if how.startswith("killed"):
         world.faults.kill_at("committed", nth=world.faults.reached["committed"] + 1)
@@ -338,101 +338,78 @@ async def test_later_messages_wait_behind_a_dead_letter_that_holds_until_it_is_s
         await lane.killed()
         lane = await world.open(stores=world.stores())
         await world.settled(world.app.layout.operations)
-    again = operation(world, LetterCommand.REPLAY, ident, operation_id="in vain")
-    await operated(world, lane, again)
+    await operated(world, lane, operation(world, REPLAY, ident, operation_id="in vain"))
     await world.until(lambda: lane.lane.counters.dead_letters >= 1 and not lane.lane.backlog)
-    await held_again(world)
+
+    async def held_again() -> bool:
+        return (await letters(world))[0].replays > 0
+
+    await comes_true(world, held_again)
     assert await order_of(world, work, "a") == [0]
     if how == "discarded":
         await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
         wanted = [0, 2]
     else:
         broken.mend()
-        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+        await operated(world, lane, operation(world, REPLAY, ident))
         wanted = [0, 1, 2]
     await settles(world, work, wanted)
     await lane.stop()
-    await check(world, work, [event for i, event in enumerate(events) if i in wanted])
-    assert [key for _, key in await latest(world, "lane") if key[:1] in (b"q", b"w")] == []
-    if lane.lane.store is None and not how.startswith("killed"):
+    await check(world, work, [events[i] for i in wanted])
+    await nothing_waits(world)
+    if not how.startswith("killed"):
         await check_store(world)
 
 
-async def with_a_letter_that_holds(world: World, work: Workload) -> tuple[Any, Broken, list[Post], str]:
-    await started(world, work, retry=HOLDING)
-    work.hooks.before = broken = Broken(("a", 1))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
-    counters = lane.lane.counters
-    await world.until(lambda: (counters.dead_letters, counters.waiting) == (1, 1) and not lane.lane.backlog)
-    await world.settled(work.source)
-    (ident,) = await letter_ids(world)
-    return lane, broken, events, ident
-
-
-async def held_again(world: World) -> None:
-    async with asyncio.timeout(60):
-        while (await letters(world))[0].replays == 0:
-            await world._tick()
-
-
 async def settles(world: World, work: Workload, wanted: list[int]) -> None:
-    async with asyncio.timeout(60):
-        while await order_of(world, work, "a") != wanted:
-            await world._tick()
+    """Wait until these events have been passed on, in this order."""
+
+    async def settled() -> bool:
+        return await order_of(world, work, "a") == wanted
+
+    await comes_true(world, settled)
 
 
-async def test_what_overflowed_is_replayed_when_there_is_room_in_the_order_of_its_source(
-    world: World,
-) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING, max_waiting=3)
-    work.hooks.before = broken = Broken(("a", 0))
-    events = [world.event(work, "a", i) for i in range(6)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.dead_letters == 4 and not lane.lane.backlog)
+async def test_what_overflowed_is_replayed_in_order_when_there_is_room(world: World) -> None:
+    await started(world, work := counting(world.name), retry=HOLDING, max_waiting=3)
+    lane, broken, events = await gives_up(world, work, range(6), 0)
+    await quiet(world, lane, dead_letters=4)
     holder, *full = await letter_ids(world)
     assert {letter.error_type for letter in (await letters(world))[1:]} == {"QueueFull"}
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, full[0], operation_id="too early"))
+    await operated(world, lane, operation(world, REPLAY, full[0], operation_id="too early"))
     assert "try again later" in (await letters(world))[1].history[-1].result
     broken.mend()
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, holder))
+    await operated(world, lane, operation(world, REPLAY, holder))
     await settles(world, work, [0, 1, 2])
-    await operated(world, lane, *[operation(world, LetterCommand.REPLAY, ident) for ident in full])
+    await operated(world, lane, *(operation(world, REPLAY, ident) for ident in full))
     await settles(world, work, [0, 1, 2, 3, 4, 5])
     await lane.stop()
     await check(world, work, events)
 
 
 @pytest.mark.slow("weeks of virtual time")
-async def test_dead_letters_expire_after_their_retention_unless_others_wait_behind_them(
-    fake: FakeWorld,
-) -> None:
-    work = counting(fake.name)
-    await started(fake, work, retry=HOLDING, dead_letter_retention=100.0, inbox_retention=1e6)
+async def test_dead_letters_expire_unless_others_wait_behind_them(fake: FakeWorld) -> None:
+    await started(fake, work := counting(fake.name), retry=HOLDING, **EXPIRING)
     work.hooks.before = broken = Broken(("a", 0), ("b", 0))
     await fake.post(*[fake.event(work, key, i) for i in range(2) for key in "ab"])
     lane = await fake.open()
-    await fake.until(lambda: lane.lane.counters.dead_letters == 2 and not lane.lane.backlog)
+    await quiet(fake, lane, dead_letters=2)
     by_key = {letter.key: ident for ident, letter in (await letters_by_id(fake)).items()}
     await operated(fake, lane, operation(fake, LetterCommand.DISCARD, by_key[b"b"]))
     await fake.clock.advance(90)
     assert len(await letters(fake)) == 2
     await fake.clock.advance(ROUND)
-    await fake.until(lambda: lane.lane.counters.expired_letters >= 1 and not lane.lane.backlog)
+    await quiet(fake, lane, expired_letters=1)
     (left,) = await letters(fake)
     assert left.key == b"a"
     with capture_logs() as logs:
         await fake.clock.advance(2 * HOUSEKEEPING)  # two rounds more
     alert, *_ = [line for line in logs if line["event"] == "dead_letter_holds"]
-    assert (alert["log_level"], alert["handler"], alert["letters"], alert["held"]) == (
-        "error", "bench.count", 1, 1,
-    )  # fmt: skip
+    told = [alert[name] for name in ("log_level", "handler", "letters", "held")]
+    assert told == ["error", "bench.count", 1, 1]
     assert await letters(fake) == [left]
     broken.mend()
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, by_key[b"a"]))
+    await operated(fake, lane, operation(fake, REPLAY, by_key[b"a"]))
     await settles(fake, work, [0, 1])
     await lane.stop()
     assert await letters(fake) == []
@@ -443,28 +420,26 @@ async def test_letters_that_cannot_expire_do_not_keep_younger_ones(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.operator.expiry, "STEP", 2)
-    work = counting(fake.name)
-    await started(fake, work, retry=HOLDING, dead_letter_retention=100.0, inbox_retention=1e6)
+    await started(fake, work := counting(fake.name), retry=HOLDING, **EXPIRING)
     work.hooks.before = Broken(*[(key, 0) for key in "abcdef"])
     lane = await fake.open()
     for key in "abcdef":
         await fake.post(fake.event(work, key, 0))
         await fake.clock.advance(1.0)
-    await fake.until(lambda: lane.lane.counters.dead_letters == 6 and not lane.lane.backlog)
+    await quiet(fake, lane, dead_letters=6)
     youngest = (await letter_ids(fake))[[letter.key for letter in await letters(fake)].index(b"f")]
     await operated(fake, lane, operation(fake, LetterCommand.DISCARD, youngest))
     await fake.clock.advance(ROUND + 100)
-    await fake.until(lambda: lane.lane.counters.expired_letters == 1 and not lane.lane.backlog)
+    await quiet(fake, lane, expired_letters=1)
     await lane.stop()
     assert {letter.key for letter in await letters(fake)} == {b"a", b"b", b"c", b"d", b"e"}
 
 
 @pytest.mark.slow("weeks of virtual time")
 async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    lane, broken, _, ident = await with_a_letter(fake, work, dead_letter_retention=100.0, inbox_retention=1e6)
+    lane, broken, _, ident = await with_a_letter(fake, work := counting(fake.name), **EXPIRING)
     await asked(fake, HandlerCommand.PAUSE)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated(fake, lane, operation(fake, REPLAY, ident))
     for _ in range(3):
         await fake.clock.advance(ROUND)
         await settles(fake, work, [0, 2])
@@ -480,11 +455,10 @@ async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) 
 
 
 async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: World) -> None:
-    work = counting(world.name)
-    lane, _, _, ident = await with_a_letter(world, work)
+    lane, _, _, ident = await with_a_letter(world, counting(world.name))
     good = operation(world, LetterCommand.DISCARD, ident)
     stray = good._replace(partition=1 - good.partition)
-    missing = operation(world, LetterCommand.REPLAY, ident[:-6] + "AAAAAA")
+    missing = operation(world, REPLAY, ident[:-6] + "AAAAAA")
     await world.post(good._replace(value=b"{"), good._replace(headers=[]), good._replace(value=None), stray)
     await operated(world, lane, missing)
     assert (await letters(world))[0].history == []
@@ -497,17 +471,13 @@ async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: Wo
 
 @pytest.mark.slow("a thousand letters")
 async def test_many_letters_expire_in_bounded_steps_and_all_of_them(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await started(fake, work, dead_letter_retention=100.0, inbox_retention=1e6, max_backlog=2000)
-    work.hooks.before = Broken(*[("a", i) for i in range(300)])
-    await fake.post(*[fake.event(work, "a", i) for i in range(300)])
-    lane = await fake.open()
-    await fake.until(lambda: lane.lane.counters.dead_letters == 300 and not lane.lane.backlog)
+    await started(fake, work := counting(fake.name), **EXPIRING, max_backlog=2000)
+    lane, *_ = await gives_up(fake, work, range(300), *range(300))
+    await quiet(fake, lane, dead_letters=300)
     await fake.clock.advance(ROUND)
-    await fake.until(lambda: lane.lane.counters.expired_letters == 300 and not lane.lane.backlog)
+    await quiet(fake, lane, expired_letters=300)
     assert await letters(fake) == []
     assert lane.lane.store is not None
     assert list(lane.lane.store.scan(DEAD_LETTERS)) == []
     await fake.clock.advance(HOUSEKEEPING + 1)
     assert list(lane.lane.store.scan(DEAD_LETTERS_BY_AGE)) == []
-    await lane.stop()

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from lane_checker import check, counts
+from lane_checker import check
 from lane_desk import letter_ids, letters, operations_log
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Post
+from test_lane_desk import quiet
 from test_lane_desk_gone import later, with_replays
 from typer.testing import CliRunner
 
@@ -78,8 +79,7 @@ class Desk:
 @asynccontextmanager
 async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[Desk, Any, Any]]:
     """Twelve events of three keys, of which a handler has given up those with an odd number."""
-    work = counting(fake.name)
-    await fake.start(work, **lane_options)
+    await fake.start(work := counting(fake.name), **lane_options)
 
     def before(event: Any) -> None:
         if event.i % 2:
@@ -88,13 +88,9 @@ async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[De
     work.hooks.before = before
     await fake.post(*[fake.event(work, key, i) for i in range(4) for key in "abc"])
     lane = await fake.open()
-    await fake.until(lambda: lane.lane.counters.dead_letters == 6 and not lane.lane.backlog)
+    await quiet(fake, lane, dead_letters=6)
     async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
         yield Desk(server.url), lane, work
-
-
-def mend(work: Any) -> None:
-    work.hooks.before = lambda _: None
 
 
 async def test_letters_are_listed_chosen_and_shown(fake: FakeWorld) -> None:
@@ -114,9 +110,9 @@ async def test_letters_are_listed_chosen_and_shown(fake: FakeWorld) -> None:
 
 
 @pytest.mark.slow("hundreds of letters")
-async def test_all_that_match_are_replayed_after_a_look_at_how_many(fake: FakeWorld) -> None:
+async def test_all_that_match_are_replayed_after_a_look(fake: FakeWorld) -> None:
     async with a_desk(fake) as (desk, lane, work):
-        mend(work)
+        work.hooks.before = lambda _: None
         words = ("replay", "-w", "key=a", "--why", "mended", "--who", "ann")
         no = await desk.run(*words, typed="n\n")
         assert no.exit_code == REFUSED
@@ -126,11 +122,10 @@ async def test_all_that_match_are_replayed_after_a_look_at_how_many(fake: FakeWo
         assert len(await letters(fake)) == 6
         yes = await desk.run(*words, typed="y\n")
         assert yes.exit_code == 0, yes.output
-        await fake.until(lambda: lane.lane.counters.replayed == 2 and not lane.lane.backlog)
+        await quiet(fake, lane, replayed=2)
         assert {letter.key for letter in await letters(fake)} == {b"b", b"c"}
         assert (await desk.run("replay", "-w", "service=bench", "--why", "all", "--yes")).exit_code == 0
-        await fake.until(lambda: lane.lane.counters.replayed == 6 and not lane.lane.backlog)
-        assert await counts(fake) == dict.fromkeys("abc", 4)
+        await quiet(fake, lane, replayed=6)
         assert {done["who"] for done in (await operations_log(fake))[:4]} == {"ann"}
         await lane.stop()
         await check(fake, work, [fake.event(work, key, i) for i in range(4) for key in "abc"])
@@ -139,26 +134,27 @@ async def test_all_that_match_are_replayed_after_a_look_at_how_many(fake: FakeWo
 async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, tmp_path: Any) -> None:
     async with a_desk(fake, edit_dead_letters=True) as (desk, lane, _):
         ident = (await letter_ids(fake))[0]
-
-        async def operated(n: int) -> LetterState:
-            await fake.until(lambda: lane.lane.counters.operations == n and not lane.lane.backlog)
-            return (await letters(fake))[0].state
-
-        assert (await desk.run("discard", ident, "--why", "a test order")).exit_code == 0
-        assert await operated(1) is LetterState.DISCARDED
-        assert (await desk.run("restore", ident, "--why", "it was not")).exit_code == 0
-        assert await operated(2) is LetterState.DEAD
+        for n, (word, why, state) in enumerate(
+            [
+                ("discard", "a test order", LetterState.DISCARDED),
+                ("restore", "it was not", LetterState.DEAD),
+            ],
+            1,
+        ):
+            assert (await desk.run(word, ident, "--why", why)).exit_code == 0
+            await quiet(fake, lane, operations=n)
+            assert (await letters(fake))[0].state is state
         shown = await desk.run("show", ident)
         assert "discard (a test order): discarded" in shown.stdout
         even = tmp_path / "even.json"
         even.write_text(json.dumps({"k": (await letters(fake))[0].key.decode(), "i": 8}))  # type: ignore[union-attr]
         edited = await desk.run("edit", ident, "--message", str(even), "--why", "the odd one was a typo")
         assert edited.exit_code == 0, edited.output
-        await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+        await quiet(fake, lane, replayed=1)
         assert (await desk.run("show", ident)).exit_code == REFUSED
 
 
-async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discarded(fake: FakeWorld) -> None:
+async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld) -> None:
     await with_replays(fake, 0, 10)
     gone, stays = [letter.topic for letter in await letters(fake)]
     app = later(fake, 2)[1]
@@ -173,7 +169,7 @@ async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discar
         words = ("discard", "-w", "state=replaying", "--why", "nobody counts them any more")
         asked = await desk.run(*words, "--yes")
         assert "1 asked for, 1 matched of 2" in asked.stdout, asked.output
-        await fake.until(lambda: lane.lane.counters.operations == 1 and not lane.lane.backlog)
+        await quiet(fake, lane, operations=1)
     states = {letter.topic: letter.state for letter in await letters(fake)}
     assert states == {gone: LetterState.DISCARDED, stays: LetterState.REPLAYING}
 
@@ -188,7 +184,7 @@ async def test_replays_that_wait_for_a_handler_that_is_gone_are_shown_and_discar
         ("edit", "AAAAAWFi", "--why", "so"),
     ],
 )
-async def test_what_cannot_be_done_ends_with_an_error_and_changes_nothing(
+async def test_what_cannot_be_done_is_an_error_that_changes_nothing(
     fake: FakeWorld, words: tuple[str, ...]
 ) -> None:
     async with a_desk(fake) as (desk, lane, _):

@@ -10,7 +10,8 @@ from lane_checker import check_store, counts
 from lane_desk import Broken, letter_ids, letters, operated, operation
 from lane_failing import HOLDING, nothing_waits, started
 from lane_workloads import Workload, deployed
-from lane_worlds import FakeWorld
+from lane_worlds import FakeWorld, Post
+from test_lane_desk import REPLAY, quiet
 
 from streams.dead_letters.row import LetterState
 from streams.errors import TransientError
@@ -46,11 +47,22 @@ def without(world: FakeWorld, **more: Any) -> tuple[Workload, Any]:
     return work, world.cut_into(work, lanes=1)
 
 
-async def test_what_waits_behind_a_letter_goes_on_when_that_is_taken_anew(fake: FakeWorld) -> None:
+async def refused(fake: FakeWorld, *operations: Post) -> None:
+    """The version without the handler does not take the letter anew; the other handler has not run again."""
+    lane = await fake.open(app=without(fake)[1])
+    await operated(fake, lane, *operations)
+    await lane.stop()
+    assert await counts(fake, "tallies") == {"a": 1}
+    (letter,) = await letters(fake)
+    assert letter.state is LetterState.DEAD
+    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+
+
+async def test_what_waits_behind_a_letter_taken_anew_goes_on(fake: FakeWorld) -> None:
     _, ident, _ = await with_a_letter(fake, HOLDING)
     work, app = without(fake)
     lane = await fake.open(app=app)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated(fake, lane, operation(fake, REPLAY, ident))
     assert await letters(fake) == []
     await fake.until(lambda: work.hooks.calls == [("a", 1)] and not lane.lane.backlog)
     await lane.stop()
@@ -62,13 +74,13 @@ async def test_what_waits_behind_a_letter_goes_on_when_that_is_taken_anew(fake: 
 async def test_a_letter_that_holds_and_cannot_be_read_holds_on(fake: FakeWorld) -> None:
     work, ident, broken = await with_a_letter(fake, HOLDING)
     lane = await fake.open(app=without(fake, wants_colour=True)[1])
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated(fake, lane, operation(fake, REPLAY, ident))
     await lane.stop()
     (letter,) = await letters(fake)
     assert (letter.state, letter.replays, letter.handler) == (LetterState.DEAD, 1, "bench.count")
     broken.mend()
     lane = await fake.open()
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident, operation_id="mended"))
+    await operated(fake, lane, operation(fake, REPLAY, ident, operation_id="mended"))
     await fake.until(lambda: work.hooks.calls[-2:] == [("a", 0), ("a", 1)] and not lane.lane.backlog)
     await lane.stop()
     await nothing_waits(fake)
@@ -77,40 +89,28 @@ async def test_a_letter_that_holds_and_cannot_be_read_holds_on(fake: FakeWorld) 
 
 
 @pytest.mark.parametrize("when", ["now", "before"])
-async def test_an_edited_message_is_not_taken_anew_for_who_has_done_it_may_not_be_known(
-    fake: FakeWorld, when: str
-) -> None:
+async def test_an_edited_message_is_not_taken_anew(fake: FakeWorld, when: str) -> None:
+    """Who has done it may not be known."""
     _, ident, _ = await with_a_letter(fake, NOT_HOLDING, edit_dead_letters=True)
     edit = operation(fake, LetterCommand.EDIT, ident, value=b'{"k":"a","i":0}')
     if when == "before":
         lane = await fake.open()
         await operated(fake, lane, edit)
-        await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+        await quiet(fake, lane, dead_letters=1)
         await lane.stop()
-    lane = await fake.open(app=without(fake)[1])
-    await operated(fake, lane, edit if when == "now" else operation(fake, LetterCommand.REPLAY, ident))
-    await lane.stop()
-    assert await counts(fake, "tallies") == {"a": 1}
-    (letter,) = await letters(fake)
-    assert letter.state is LetterState.DEAD
-    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+    await refused(fake, edit if when == "now" else operation(fake, REPLAY, ident))
 
 
 @pytest.mark.slow("weeks of virtual time")
-async def test_a_letter_that_has_outlasted_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
+async def test_a_letter_that_outlasts_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
     _, ident, _ = await with_a_letter(fake, HOLDING, inbox_retention=1000.0, dead_letter_retention=500.0)
     lane = await fake.open(app=without(fake)[1])
     await fake.clock.advance(2000)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await lane.stop()
-    assert await counts(fake, "tallies") == {"a": 1}
-    (letter,) = await letters(fake)
-    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+    await refused(fake, operation(fake, REPLAY, ident))
 
 
-async def test_a_letter_of_a_message_that_has_outlasted_the_inbox_before_it_became_one_is_not_taken_anew(
-    fake: FakeWorld,
-) -> None:
+async def test_a_message_that_outlasts_the_inbox_is_not_taken_anew(fake: FakeWorld) -> None:
     """What the other handlers did is remembered from when the message came, not from when one gave it up."""
     work = deployed(fake.name, 1, 2, tallied=(1,))
     retry = RetryPolicy(immediate=0, delays=(1000.0,))
@@ -120,40 +120,26 @@ async def test_a_letter_of_a_message_that_has_outlasted_the_inbox_before_it_beca
     lane = await fake.open()
     await fake.until(lambda: lane.lane.counters.retries == 1)
     await fake.clock.advance(1001)
-    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await quiet(fake, lane, dead_letters=1)
     await lane.stop()
     (ident,) = await letter_ids(fake)
     await fake.clock.advance(700)
-    lane = await fake.open(app=without(fake)[1])
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
-    await lane.stop()
-    assert await counts(fake, "tallies") == {"a": 1}
-    (letter,) = await letters(fake)
-    assert letter.history[-1].result.startswith("refused: there is no handler bench.count")
+    await refused(fake, operation(fake, REPLAY, ident))
 
 
-async def test_a_message_that_comes_again_while_it_is_taken_anew_is_a_duplicate(fake: FakeWorld) -> None:
+async def test_what_comes_again_while_taken_anew_is_a_duplicate(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
         await answered.wait()
 
-    work = deployed(fake.name, 1, 2, tallied=(1,))
-    await started(fake, work, retry=NOT_HOLDING)
-    work.hooks.before = Broken(("a", 0))
-    event = fake.event(work, "a", 0)
-    await fake.post(event)
-    lane = await fake.open()
-    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
-    await fake.settled(work.source)
-    await lane.stop()
-    (ident,) = await letter_ids(fake)
-    lane = await fake.open(app=fake.cut_into(deployed(fake.name, 2, tallied=(1,), ask=ask), lanes=1))
-    await fake.post(operation(fake, LetterCommand.REPLAY, ident))
+    work, ident, _ = await with_a_letter(fake, NOT_HOLDING)
+    lane = await fake.open(app=without(fake, ask=ask)[1])
+    await fake.post(operation(fake, REPLAY, ident))
     await fake.until(lambda: lane.lane.counters.replayed == 1)
-    await fake.post(event)
+    await fake.post(fake.event(work, "a", 0))
     await fake.until(lambda: lane.lane.counters.duplicates == 1)
     answered.set()
-    await fake.until(lambda: not lane.lane.backlog)
+    await quiet(fake, lane)
     await lane.stop()
     assert await counts(fake, "tallies") == {"a": 2}, "tallied before, and once by the handler of now"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
 from math import inf
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from lane_checker import check_store, counts
 from lane_frozen import Freezer
-from lane_workloads import counting, reminding
-from lane_worlds import FakeWorld, World
+from lane_workloads import Reminding, counting, reminding
+from lane_worlds import FakeWorld, Running, World
 from test_lane_timers import asking_for
 
 import streams.lane.standby
@@ -28,28 +29,58 @@ from tests.effort import examples
 DAY = 86400.0
 
 
-def forget_deletions(world: FakeWorld) -> None:
-    """What was deleted is forgotten by every changelog: its tombstones are compacted away."""
-    for topic, table in world.app.changelogs.items():
-        if table != "inbox":
-            world.cluster.compact(topic, delete_retention=0)
-
-
 def follow(world: World, stores: Any, **more: Any) -> tuple[Standby, Freezer, asyncio.Task[None]]:
     freezer = Freezer(world.cluster)
     standby = Standby(world.app, 0, cluster=freezer, stores=stores, clock=world.clock, **more)
     return standby, freezer, world.spawn(standby.run())
 
 
-async def caught_up(world: World, standby: Standby) -> None:
-    written = sum([len(await world.records(topic)) for topic in world.app.changelogs])
-    await world.until(lambda: standby.records >= written)
+async def ended(world: World, standby: Standby, task: asyncio.Task[None]) -> None:
+    standby.stop()
+    await world.until(task.done)
+
+
+async def ask(world: World, work: Reminding, number: int, due: float | None, key: str = "a") -> None:
+    """Somebody asks for a timer, or calls it off."""
+    await world.post(asking_for(world, work, number, due, key=key))
+    await world.settled(work.asked.TOPIC)
+
+
+def compact(fake: FakeWorld, delete_retention: float) -> None:
+    """Every changelog forgets what was deleted longer ago: its tombstones go."""
+    for topic, table in fake.app.changelogs.items():
+        if table != "inbox":
+            fake.cluster.compact(topic, delete_retention=delete_retention)
+
+
+def two_days_pass(fake: FakeWorld) -> None:
+    """Nobody remembers what was deleted before."""
+    fake.clock.set(fake.clock.now() + 2 * DAY)
+    compact(fake, 0)
+
+
+async def with_events(fake: FakeWorld, keys: Iterable[str]) -> Running:
+    """A lane that has counted an event of each of these keys."""
+    await fake.start(work := counting(fake.name), partitions=1)
+    lane = await fake.open()
+    await fake.post(*(fake.event(work, key, i) for i, key in enumerate(keys)))
+    await fake.settled(work.source)
+    return lane
+
+
+def step(work: Callable[..., Coroutine[Any, Any, None]]) -> Any:
+    """A step of the machine whose work is done in its loop."""
+
+    @wraps(work)
+    def done(self: Copies, **values: Any) -> None:
+        self.runner.run(work(self, **values))
+
+    return done
 
 
 async def test_a_standby_is_as_fresh_as_what_brokers_have_told(fake: FakeWorld, monkeypatch: Any) -> None:
     """One that hears nothing of them does not know what it lacks, however well it stood before."""
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(counting(fake.name), partitions=1)
     silence = inf
     monkeypatch.setattr(FakeReader, "silence", lambda _: silence)
     standby, _, _ = follow(fake, fake.stores())
@@ -66,26 +97,21 @@ async def test_a_standby_is_as_fresh_as_what_brokers_have_told(fake: FakeWorld, 
     standby.stop()
 
 
-async def test_a_timer_does_not_ring_again_where_a_standby_slept_past_its_deletion(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
-    elsewhere = fake.stores()
-    standby, freezer, task = follow(fake, elsewhere)
+async def test_a_timer_deleted_while_a_standby_slept_does_not_ring(fake: FakeWorld) -> None:
+    await fake.start(work := reminding(fake.name), partitions=1)
+    standby, freezer, task = follow(fake, elsewhere := fake.stores())
     lane = await fake.open()
-    due = fake.clock.now() + 60
-    await fake.post(asking_for(fake, work, 1, due))
-    await fake.settled(work.asked.TOPIC)
-    await caught_up(fake, standby)
+    await ask(fake, work, 1, fake.clock.now() + 60)
+    written = sum([len(await fake.records(topic)) for topic in fake.app.changelogs])
+    await fake.until(lambda: standby.records >= written)
     freezer.freeze()
     await fake.clock.advance(61)
     await fake.until(lambda: lane.handled == 2)
     await fake.settled(work.rang.TOPIC)
-    fake.clock.set(fake.clock.now() + 2 * DAY)
-    forget_deletions(fake)
+    two_days_pass(fake)
     freezer.thaw()
     await fake.clock.advance(10)
-    standby.stop()
-    await fake.until(task.done)
+    await ended(fake, standby, task)
     await lane.stop()
     heir = await fake.open(stores=elsewhere)
     assert list(heir.lane.store.scan(TIMERS)) == []
@@ -97,24 +123,19 @@ async def test_a_timer_does_not_ring_again_where_a_standby_slept_past_its_deleti
 
 async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeWorld) -> None:
     """It writes what was committed when it wakes: that is no sign of how old the rest of its copy is."""
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := reminding(fake.name), partitions=1)
     lane = await fake.open()
-    due = fake.clock.now() + 60
-    await fake.post(asking_for(fake, work, 1, due))
-    await fake.settled(work.asked.TOPIC)
+    await ask(fake, work, 1, fake.clock.now() + 60)
     frozen = fake.faults.pause_at("committed", nth=fake.faults.reached["committed"] + 1)
     await fake.post(asking_for(fake, work, 2, None, key="b"))
     await fake.clock.advance(1)  # a lane may rest before its next transaction
     await frozen.reached()
-    elsewhere = fake.stores()
-    other = await fake.open(stores=elsewhere)
+    other = await fake.open(stores=fake.stores())
     await fake.clock.advance(61)
     await fake.until(lambda: other.handled == 1)
     await fake.settled(work.rang.TOPIC)
     await other.stop()
-    fake.clock.set(fake.clock.now() + 2 * DAY)
-    forget_deletions(fake)
+    two_days_pass(fake)
     frozen.resume()
     await fake.post(asking_for(fake, work, 3, None, key="c"))
     await fake.until(lambda: lane.lane.fenced == 1 and lane.lane.state == "open")
@@ -125,69 +146,53 @@ async def test_an_owner_frozen_after_its_commit_rebuilds_what_it_has(fake: FakeW
     await check_store(fake)
 
 
-async def test_dropping_stale_index_entries_does_not_make_a_copy_seem_current(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: FakeWorld) -> None:
+    await fake.start(work := reminding(fake.name), partitions=1)
     lane = await fake.open()
-    first, moved = fake.clock.now() + 60, fake.clock.now() + 10 * DAY
-    for i, due in enumerate((first, moved)):
-        await fake.post(asking_for(fake, work, i, due))
-        await fake.settled(work.asked.TOPIC)
+    for i, due in enumerate((60, 10 * DAY)):
+        await ask(fake, work, i, fake.clock.now() + due)
     assert len(list(lane.lane.store.scan(TIMERS_BY_DUE))) == 2
     was_current = lane.lane.store.current_at()
     await fake.clock.advance(61)
     assert len(list(lane.lane.store.scan(TIMERS_BY_DUE))) == 1
     assert lane.lane.store.current_at() == was_current
-    await lane.stop()
 
 
 async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, delete_retention=80.0)
+    await fake.start(work := counting(fake.name), delete_retention=80.0)
     lane = await fake.open()
     await fake.post(fake.event(work, "a", 1))
     await fake.settled(work.source)
     await fake.clock.advance(300)
     assert lane.lane.store.current_at() > fake.clock.now() - 20
-    await lane.stop()
 
 
-async def test_a_standby_that_lags_behind_does_not_seem_current_for_what_it_writes(
+async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := counting(fake.name), partitions=1)
     began = fake.clock.now()
-    elsewhere = fake.stores()
-    standby, freezer, task = follow(fake, elsewhere)
+    standby, freezer, task = follow(fake, elsewhere := fake.stores())
     freezer.fetches = 0
     await fake.turns()
-    lane = await fake.open()
+    await fake.open()
     await fake.post(*(fake.event(work, "a", i) for i in range(8)))
     await fake.settled(work.source)
     for hour in range(1, 4):
         fake.clock.set(began + hour * 3600)
         freezer.fetches = 1
         await fake.until(lambda: freezer.fetches == 0)
-    standby.stop()
-    await fake.until(task.done)
+    await ended(fake, standby, task)
     store = elsewhere.open(0)
     assert any(store.position(TP(topic, 0)) for topic in fake.app.changelogs)
     assert store.current_at() < began + 60
     store.close()
-    await lane.stop()
 
 
-async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    lane = await fake.open()
-    await fake.post(*(fake.event(work, "a", i) for i in range(8)))
-    await fake.settled(work.source)
+    await with_events(fake, "a" * 8)
     standby, freezer, task = follow(fake, fake.stores())
     freezer.fetches = 2
     await fake.until(lambda: freezer.fetches == 0)
@@ -196,23 +201,17 @@ async def test_a_standby_knows_how_far_it_is_until_it_has_caught_up(
     freezer.fetches = None
     await fake.until(lambda: standby.behind == 0)
     await fake.until(lambda: standby.to_copy[0] == 0)
-    standby.stop()
-    await fake.until(task.done)
+    await ended(fake, standby, task)
     assert standby.behind is None
-    await lane.stop()
 
 
 @pytest.mark.parametrize(
     ("gives_way", "least", "most"), [(False, 0, 2), (True, 20, 30)], ids=["alone", "a lane opens"]
 )
-async def test_a_standby_that_is_far_behind_rests_between_reads_only_while_a_lane_opens(
+async def test_a_far_standby_rests_only_while_a_lane_opens(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, gives_way: bool, least: int, most: int
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    lane = await fake.open()
-    await fake.post(*(fake.event(work, f"key-{i}", 1) for i in range(100)))
-    await fake.settled(work.source)
+    lane = await with_events(fake, [f"key-{i}" for i in range(100)])
     await lane.stop()
     fetch, sleep, rests = FakeReader.fetch, fake.clock.sleep, []
 
@@ -229,37 +228,28 @@ async def test_a_standby_that_is_far_behind_rests_between_reads_only_while_a_lan
     await fake.until(lambda: standby.behind == 0)
     assert standby.records >= 100
     assert least <= len(rests) <= most
-    standby.stop()
-    await fake.until(task.done)
+    await ended(fake, standby, task)
 
 
 async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
     """It is never at the end, but at where the end was a while ago."""
-    work = counting(fake.name)
-    await fake.start(work, partitions=1, delete_retention=80.0)
-    elsewhere = fake.stores()
-    standby, _, task = follow(fake, elsewhere)
-    lane = await fake.open()
+    await fake.start(work := counting(fake.name), partitions=1, delete_retention=80.0)
+    standby, _, task = follow(fake, elsewhere := fake.stores())
+    await fake.open()
     for i in range(60):
         await fake.post(fake.event(work, "a", i))
         await fake.clock.advance(5)
-    standby.stop()
-    await fake.until(task.done)
+    await ended(fake, standby, task)
     store = elsewhere.open(0)
     assert store.current_at() > fake.clock.now() - 40
     store.close()
-    await lane.stop()
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(-DAY, False), (-3600.0, True)], ids=["a day", "an hour"])
-async def test_a_clock_that_was_set_back_far_makes_a_copy_untrusted(
+async def test_a_clock_set_back_far_makes_a_copy_untrusted(
     fake: FakeWorld, seconds: float, kept: bool
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", 1))
-    await fake.settled(work.source)
+    lane = await with_events(fake, "a")
     await lane.stop()
     store = fake.machine.open(0)
     store.apply([Write("counts", b"\0\0bogus", b"\0" * 8 + b'{"n":99}')], {})
@@ -267,7 +257,6 @@ async def test_a_clock_that_was_set_back_far_makes_a_copy_untrusted(
     fake.clock.set(fake.clock.now() + seconds)
     lane = await fake.open()
     assert (lane.lane.store.get("counts", b"\0\0bogus") is not None) is kept
-    await lane.stop()
 
 
 KEYS = st.sampled_from(("a", "b", "c"))
@@ -284,78 +273,65 @@ class Copies(RuleBasedStateMachine):
         self.world = FakeWorld(self.runner.get_loop())
         self.asked = 0
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.runner.run(work)
-
     @initialize()
-    def start(self) -> None:
-        async def begin() -> None:
-            self.work = reminding(self.world.name)
-            await self.world.start(self.work, partitions=1, delete_retention=1000.0)
-            self.elsewhere = self.world.stores()
-            self.standby, self.freezer, self.task = follow(self.world, self.elsewhere)
-            self.freezer.fetches = 0
-            self.lane = await self.world.open()
+    @step
+    async def start(self) -> None:
+        self.work = reminding(self.world.name)
+        await self.world.start(self.work, partitions=1, delete_retention=1000.0)
+        self.elsewhere = self.world.stores()
+        self.follow()
+        self.lane = await self.world.open()
 
-        self.run(begin())
+    def follow(self) -> None:
+        self.standby, self.freezer, self.task = follow(self.world, self.elsewhere)
+        self.freezer.fetches = 0
 
     @rule(key=KEYS, sets=st.booleans())
-    def ask(self, key: str, sets: bool) -> None:
-        async def ask() -> None:
-            self.asked += 1
-            due = self.world.clock.now() + 1e9 if sets else None
-            await self.world.post(asking_for(self.world, self.work, self.asked, due, key=key))
-            await self.world.settled(self.work.asked.TOPIC)
-
-        self.run(ask())
+    @step
+    async def ask(self, key: str, sets: bool) -> None:
+        self.asked += 1
+        await ask(self.world, self.work, self.asked, self.world.clock.now() + 1e9 if sets else None, key)
 
     @rule(seconds=st.sampled_from((10.0, 400.0, 1100.0)))
-    def time_passes(self, seconds: float) -> None:
+    @step
+    async def time_passes(self, seconds: float) -> None:
         self.world.clock.set(self.world.clock.now() + seconds)
-        self.run(self.world.turns(20))
+        await self.world.turns(20)
 
     @rule()
     def a_night_passes(self) -> None:
         self.compact()
-        self.time_passes(1100.0)
+        self.time_passes(seconds=1100.0)
         self.compact()
 
     @rule()
     def compact(self) -> None:
-        for topic, table in self.world.app.changelogs.items():
-            if table != "inbox":
-                self.world.cluster.compact(topic, delete_retention=1000.0)
+        compact(self.world, 1000.0)
 
     @rule(fetches=st.integers(1, 5))
-    def standby_reads(self, fetches: int) -> None:
-        async def read() -> None:
-            self.freezer.fetches = fetches
-            await self.world.until(lambda: self.freezer.fetches == 0)
-
-        self.run(read())
+    @step
+    async def standby_reads(self, fetches: int) -> None:
+        self.freezer.fetches = fetches
+        await self.world.until(lambda: self.freezer.fetches == 0)
 
     @rule()
-    def standby_starts_again(self) -> None:
-        async def again() -> None:
-            self.standby.stop()
-            await self.world.until(self.task.done)
-            self.standby, self.freezer, self.task = follow(self.world, self.elsewhere)
-            self.freezer.fetches = 0
+    @step
+    async def standby_starts_again(self) -> None:
+        await ended(self.world, self.standby, self.task)
+        self.follow()
 
-        self.run(again())
+    @step
+    async def end(self) -> None:
+        if hasattr(self, "lane"):
+            self.freezer.fetches = 60
+            await self.world.until(lambda: self.freezer.fetches == 0)
+            await ended(self.world, self.standby, self.task)
+            await self.lane.stop()
+            await check_store(self.world, stores=self.elsewhere, may_be_empty=True)
+        await self.world.close()
 
     def teardown(self) -> None:
-        async def end() -> None:
-            if hasattr(self, "lane"):
-                self.freezer.fetches = 60
-                await self.world.until(lambda: self.freezer.fetches == 0)
-                self.standby.stop()
-                await self.world.until(self.task.done)
-                await self.lane.stop()
-                await check_store(self.world, stores=self.elsewhere, may_be_empty=True)
-            await self.world.close()
-
-        self.run(end())
+        self.end()
         self.runner.close()
 
 

@@ -89,7 +89,7 @@ async def standby_of(world: KafkaWorld, bootstrap: str, directory: Path) -> Slee
 
 
 @pytest.mark.stack
-async def test_a_standby_stopped_past_the_compaction_of_a_deletion_is_rebuilt(tmp_path: Path) -> None:
+async def test_a_standby_stopped_past_a_compacted_deletion_is_rebuilt(tmp_path: Path) -> None:
     async with (
         local_stack(tmp_path / "kafka") as kafka,  # beside the topics of other tests compaction is slow
         closing(KafkaWorld(kafka.bootstrap, tmp_path)) as world,

@@ -8,66 +8,52 @@ from typing import Any
 
 import pytest
 from lane_checker import check
-from lane_hosts import host_of, of_lane, opened, some
+from lane_hosts import host_of, of_lane, some
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
+from test_lane_host import Fatal, hosting
 
 import streams.policy.reopening
 from streams.errors import ClusterUnavailable, OutcomeUnknown, Refused
-from streams.lane.host import LaneHost
 from streams.lane.watchdog import STUCK_AFTER
 from streams.ports import TP
-from streams.testing.faults import NoFaults
 
 
-class Always:
-    """Raises at a point, each time that `when` says so."""
+class Outage:
+    """Nothing is sent while it lasts."""
 
-    def __init__(self, point: str, error: Callable[[], Exception]) -> None:
+    def __init__(self, error: Callable[[], Exception]) -> None:
         self.times = 0
         self.on = True
-        self._point = point
         self._error = error
 
     async def reach(self, point: str) -> None:
-        if self.on and point == self._point:
+        if self.on and point == "sent":
             self.times += 1
             raise self._error()
 
 
-async def test_a_lane_that_cannot_commit_a_message_is_quarantined_and_the_others_go_on(
-    world: World, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
+async def test_a_lane_that_cannot_commit_is_quarantined_alone(
+    world: World, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.policy.reopening, "DELAY", 0.001)
-    work = counting(world.name)
-    await world.start(work, partitions=2, lanes=2)
+    await world.start(work := counting(world.name), partitions=2, lanes=2)
     events = some(world, work, range(3))
-    bad = of_lane(world, events, 0)[5]
-    bad_id = dict(bad.headers)["ce_id"]
-    cluster = Refusing(world.cluster, work.output, bad_id)
-    host = LaneHost(
-        world.app,
-        cluster=cluster,
-        stores=world.machine,
-        clock=world.clock,
-        faults=NoFaults(),
-        on_fatal=fatal.append,
-    )
-    world.at_end.append(host.stop)
+    ours, others = of_lane(world, events, 0), of_lane(world, events, 1)
+    cluster = Refusing(world.cluster, work.output, dict(ours[5].headers)["ce_id"])
+    host = host_of(world, fatal, cluster=cluster)
     await world.post(*events)
     host.assign({0, 1}, set(), world.app.sources)
     await world.until(lambda: host.lanes[0].state == "quarantined")
     assert cluster.refused > 5
     assert host.stuck() == [host.lanes[0]]
-    more = of_lane(world, some(world, work, range(3, 4)), 1)
-    await world.post(*more)
-    elsewhere = of_lane(world, events, 1) + more
-    good = of_lane(world, events, 0)[:5] + elsewhere
-    await world.until(lambda: host.lanes[1].counters.handled == len(elsewhere) and not host.lanes[1].backlog)
+    await world.post(*(more := of_lane(world, some(world, work, range(3, 4)), 1)))
+    done = len(others + more)
+    await world.until(lambda: host.lanes[1].counters.handled == done and not host.lanes[1].backlog)
     await world.until_at({TP(work.source, 0): 5})
     await host.stop()
     assert fatal == []
-    await check(world, work, good, settled=False)
+    await check(world, work, ours[:5] + others + more, settled=False)
     mended = host_of(world, fatal)
     mended.assign({0, 1}, set(), world.app.sources)
     await world.settled(work.source)
@@ -106,13 +92,11 @@ class Refusing:
 
 @pytest.mark.parametrize("error", [OutcomeUnknown, ClusterUnavailable, TimeoutError, OSError])
 async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
-    fake: FakeWorld, fatal: list[BaseException], error: type[Exception]
+    fake: FakeWorld, fatal: Fatal, error: type[Exception]
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    events = some(fake, work, range(3))
-    await fake.post(*events)
-    outage = Always("sent", lambda: error("the network is down"))
+    await fake.start(work := counting(fake.name))
+    await fake.post(*(events := some(fake, work, range(3))))
+    outage = Outage(lambda: error("the network is down"))
     host = host_of(fake, fatal, outage)
     host.assign({0}, set(), fake.app.sources)
     start = fake.clock.now()
@@ -126,19 +110,14 @@ async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
     await check(fake, work, events)
 
 
-async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_is_stuck_after_work_has_waited_long(fake: FakeWorld, fatal: Fatal) -> None:
     go_on = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
         await go_on.wait()
 
-    work = asking(fake.name, ask)
-    await fake.start(work)
-    host = host_of(fake, fatal)
-    host.assign({0}, set(), fake.app.sources)
-    await opened(fake, host)
+    await fake.start(work := asking(fake.name, ask))
+    host = await hosting(fake, fatal, {0})
     await fake.clock.advance(3 * STUCK_AFTER)
     assert host.stuck() == []
     await fake.post(fake.event(work, "a", 1))
@@ -151,9 +130,7 @@ async def test_a_lane_is_stuck_only_after_work_has_waited_for_long(
     assert host.stuck() == []
 
 
-async def test_a_lane_that_does_not_get_to_open_is_stuck_though_it_has_no_work(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_that_cannot_open_is_stuck_without_work(fake: FakeWorld, fatal: Fatal) -> None:
     await fake.start(counting(fake.name))
     host = host_of(fake, fatal)
     host.assign({0}, set(), fake.app.sources)

@@ -15,6 +15,7 @@ from lane_pausing import COUNT, states, told
 from lane_workloads import MADE_NEWER, avro_codecs, counting
 from lane_worlds import FakeWorld
 from test_lane_desk_commands import Pages
+from test_lane_schemas import newer
 from typer.testing import CliRunner
 
 from streams.cli import handler as commands
@@ -42,28 +43,31 @@ class Operator:
         await self._world.until(task.done)
         return task.result()
 
+    async def listed(self) -> list[str]:
+        """A line for each handler."""
+        return [line for line in (await self.run("list")).stdout.splitlines() if line[:5] == "bench"]
+
     async def line(self, *arguments: str) -> Any:
         """What the command prints as JSON, in one line; the lane's log goes there as well."""
         result = await self.run(*arguments, "--json")
         return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")][-1]
 
 
-@asynccontextmanager
-async def an_operator(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, **lane_options: Any
-) -> AsyncIterator[tuple[Operator, Any, Any]]:
+@pytest.fixture(autouse=True)
+def commands_look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "PAUSE", 0.01)
-    work = counting(fake.name, tallied=True)
-    await started(fake, work, **lane_options)
+
+
+@asynccontextmanager
+async def an_operator(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[Operator, Any, Any]]:
+    await started(fake, work := counting(fake.name, tallied=True), **lane_options)
     lane = await fake.open()
     async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
         yield Operator(server.url, fake), lane, work
 
 
-async def test_a_handler_is_paused_shown_and_resumed(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, lane, work):
+async def test_a_handler_is_paused_shown_and_resumed(fake: FakeWorld) -> None:
+    async with an_operator(fake) as (operator, lane, work):
         paused = await operator.run("pause", COUNT, "--why", "the bank is down", "--who", "ann")
         assert paused.exit_code == 0, paused.output
         assert f"pause of {COUNT} holds in 2 of 2 partitions: paused" in paused.stdout
@@ -73,7 +77,7 @@ async def test_a_handler_is_paused_shown_and_resumed(
         await fake.post(*events)
         await settled(fake, work, lane)
 
-        listed = [line for line in (await operator.run("list")).stdout.splitlines() if line[:5] == "bench"]
+        listed = await operator.listed()
         assert [line.split()[:2] for line in listed] == [[COUNT, "paused"], ["bench.tally", "running"]]
         assert "by ann: the bank is down" in listed[0]
         shown = await operator.line("status", COUNT)
@@ -89,11 +93,9 @@ async def test_a_handler_is_paused_shown_and_resumed(
         assert [what for what, _, _ in await told(fake)] == ["pause", "pause", "resume", "resume"]
 
 
-async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_drain_outlives_the_command_that_waits_for_it(fake: FakeWorld) -> None:
     policy = RetryPolicy(immediate=0, delays=(10_000.0,))
-    async with an_operator(fake, monkeypatch, retry=policy) as (operator, lane, work):
+    async with an_operator(fake, retry=policy) as (operator, lane, work):
         work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
         event = fake.event(work, "a", 0)
         await fake.post(event)
@@ -109,10 +111,8 @@ async def test_a_drain_that_takes_longer_than_one_waits_for_goes_on(
         await finish(fake, work, lane, [event])
 
 
-async def test_a_lane_that_does_not_answer_is_named_and_the_command_holds_later(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, lane, _):
+async def test_a_lane_that_does_not_answer_is_named(fake: FakeWorld) -> None:
+    async with an_operator(fake) as (operator, lane, _):
         await lane.stop()
         result = await operator.run("pause", COUNT, "--why", "so", "--timeout", "0.1")
         assert result.exit_code == UNFINISHED
@@ -122,20 +122,16 @@ async def test_a_lane_that_does_not_answer_is_named_and_the_command_holds_later(
         await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
 
 
-async def test_one_that_does_not_wait_says_in_how_many_it_holds_already(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, lane, _):
+async def test_without_waiting_it_says_where_it_holds_already(fake: FakeWorld) -> None:
+    async with an_operator(fake) as (operator, lane, _):
         result = await operator.run("pause", COUNT, "--why", "so", "--no-wait")
         assert result.exit_code == 0
         assert "of 2 partitions" in result.stdout
         await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
 
 
-async def test_an_unknown_handler_is_an_error_that_names_those_that_there_are(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, lane, _):
+async def test_an_unknown_handler_is_an_error_that_names_others(fake: FakeWorld) -> None:
+    async with an_operator(fake) as (operator, lane, _):
         for words in (("pause", "bench.cuont", "--why", "so"), ("status", "bench.cuont")):
             result = await operator.run(*words)
             assert result.exit_code == UNKNOWN
@@ -146,19 +142,12 @@ async def test_an_unknown_handler_is_an_error_that_names_those_that_there_are(
         assert lane.lane.counters.operations == 0
 
 
-async def test_a_schema_that_nobody_has_announced_is_shown_until_it_is(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unannounced_schema_is_shown_until_it_is_announced(fake: FakeWorld) -> None:
     schemas, unknown = Schemas(), fingerprint_of(MADE_NEWER)
-    async with an_operator(fake, monkeypatch, codecs=avro_codecs(schemas)) as (operator, lane, work):
-        post = fake.event(work, "a", 0)
-        headers = [header for header in post.headers if header[0] != "schema-fingerprint"]
-        newer = post._replace(
-            value=b"\x06red\x00\x02a", headers=[*headers, ("schema-fingerprint", unknown.encode())]
-        )
-        await fake.post(newer)
+    async with an_operator(fake, codecs=avro_codecs(schemas)) as (operator, lane, work):
+        await fake.post(newer(fake.event(work, "a", 0), "a", 0))
         await settled(fake, work, lane)
-        listed = [line for line in (await operator.run("list")).stdout.splitlines() if line[:5] == "bench"]
+        listed = await operator.listed()
         assert all(f"not announced: schema {unknown}" in line for line in listed)
         assert len(listed) == 2
         shown = (await operator.run("status", COUNT)).stdout

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts
 from lane_hosts import Starts, host_of, of_lane, opened, some
-from lane_workloads import counting
+from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, World
 
 from streams.errors import HandlerFailed, OutcomeUnknown
+from streams.lane.host import LaneHost
 from streams.ports import TP
 from streams.testing.clients import FakeReader
+from tests.waiting import BOUND
+
+Fatal = list[BaseException]
 
 
-async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: list[BaseException]) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=4, lanes=4)
-    one, other = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
-    one.assign({0, 1, 2, 3}, set(), world.app.sources)
-    await opened(world, one)
-    events = some(world, work, range(3))
-    await world.post(*events)
+async def hosting(world: World, fatal: Fatal, lanes: set[int], **more: Any) -> LaneHost:
+    """A worker whose lanes have opened."""
+    host = host_of(world, fatal, **more)
+    host.assign(lanes, set(), world.app.sources)
+    await opened(world, host)
+    return host
+
+
+async def with_an_unknown_outcome(fake: FakeWorld, fatal: Fatal) -> tuple[LaneHost, Workload]:
+    """A worker whose lane has to open again after its first commit."""
+    await fake.start(work := counting(fake.name))
+    fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
+    return await hosting(fake, fatal, {0}, faults=fake.faults), work
+
+
+@pytest.mark.landing
+async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: Fatal) -> None:
+    await world.start(work := counting(world.name), partitions=4, lanes=4)
+    one, other = await hosting(world, fatal, {0, 1, 2, 3}), host_of(world, fatal, stores=world.stores())
+    await world.post(*some(world, work, range(3)))
     await world.settled(work.source)
     staying = {number: one.lanes[number] for number in (0, 1)}
     one.membership_unsure()
@@ -30,8 +47,7 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
     one.assign({0, 1}, {2, 3}, world.app.sources)
     other.assign({2, 3}, {0, 1}, world.app.sources)
     await one.settled()
-    assert {number: one.lanes[number] for number in (0, 1)} == staying
-    assert set(one.lanes) == {0, 1}
+    assert one.lanes == staying
     assert set(one.standbys) == {2, 3}
     await opened(world, other)
     await world.settled(work.source)
@@ -44,11 +60,8 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: li
         await check_store(world, lane)
 
 
-async def test_a_lane_does_not_open_when_membership_is_unsure_again_before_it_has_its_turn(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+async def test_no_lane_opens_when_membership_is_soon_unsure_again(fake: FakeWorld, fatal: Fatal) -> None:
+    await fake.start(counting(fake.name))
     cluster = Starts(fake.cluster)
     host = host_of(fake, fatal, cluster=cluster)
     for _ in range(3):
@@ -62,24 +75,18 @@ async def test_a_lane_does_not_open_when_membership_is_unsure_again_before_it_ha
     assert fatal == []
 
 
-async def test_a_standby_that_is_promoted_hands_over_its_store(
-    world: World, fatal: list[BaseException]
-) -> None:
-    work = counting(world.name)
-    await world.start(work)
-    owner, follower = host_of(world, fatal), host_of(world, fatal, stores=world.stores())
-    owner.assign({0}, set(), world.app.sources)
+async def test_a_standby_that_is_promoted_hands_over_its_store(world: World, fatal: Fatal) -> None:
+    await world.start(work := counting(world.name))
+    follower = host_of(world, fatal, stores=world.stores())
     follower.assign(set(), {0}, world.app.sources)
-    events = some(world, work, range(3))
-    await world.post(*events)
-    await opened(world, owner)
+    await world.post(*(events := some(world, work, range(3))))
+    owner = await hosting(world, fatal, {0})
     await world.settled(work.source)
     owner.assign(set(), {0}, world.app.sources)
     await owner.settled()
     follower.assign({0}, set(), world.app.sources)
     await opened(world, follower)
-    more = some(world, work, range(3, 4))
-    await world.post(*more)
+    await world.post(*(more := some(world, work, range(3, 4))))
     await world.settled(work.source)
     await follower.stop()
     await owner.stop()
@@ -87,11 +94,8 @@ async def test_a_standby_that_is_promoted_hands_over_its_store(
     await check(world, work, events + more)
 
 
-async def test_a_lane_is_made_anew_when_its_topics_change(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
-    work = counting(fake.name, settled=True)
-    await fake.start(work)
+async def test_a_lane_is_made_anew_when_its_topics_change(fake: FakeWorld, fatal: Fatal) -> None:
+    await fake.start(work := counting(fake.name, settled=True))
     host = host_of(fake, fatal)
     host.assign({0}, set(), [work.source])
     await opened(fake, host)
@@ -106,14 +110,8 @@ async def test_a_lane_is_made_anew_when_its_topics_change(
     await fake.until(lambda: host.lanes[0].counters.handled == 16)
 
 
-async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    faults = fake.faults
-    faults.raise_at("sent", error=OutcomeUnknown("lost"))
-    host = host_of(fake, fatal, faults)
-    host.assign({0}, set(), fake.app.sources)
-    await opened(fake, host)
+async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: Fatal) -> None:
+    host, work = await with_an_unknown_outcome(fake, fatal)
     lane = host.lanes[0]
     host.membership_unsure()
     await fake.post(*some(fake, work, range(1)))
@@ -126,13 +124,10 @@ async def test_no_lane_opens_while_membership_is_unsure(fake: FakeWorld, fatal: 
     host.assign({0}, set(), fake.app.sources)
     await opened(fake, host)
     assert host.lanes[0] is lane
-    assert lane.fenced == 0
-    assert new.lane.fenced == 0
+    assert (lane.fenced, new.lane.fenced) == (0, 0)
 
 
-async def test_a_lane_that_may_open_and_then_may_not_any_more_does_not(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_that_may_open_no_more_does_not(fake: FakeWorld, fatal: Fatal) -> None:
     await fake.start(counting(fake.name))
     for turns in range(12):  # until a rebalance begins again
         cluster = Starts(fake.cluster)
@@ -146,28 +141,18 @@ async def test_a_lane_that_may_open_and_then_may_not_any_more_does_not(
         await host.stop()
 
 
-async def test_stopping_is_quick_while_membership_is_unsure(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
-    host = host_of(fake, fatal, fake.faults)
-    host.assign({0}, set(), fake.app.sources)
-    await opened(fake, host)
+async def test_a_worker_stops_while_membership_is_unsure(fake: FakeWorld, fatal: Fatal) -> None:
+    host, work = await with_an_unknown_outcome(fake, fatal)
     host.membership_unsure()
     await fake.post(*some(fake, work, range(1)))
     await fake.until(lambda: host.lanes[0].reopened == 1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(BOUND):
         await host.stop()
     assert host.lanes == {}
 
 
-async def test_a_row_that_cannot_be_read_is_fatal_to_the_worker(
-    world: World, fatal: list[BaseException]
-) -> None:
-    work = counting(world.name)
-    await world.start(work)
+async def test_an_unreadable_row_is_fatal_to_the_worker(world: World, fatal: Fatal) -> None:
+    await world.start(work := counting(world.name))
 
     def fail(_: object) -> None:
         raise HandlerFailed("a row of table counts cannot be read")
@@ -183,52 +168,39 @@ async def test_a_row_that_cannot_be_read_is_fatal_to_the_worker(
     assert await counts(world) == {}
 
 
-async def test_a_lane_that_ends_as_if_it_was_cancelled_is_fatal_to_the_worker(
-    fake: FakeWorld, fatal: list[BaseException], monkeypatch: pytest.MonkeyPatch
+async def test_a_lane_cancelled_by_nobody_is_fatal_to_the_worker(
+    fake: FakeWorld, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a client library awaits a task that it has cancelled: the lane ended without a word."""
-    work = counting(fake.name)
-    await fake.start(work)
 
     async def cancelled(_: object) -> None:
         raise asyncio.CancelledError
 
     monkeypatch.setattr(FakeReader, "close", cancelled)
-    fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
-    host = host_of(fake, fatal, fake.faults)
-    host.assign({0}, set(), fake.app.sources)
-    await opened(fake, host)
+    _, work = await with_an_unknown_outcome(fake, fatal)
     await fake.post(*some(fake, work, range(1)))
     await fake.until(lambda: fatal)
     assert str(fatal[0]) == "lane-0 was cancelled by nobody"
 
 
-async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    host = host_of(fake, fatal)
-    host.assign({0}, set(), fake.app.sources)
-    await opened(fake, host)
+async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal: Fatal) -> None:
+    await fake.start(counting(fake.name))
+    host = await hosting(fake, fatal, {0})
     host._tasks[host.lanes[0]].cancel()
     await host.stop()
     assert fatal == []
 
 
-async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_again(
-    world: World, fatal: list[BaseException]
-) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=2, lanes=2)
-    events = some(world, work, range(2))
-    await world.post(*events)
-    host = host_of(world, fatal)
-    host.assign({0, 1}, set(), world.app.sources)
-    await opened(world, host)
+async def test_a_lane_without_its_position_ends_alone_and_may_return(world: World, fatal: Fatal) -> None:
+    await world.start(work := counting(world.name), partitions=2, lanes=2)
+    await world.post(*(events := some(world, work, range(2))))
+    host = await hosting(world, fatal, {0, 1})
     await world.settled(work.source)
     host.assign({1}, set(), world.app.sources)
     await host.settled()
-    right = (await world.cluster.committed(world.name, [TP(work.source, 0)]))[TP(work.source, 0)]
-    await world.set_group({TP(work.source, 0): 0})
+    first = TP(work.source, 0)
+    right = (await world.cluster.committed(world.name, [first]))[first]
+    await world.set_group({first: 0})
     host.assign({0, 1}, set(), world.app.sources)
     await world.until(lambda: host.lanes[0].state == "closed")
     assert host.stuck() == [host.lanes[0]]
@@ -237,7 +209,7 @@ async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_agai
     await world.post(*of_lane(world, more, 1))
     await world.until(lambda: host.lanes[1].counters.handled >= len(of_lane(world, events + more, 1)))
     assert fatal == []
-    await world.set_group({TP(work.source, 0): right})
+    await world.set_group({first: right})
     host.assign({1}, set(), world.app.sources)
     await host.settled()
     host.assign({0, 1}, set(), world.app.sources)
@@ -248,15 +220,10 @@ async def test_a_lane_that_lost_its_position_ends_alone_and_can_be_assigned_agai
     await check(world, work, events + more)
 
 
-async def test_a_hand_over_takes_its_time_in_the_background_and_nothing_else_waits_for_it(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=3, lanes=3)
+async def test_nothing_else_waits_for_a_hand_over(fake: FakeWorld, fatal: Fatal) -> None:
+    await fake.start(work := counting(fake.name), partitions=3, lanes=3)
     pause = fake.faults.pause_at("sent")
-    host = host_of(fake, fatal, fake.faults)
-    host.assign({0, 1}, set(), fake.app.sources)
-    await opened(fake, host)
+    host = await hosting(fake, fatal, {0, 1}, faults=fake.faults)
     await fake.post(*of_lane(fake, some(fake, work, range(1)), 0))
     await pause.reached()
     leaving = host.lanes[0]
@@ -272,16 +239,12 @@ async def test_a_hand_over_takes_its_time_in_the_background_and_nothing_else_wai
     assert fatal == []
 
 
-async def test_a_lane_that_comes_back_before_it_has_ended_is_made_anew_when_it_has(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+async def test_a_lane_back_before_its_end_is_made_anew(fake: FakeWorld, fatal: Fatal) -> None:
+    await fake.start(work := counting(fake.name))
     pause = fake.faults.pause_at("sent")
     host = host_of(fake, fatal, fake.faults)
     host.assign({0}, set(), fake.app.sources)
-    events = some(fake, work, range(1))
-    await fake.post(*events)
+    await fake.post(*(events := some(fake, work, range(1))))
     await pause.reached()
     ending = host.lanes[0]
     host.assign(set(), {0}, fake.app.sources)
@@ -301,13 +264,10 @@ async def test_a_lane_that_comes_back_before_it_has_ended_is_made_anew_when_it_h
     await check(fake, work, events)
 
 
-async def test_what_is_assigned_after_the_stop_does_not_start(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_what_is_assigned_after_the_stop_does_not_start(fake: FakeWorld, fatal: Fatal) -> None:
     await fake.start(counting(fake.name))
     host = host_of(fake, fatal)
     await host.stop()
     host.assign({0}, set(), fake.app.sources)
     assert host.lanes == {}
-    store = fake.machine.open(0)
-    store.close()
+    fake.machine.open(0).close()

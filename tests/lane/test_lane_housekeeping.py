@@ -18,11 +18,8 @@ from streams.testing.broker import Fault
 
 
 @pytest.mark.slow("six thousand ticks")
-async def test_a_question_that_is_not_answered_does_not_make_a_running_lane_open_again(
-    fake: FakeWorld,
-) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+async def test_a_question_without_answer_does_not_reopen_a_lane(fake: FakeWorld) -> None:
+    await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.commits)  # its first positions
     fake.cluster.inject(Fault.UNAVAILABLE, times=2)
@@ -35,14 +32,12 @@ async def test_a_question_that_is_not_answered_does_not_make_a_running_lane_open
     assert lane.lane.state == "open"
     told = [entry for entry in logs if entry["event"] == "lane_cannot_ask"]
     assert len(told) == 2
-    await lane.stop()
 
 
 async def test_timers_ring_while_a_question_waits_for_its_answer(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    await fake.start(work := reminding(fake.name), partitions=1)
     lane = await fake.open()
     asked = asyncio.Event()
 
@@ -59,14 +54,10 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
     await fake.post(fake.raw(topic, "a", body, headers))
     await fake.until(lambda: lane.lane.counters.timers == 1)
     assert fake.clock.now() < due + 1
-    await lane.stop()
 
 
-async def test_a_standby_of_a_damaged_changelog_says_so_twice_a_minute_and_goes_on_once_it_is_mended(
-    fake: FakeWorld,
-) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(fake: FakeWorld) -> None:
+    await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.post(fake.event(work, "a", 0))
     await fake.settled(work.source)
