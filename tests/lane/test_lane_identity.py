@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_workloads import Workload, counting
+from lane_scenes import counter, opened, stopped
+from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
 import streams.lane.commit
@@ -21,10 +22,8 @@ def some(world: World, work: Workload, numbers: range) -> list[Post]:
 
 
 async def handled(world: World, work: Workload, events: list[Post], **options: object) -> None:
-    await world.post(*events)
-    lane = await world.open(**options)
-    await world.settled(work.source)
-    await lane.stop()
+    lane = await opened(world, *events, **options)
+    await stopped(world, lane, work.source)
 
 
 async def refused(world: World, match: str, **options: object) -> None:
@@ -38,8 +37,7 @@ async def refused(world: World, match: str, **options: object) -> None:
 async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_accepted(
     world: World, longer: bool
 ) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     await handled(world, work, [world.event(work, "a", i) for i in range(5)])
     await world.recreate(work.source)
     new = [world.event(work, "a", 10 + i) for i in range(8 if longer else 3)]
@@ -58,8 +56,7 @@ async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_acc
 
 
 async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mixed(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     await handled(world, work, some(world, work, range(3)))
     changelog = world.app.layout.changelog("counts")
     await world.recreate(changelog)
@@ -77,8 +74,7 @@ async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mi
 async def test_a_store_is_the_last_to_have_rows_until_each_of_their_changelogs_is_accepted(
     fake: FakeWorld,
 ) -> None:
-    work = counting(fake.name, tallied=True)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, tallied=True, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     counts_log, tallies_log = (fake.app.layout.changelog(table) for table in ("counts", "tallies"))
     for changelog in (counts_log, tallies_log):
@@ -94,8 +90,7 @@ async def test_a_store_is_the_last_to_have_rows_until_each_of_their_changelogs_i
 
 
 async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     await fake.recreate(work.source)
     await accept(fake.app.layout, fake.cluster, work.source, [0])
@@ -106,8 +101,7 @@ async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -
 async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_accepted(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     standby = Standby(fake.app, 0, cluster=fake.cluster, stores=fake.machine, clock=fake.clock)
     changelog = fake.app.layout.changelog("counts")
@@ -124,8 +118,7 @@ async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_ac
 
 
 async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_store(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     fake.cluster.recreate_topic(fake.app.layout.changelog(LANE))
     fake.cluster.forget_group(fake.name)
@@ -135,8 +128,7 @@ async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_stor
 async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_that_is_accepted(
     world: World,
 ) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     events = [world.event(work, "a", i) for i in range(3)]
     await handled(world, work, events)
     changelog = world.app.layout.changelog(LANE)
@@ -154,8 +146,7 @@ async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_th
 
 
 async def test_another_cluster_under_the_same_name_is_noticed(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     await fake._start()
     await refused(fake, "this is another cluster.*Check STEADFAUST_BOOTSTRAP")
@@ -166,8 +157,7 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
 ) -> None:
     """Of a partition that never had a message while the lane was open."""
     monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 0.1)
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     lane = await world.open()
     source = TP(work.source, 0)
     while await world.cluster.committed(world.name, [source]) != {source: 0}:
@@ -184,8 +174,7 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
 
 
 async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWorld) -> None:
-    work = counting(fake.name, settled=True)
-    await fake.start(work, partitions=3)
+    work = await counter(fake, settled=True, partitions=3)
     key = next(key for key in "abcdefgh" if fake.app.layout.partition_of(key.encode()) == 1)
     await handled(fake, work, [fake.event(work, key, 1)])
     found = await standings(fake.app.layout, fake.cluster, fake.app.sources)
@@ -194,20 +183,17 @@ async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWo
 
 
 async def test_a_topic_that_a_deploy_adds_begins_where_its_log_begins(world: World) -> None:
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=1)
+    work = await counter(world, settled=True, partitions=1)
     await handled(world, work, [world.event(work, "a", i) for i in range(3)], topics=[work.source])
     await world.truncate(TP(work.output, 0), 1)
     lane = await world.open()
-    await world.settled(work.source, work.output)
-    await lane.stop()
+    await stopped(world, lane, work.source, work.output)
     assert await counts(world, "settled") == {"a": 2}
     assert not any(each.problem for each in await standings(world.app.layout, world.cluster))
 
 
 async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     events = [world.event(work, "a", i) for i in range(4)]
     await handled(world, work, events)
     await world.set_group({TP(work.source, 0): 2})
@@ -221,8 +207,7 @@ async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> No
 
 
 async def test_accepting_while_the_lane_runs_fences_it_and_it_goes_on_from_there(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     lane = await world.open()
     events = [world.event(work, "a", i) for i in range(4)]
     await world.post(*events)
@@ -230,29 +215,25 @@ async def test_accepting_while_the_lane_runs_fences_it_and_it_goes_on_from_there
     await accept(world.app.layout, world.cluster, work.source, [0], At.BEGIN)
     await world.post(world.event(work, "a", 4))
     await world.until(lambda: lane.lane.fenced == 1 and lane.lane.counters.duplicates == 4)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert await counts(world) == {"a": 5}
 
 
 async def test_a_position_that_cannot_be_is_refused(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     await handled(fake, work, [fake.event(work, "a", i) for i in range(4)])
     with pytest.raises(PositionLost, match="holds 0 to 4, not 9"):
         await accept(fake.app.layout, fake.cluster, work.source, [0], 9)
 
 
 async def test_nothing_is_accepted_before_a_worker_has_recorded_the_number_of_lanes(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     with pytest.raises(LayoutMismatch, match="start the workers first"):
         await accept(fake.app.layout, fake.cluster, work.source, [0])
 
 
 async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     lane = await fake.open()
     await fake.post(*some(fake, work, range(1)))
     await fake.settled(work.source)
@@ -269,8 +250,7 @@ async def test_positions_that_markers_have_moved_are_committed_while_others_wake
 ) -> None:
     """The reader looks twice a second, which must not put that off for ever."""
     monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 1.2)
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await counter(fake, partitions=1)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.commits == 1)
     await lane.stop()

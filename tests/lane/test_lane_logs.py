@@ -8,7 +8,8 @@ from typing import Any
 import structlog
 from lane_checker import dead_letters
 from lane_failing import Failing, all_counted, finish, started
-from lane_workloads import asking, counting
+from lane_scenes import retrying_counter, stopped
+from lane_workloads import asking
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
@@ -38,8 +39,7 @@ def of(lines: list[Any], event: str) -> list[Any]:
 
 
 async def test_what_a_handler_logs_names_its_message_and_nothing_after_it_does(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = lambda event: log.info("seen", i=event.i)
     events = [world.event(work, key, i) for i in range(2) for key in "ab"]
     await world.post(*events)
@@ -80,15 +80,13 @@ async def test_async_handlers_side_by_side_each_name_their_own_message(world: Wo
 
 
 async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = Failing(world, {("a", 0): 9}, PermanentError("no such card"))
     await world.post(world.event(work, "a", 0))
     with Captured() as lines:
         lane = await world.open()
         await world.until(lambda: of(lines, "dead_letter"))
-        await world.settled(work.source)
-        await lane.stop()
+        await stopped(world, lane, work.source)
     (failed,), (letter,) = of(lines, "handler_failed"), of(lines, "dead_letter")
     for line in (failed, letter):
         assert (line["message_id"], line["correlation_id"], line["key"]) == ("a-0", "a-0", "a")
@@ -99,8 +97,7 @@ async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> N
 
 
 async def test_a_record_that_nobody_can_read_is_a_dead_letter_in_the_log_too(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await started(fake, work)
+    work = await retrying_counter(fake)
     whole = fake.event(work, "a", 0)
     await fake.post(whole._replace(headers=[]))
     with Captured() as lines:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lane_checker import latest
 from lane_relays import Relay, relay
+from lane_scenes import POINTS, opened, stopped
 from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
@@ -16,7 +17,6 @@ from streams.model.envelope import ID, LOOPBACK
 from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
 
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 KEYS = ("a", "b", "c")
 
 
@@ -127,10 +127,8 @@ async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_plac
             raise PermanentError("never")
 
     work.before["finish"] = fail
-    await fake.post(*(fake.event(work, "a", i) for i in range(3)))
-    lane = await fake.open()
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    lane = await opened(fake, *(fake.event(work, "a", i) for i in range(3)))
+    await stopped(fake, lane, work.source, work.middle, work.end)
     (letter,) = await fake.records(f"{work.end}.dlq")
     headers = dict(letter.headers)
     places = {record.offset: record for record in await fake.records(work.end)}
@@ -150,8 +148,7 @@ async def test_what_nobody_can_read_keeps_no_message_of_its_key_from_being_loope
     await fake.post(fake.raw(work.middle, "a", b"\xff", headers))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1)
     await fake.post(fake.event(work, "a", 1))
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.source, work.middle, work.end)
     assert lane.lane.counters.looped == 2 * looped > 0
 
 
@@ -183,8 +180,7 @@ async def test_nothing_overtakes_what_a_timer_has_sent(fake: FakeWorld) -> None:
     await fake.post(*posts(fake, work, range(1)))
     await fake.until(lambda: lane.lane.counters.timers == len(KEYS))
     await fake.post(*posts(fake, work, range(1, 3)))
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.source, work.middle, work.end)
     for table in ("halves", "audits", "ended"):
         assert await seen(fake, table) == {key: [0, 1, 2] for key in KEYS}
 
@@ -207,8 +203,7 @@ async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld
     lane = await fake.open()
     await fake.post(fake.event(work, "a", -100), fake.event(work, "b", 0))
     await fake.until(lambda: work.calls["finish"] == 2)
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.source, work.middle, work.end)
     found = await seen(fake, "halves")
     assert found == {"a": list(range(-100, 1)), "b": [0]}
     marks = await marked(fake, work.middle)
@@ -226,8 +221,7 @@ async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> N
     lane = await fake.open()
     for group in (fake.name, "another"):
         await fake.post(fake.raw(work.middle, "a", event.value, [*headers, (LOOPBACK, group.encode())]))
-    await fake.settled(work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.middle, work.end)
     assert await seen(fake, "halves") == {"a": [7]}
 
 
@@ -237,10 +231,8 @@ async def test_a_message_that_leaves_its_key_against_its_declaration_is_not_sent
 ) -> None:
     work = relay(fake.name, later=later, astray=True)
     await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=()))
-    await fake.post(fake.event(work, "a", 0))
-    lane = await fake.open()
-    await fake.settled(work.source)
-    await lane.stop()
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await stopped(fake, lane, work.source)
     (letter,) = await fake.records(f"{work.source}.dlq")
     assert b"SAME_KEY" in dict(letter.headers)["dlq-error-message"]
     assert await fake.records(work.middle) == []

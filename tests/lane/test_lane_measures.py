@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lane_failing import Failing, all_counted, finish, started
+from lane_scenes import opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -20,11 +21,9 @@ def test_a_distribution_counts_a_value_at_its_bound_and_one_beyond_all() -> None
 
 
 async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     events = [world.event(work, key, i) for i in range(5) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await all_counted(world, lane, len(events))
     await world.until(lambda: lane.lane.measures.lag == 0)
     measures = lane.lane.measures
@@ -49,8 +48,7 @@ async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message
     work = asking(fake.name, ask)
     await started(fake, work, max_in_flight=2)
     events = [fake.event(work, f"k{n}", 0) for n in range(10)]
-    await fake.post(*events)
-    lane = await fake.open()
+    lane = await opened(fake, *events)
     measures = lane.lane.measures
     await fake.until(lambda: len(asked) == 2)
     await fake.passes(5, real=0)
@@ -63,8 +61,7 @@ async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message
 
 
 async def test_attempts_are_measured_by_outcome_and_retries_by_tier(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
     events = [world.event(work, "a", 0), world.event(work, "b", 0)]
     await world.post(*events)
@@ -103,11 +100,9 @@ async def test_without_measures_no_handler_is_measured(fake: FakeWorld) -> None:
 
 
 async def test_a_lane_that_opens_knows_how_much_it_has_still_to_recover(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     events = [world.event(work, "a", i) for i in range(7)]
-    await world.post(*events)
-    first = await world.open()
+    first = await opened(world, *events)
     await all_counted(world, first, len(events))
     await first.stop()
     seen: list[int] = []

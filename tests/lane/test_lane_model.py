@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from lane_scenes import counter
 from lane_shadow import NAMES, Walk
-from lane_workloads import counting
 from lane_worlds import FakeWorld
 
 from chaos.model.spec import Spec
@@ -28,8 +28,7 @@ ENDING = (Fault.COMMIT_DONE, Fault.COMMIT_LOST)
 
 
 async def walk_in(world: FakeWorld) -> Walk:
-    work = counting(world.name)
-    await world.start(work, partitions=1, max_batch=2, fenced_pause=2.0)
+    work = await counter(world, partitions=1, max_batch=2, fenced_pause=2.0)
     walk = Walk(world, work, SPEC)
     await walk.begin()
     await walk.compare()

@@ -8,6 +8,7 @@ import pytest
 from lane_checker import check, check_store, dead_letters
 from lane_desk import letter_ids, letters, operated, operation
 from lane_failing import Failing, expiring, finish, letters_of, pass_time, started
+from lane_scenes import opened, stopped
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -85,8 +86,7 @@ async def test_messages_that_are_too_few_for_a_breaker_outlast_the_outage(world:
     work = counting(world.name)
     outside = await in_outage(world, work, **SHORT)
     events = [world.event(work, key, i) for key in "ab" for i in range(2)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(outside.calls) >= 12)  # six of each key, where three were all
     assert await dead_letters(world, work.source) == []
     outside.away = False
@@ -99,8 +99,7 @@ async def test_when_it_is_over_a_lone_message_is_soon_done(fake: FakeWorld) -> N
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **DEFAULTS)
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await hours_pass(world, 4 * 3600.0)
     outside.away = False
     await passed_on(world, work, 1, within=61.0)
@@ -117,8 +116,7 @@ async def test_an_async_handler_s_messages_outlast_an_outage_too(fake: FakeWorld
     work = asking(world.name, ask)
     await in_outage(world, work, away=False, **SHORT)
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await pass_time(world, 20.0)
     down = False
     await passed_on(world, work, 1, within=1.0)
@@ -147,15 +145,13 @@ async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world:
     work = counting(world.name)
     outside = await in_outage(world, work, away=False, **SHORT)
     outside.refused.add("bad")
-    await world.post(world.event(work, "bad", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "bad", 0))
     for other in range(4):
         await world.post(world.event(work, f"k{other}", 0))
         await world.until(lambda n=other + 1: outside.calls.count("bad") >= min(n, 3) and work.hooks.calls)
         await world.until(lambda key=f"k{other}": key in outside.calls)
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     (letter,) = await letters_of(world, work)
     assert (letter["ce_id"], letter["dlq-retry-count"]) == (b"bad-0", b"2")
     await check_store(world)
@@ -168,8 +164,7 @@ async def test_a_lone_message_that_always_fails_is_a_dead_letter_when_patience_i
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **{**DEFAULTS, "outage_patience": DAY})
     begun = world.clock.now()
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0))
     await hours_pass(world, DAY)
     assert await dead_letters(world, work.source) == []
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
@@ -182,8 +177,7 @@ async def test_a_mistake_in_a_handler_is_no_outage(world: World) -> None:
     work = counting(world.name)
     await in_outage(world, work, **SHORT)
     work.hooks.before = failing = Failing(world, {("a", 0): 99}, ZeroDivisionError("oops"))
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
     await lane.stop()
     assert len(failing.tries) == 3
@@ -200,8 +194,7 @@ async def test_messages_that_can_never_succeed_say_nothing_of_the_outside(fake: 
 
     work.hooks.before = before
     good = world.event(work, "a", 0)
-    await world.post(good)
-    lane = await world.open()
+    lane = await opened(world, good)
     for n in range(10):
         await world.post(world.event(work, f"bad{n}", 0))
         await pass_time(world, 1.0)
@@ -215,8 +208,7 @@ async def test_messages_that_can_never_succeed_say_nothing_of_the_outside(fake: 
 async def test_a_message_still_expires_in_an_outage(fake: FakeWorld) -> None:
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **SHORT)
-    await world.post(expiring(world.event(work, "a", 0), world.clock.now() + 10.0))
-    lane = await world.open()
+    lane = await opened(world, expiring(world.event(work, "a", 0), world.clock.now() + 10.0))
     await pass_time(world, 9.0)
     assert await dead_letters(world, work.source) == []
     await pass_time(world, 2.0)
@@ -229,8 +221,7 @@ async def test_a_message_still_expires_in_an_outage(fake: FakeWorld) -> None:
 async def test_with_a_patience_of_zero_each_late_try_counts(fake: FakeWorld) -> None:
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **{**SHORT, "outage_patience": 0.0})
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
     await lane.stop()
     assert len(outside.calls) == 3
@@ -243,11 +234,9 @@ async def test_what_is_put_off_in_an_outage_is_shown_in_its_tier_once(
     world, work = fake, counting(fake.name)
     retry = RetryPolicy(immediate=immediate, delays=(0.3, 0.5))
     await in_outage(world, work, **{**SHORT, "retry": retry})
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0))
     await pass_time(world, 10.0)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     shown = [len(await world.records(f"{work.source}.retry-{tier}")) for tier in (1, 2)]
     assert shown == [1, 0]
 
@@ -258,8 +247,7 @@ async def test_a_replay_comes_back_as_a_letter_also_where_nothing_else_succeeds(
     outside = await in_outage(world, work, **SHORT)
     outside.away = False
     work.hooks.before = broken = Failing(world, {("a", 0): 1}, PermanentError("never"))
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     assert len(broken.tries) == 1
     work.hooks.before = outside
@@ -278,8 +266,7 @@ async def test_an_outage_takes_none_of_a_message_s_tries(fake: FakeWorld) -> Non
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **SHORT)
     events = [world.event(work, key, 0) for key in "ab"]
-    await world.post(events[0])
-    lane = await world.open()
+    lane = await opened(world, events[0])
     await world.until(lambda: len(outside.calls) >= 12)
     outside.away, outside.refused = False, {"a"}
     await world.post(events[1])

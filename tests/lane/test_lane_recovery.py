@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_workloads import Workload, counting
+from lane_scenes import counter, opened, stopped
+from lane_workloads import Workload
 from lane_worlds import BOUND, FakeWorld, Post, World
 
 import streams.lane.commit
@@ -24,16 +25,13 @@ def some(world: World, work: Workload, numbers: range) -> list[Post]:
 
 async def handled(world: World, work: Workload, events: list[Post], **options: object) -> object:
     """Handle events with a lane that is stopped afterwards."""
-    await world.post(*events)
-    lane = await world.open(**options)
-    await world.settled(work.source)
-    await lane.stop()
+    lane = await opened(world, *events, **options)
+    await stopped(world, lane, work.source)
     return lane
 
 
 async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     events = some(world, work, range(2))
     await handled(world, work, events)
     store = world.machine.open(0)
@@ -50,8 +48,7 @@ async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world
 async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebuilt(
     world: World, retention: float, kept: bool
 ) -> None:
-    work = counting(world.name)
-    await world.start(work, delete_retention=retention)
+    work = await counter(world, delete_retention=retention)
     await handled(world, work, some(world, work, range(2)))
     store = world.machine.open(0)
     store.apply([BOGUS], {})
@@ -65,8 +62,7 @@ async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebui
 
 
 async def test_a_store_whose_changelog_was_cut_off_behind_it_is_rebuilt(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     changelog = TP(fake.app.layout.changelog("counts"), 0)
     await handled(fake, work, some(fake, work, range(1)))
     store = fake.machine.open(0)
@@ -79,8 +75,7 @@ async def test_a_store_whose_changelog_was_cut_off_behind_it_is_rebuilt(fake: Fa
 
 
 async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     events = some(fake, work, range(2))
     await handled(fake, work, events)
     fake.machine.damage(0)
@@ -93,8 +88,7 @@ async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
 
 
 async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     events = some(fake, work, range(2))
     await handled(fake, work, events)
     lane = await fake.open()
@@ -115,8 +109,7 @@ async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorl
     store.wipe = mended
     more = some(fake, work, range(2, 4))
     await fake.post(*more)
-    await fake.settled(work.source)
-    await lane.stop()
+    await stopped(fake, lane, work.source)
     assert broke
     assert lane.lane.recovered > 0
     await check(fake, work, events + more)
@@ -124,8 +117,7 @@ async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorl
 
 
 async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     events = some(fake, work, range(5))
     await handled(fake, work, events)
     for topic, table in fake.app.changelogs.items():
@@ -139,8 +131,7 @@ async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(f
 
 
 async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, max_batch=4)
+    work = await counter(world, max_batch=4)
     events = some(world, work, range(4))
     await world.post(*events)
     world.faults.kill_at("sent", nth=3)
@@ -154,8 +145,7 @@ async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(w
 
 @pytest.mark.parametrize("moved", [0, 2, 5])
 async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: World, moved: int) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     events = [world.event(work, "a", i) for i in range(4)]
     await handled(world, work, events)
     await world.set_group({TP(work.source, 0): moved})
@@ -168,8 +158,7 @@ async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: W
 
 async def test_positions_that_the_cluster_has_forgotten_are_those_of_the_changelog(world: World) -> None:
     """A group without members loses its own after a while; nobody has reset anything."""
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     events = some(world, work, range(3))
     await handled(world, work, events)
     await world.forget_group()
@@ -181,8 +170,7 @@ async def test_positions_that_the_cluster_has_forgotten_are_those_of_the_changel
 
 
 async def test_messages_deleted_before_they_were_handled_are_noticed(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     await handled(world, work, [world.event(work, "a", i) for i in range(4)])
     await world.post(*(world.event(work, "a", i) for i in range(4, 8)))
     await world.truncate(TP(work.source, 0), 6)
@@ -191,8 +179,7 @@ async def test_messages_deleted_before_they_were_handled_are_noticed(world: Worl
 
 
 async def test_messages_deleted_after_they_were_handled_are_no_loss(world: World) -> None:
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=1)
+    work = await counter(world, settled=True, partitions=1)
     events = [world.event(work, "a", i) for i in range(4)]
     await handled(world, work, events)
     await world.truncate(TP(work.source, 0), 4)
@@ -205,10 +192,8 @@ async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.lane.commit, "IDLE_COMMIT", 0.2)
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=1)
-    await world.post(*(world.event(work, "a", i) for i in range(3)))
-    lane = await world.open()
+    work = await counter(world, settled=True, partitions=1)
+    lane = await opened(world, *(world.event(work, "a", i) for i in range(3)))
     output = TP(work.output, 0)
     await world.until(lambda: lane.handled == 6)
     end = 0
@@ -223,8 +208,7 @@ async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
 
 
 async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=3)
+    work = await counter(world, settled=True, partitions=3)
     await handled(world, work, some(world, work, range(2)))
     store = world.machine.open(0)
     recorded = {(key[2:].decode(), key[1]): int(value) for key, value in store.scan(POSITIONS)}
@@ -236,14 +220,12 @@ async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
 
 
 async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     elsewhere = world.stores()
     standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
     task = world.spawn(standby.run())
     events = some(world, work, range(5))
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.settled(work.source)
     written = sum([len(await world.records(topic)) for topic in world.app.changelogs])
     await world.until(lambda: standby.records == written)
@@ -260,8 +242,7 @@ async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World
 
 
 async def test_the_number_of_lanes_may_change_between_runs(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=4, lanes=4)
+    work = await counter(world, partitions=4, lanes=4)
     events = some(world, work, range(3))
     await world.post(*events)
     lanes = [await world.open(n) for n in range(4)]

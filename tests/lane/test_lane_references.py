@@ -9,6 +9,7 @@ from lane_checker import dead_letters, latest
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import LATER, Failing
 from lane_parcels import BUCKET, THRESHOLD, Parcels
+from lane_scenes import opened, stopped
 from lane_workloads import Workload, carrying, messages_of
 from lane_worlds import FakeWorld, Running, World
 
@@ -96,8 +97,10 @@ async def test_whatever_is_referred_to_is_named_after_a_crash_and_the_sweeper_ta
     await world.lane().killed()
     await parcels.blobs.put(f"{PREFIX}nobodys/orphan-{'0' * 64}", b"of a try", AVRO)
     lane = await world.open(stores=world.stores())
-    await parcels.settled()
-    await lane.stop()
+    await stopped(
+        parcels,
+        lane,
+    )
     await parcels.check()
     report = await swept(parcels, grace=0.0)
     assert report.found[Sweepable.REFERENCED].objects == len(await parcels.named()) == 12
@@ -137,8 +140,10 @@ async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> Non
         assert (await swept(parcels)).deleted.objects == 0
     down = False
     await passes(fake, DAY)
-    await parcels.settled()
-    await lane.stop()
+    await stopped(
+        parcels,
+        lane,
+    )
     await parcels.check()
 
 
@@ -153,8 +158,7 @@ async def test_a_lane_that_was_closed_for_longer_than_the_retention_forgets_noth
     parcels.work.hooks.before = outage
     await parcels.post("a", 0, LARGE)
     lane = await fake.open()
-    await fake.settled(parcels.work.sent.TOPIC)
-    await lane.stop()
+    await stopped(fake, lane, parcels.work.sent.TOPIC)
     fake.clock.set(fake.clock.now() + 9 * DAY)
     again = await fake.open()
     await passes(fake, 0.0)
@@ -220,8 +224,10 @@ async def test_what_a_worker_without_an_object_store_gave_up_is_named_by_one_tha
     (ident,) = await letter_ids(fake)
     await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await parcels.settled()
-    await lane.stop()
+    await stopped(
+        parcels,
+        lane,
+    )
     await parcels.check()
 
 
@@ -251,8 +257,7 @@ class Ringing:
     async def begin(self, world: FakeWorld) -> Running:
         checks = ClaimChecks(self.blobs, bucket=BUCKET, threshold=THRESHOLD, cache_bytes=0)
         await world.start(self, claims=checks, **KEPT, delete_retention=100 * DAY)
-        await world.post(world.event(self, "a", 0))
-        lane = await world.open()
+        lane = await opened(world, world.event(self, "a", 0))
         await world.settled(self.source)
         return lane
 
@@ -350,8 +355,6 @@ async def test_a_handler_that_has_sent_nothing_large_does_not_run_again_for_one_
     wiring = choreography(on(Made, small, large))
     work = Workload(wiring, Made, Counted)
     await fake.start(work, claims=checks)
-    await fake.post(fake.event(work, "a", 0))
-    lane = await fake.open()
-    await fake.settled(Made.TOPIC)
-    await lane.stop()
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await stopped(fake, lane, Made.TOPIC)
     assert (runs.count("small"), runs[-1], len(await fake.records(Counted.TOPIC))) == (1, "large", 1)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
+from lane_scenes import POINTS, opened, retrying_counter, stopped
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -21,16 +22,12 @@ from streams.model.layout import retry_topic
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
-
 
 async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 1): 2}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await all_counted(world, lane, 3)
     await finish(world, work, lane, events)
     assert len(failing.of("a", 1)) == 3
@@ -39,12 +36,10 @@ async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) ->
 
 
 async def test_then_it_is_tried_later_never_early_and_shown_in_its_retry_topic(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 0): 4}, TransientError("still busy"))
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await world.until(lambda: len(failing.of("a", 0)) == 5)
     await finish(world, work, lane, [event])
     tries = failing.of("a", 0)
@@ -63,15 +58,12 @@ async def test_then_it_is_tried_later_never_early_and_shown_in_its_retry_topic(w
 
 
 async def test_after_the_last_tier_it_is_a_dead_letter_and_the_next_of_its_key_runs(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 0): 99}, TransientError("down"))
     events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: lane.handled >= 3 and len(failing.of("a", 2)) == 1)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert len(failing.of("a", 0)) == 6
     (letter,) = await dead_letters(world, work.source)
     headers = dict(letter.headers)
@@ -86,26 +78,21 @@ async def test_after_the_last_tier_it_is_a_dead_letter_and_the_next_of_its_key_r
 
 
 async def test_a_permanent_error_is_a_dead_letter_at_once(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 0): 99}, PermanentError("never"))
-    await world.post(world.event(work, "a", 0), world.event(work, "a", 1))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0), world.event(work, "a", 1))
     await all_counted(world, lane, 2)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert len(failing.of("a", 0)) == 1
     assert len(await dead_letters(world, work.source)) == 1
     assert await counts(world) == {"a": 1}
 
 
 async def test_later_messages_of_the_key_wait_in_order_and_other_keys_pass(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 2): 4, ("a", 5): 3}, OSError("no route"))
     events = [world.event(work, key, i) for i in range(20) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len([1 for key, _ in work.hooks.calls if key == "b"]) == 20)
     assert not failing.of("a", 3), "others have passed while the key waits"
     await world.until(lambda: bool(failing.of("a", 19)))
@@ -118,16 +105,13 @@ async def test_later_messages_of_the_key_wait_in_order_and_other_keys_pass(world
 
 
 async def test_only_the_handler_that_failed_sees_the_message_again(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await started(world, work)
+    work = await retrying_counter(world, tallied=True)
     failing = Failing(world, {("a", 1): 4}, TransientError("tally is busy"))
     work.hooks.before_tally = failing
     events = [world.event(work, "a", i) for i in range(4)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: bool(failing.of("a", 3)))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await check(world, work, events)
     await check(world, work, events, table="tallies")
     assert Counter(work.hooks.calls) == Counter({("a", i): 1 for i in range(4)})
@@ -135,12 +119,10 @@ async def test_only_the_handler_that_failed_sees_the_message_again(world: World)
 
 
 async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
     event = world.event(work, "a", 0)
-    await world.post(event, event)
-    lane = await world.open()
+    lane = await opened(world, event, event)
     await world.until(lambda: lane.lane.counters.duplicates == 1)
     await world.post(event)
     await world.until(lambda: lane.lane.counters.duplicates == 2 and lane.lane.counters.retries == 2)
@@ -154,34 +136,28 @@ async def test_a_crash_at_any_point_neither_loses_nor_repeats_a_try(
     fake: FakeWorld, point: str, occasion: int
 ) -> None:
     """The occasions: the commit in which it begins to wait, and those of its later tries."""
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
-    work.hooks.before = Failing(world, {("a", 0): 2}, TransientError("busy"))
-    events = [world.event(work, key, i) for i in range(3) for key in "ab"]
-    await world.post(*events)
-    world.faults.kill_at(point, occasion)
-    lane = world.lane()
+    work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
+    work.hooks.before = Failing(fake, {("a", 0): 2}, TransientError("busy"))
+    events = [fake.event(work, key, i) for i in range(3) for key in "ab"]
+    await fake.post(*events)
+    fake.faults.kill_at(point, occasion)
+    lane = fake.lane()
     await lane.killed()
-    again = await world.open()
-    await world.until(lambda: bool([1 for call in work.hooks.calls if call == ("a", 2)]))
-    await finish(world, work, again, events)
+    again = await fake.open()
+    await fake.until(lambda: bool([1 for call in work.hooks.calls if call == ("a", 2)]))
+    await finish(fake, work, again, events)
 
 
 async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(delays=(1.5,)))
+    work = await retrying_counter(world, retry=RetryPolicy(delays=(1.5,)))
     work.hooks.before = failing = Failing(world, {("a", 0): 3}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(5)]
-    await world.post(*events)
-    first = await world.open()
-    await world.settled(work.source)
-    await first.stop()
+    first = await opened(world, *events)
+    await stopped(world, first, work.source)
     assert failing.of("a", 1) == []
     lane = await world.open(stores=(elsewhere := world.stores()))
     await world.until(lambda: bool(failing.of("a", 4)))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     tries = failing.of("a", 0)
     assert tries[3] - tries[2] >= 1.5
     await check(world, work, events)
@@ -201,23 +177,19 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
     work = asking(world.name, ask)
     await started(world, work)
     events = [world.event(work, key, i) for i in range(6) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: ("b", 5) in work.hooks.calls)
     await finish(world, work, lane, events)
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "b")) == list(range(6))
 
 
 async def test_a_queue_that_is_full_sends_further_messages_to_the_dead_letters(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, max_waiting=3)
+    work = await retrying_counter(world, max_waiting=3)
     work.hooks.before = Failing(world, {("a", 0): 3}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(6)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     letters = await dead_letters(world, work.source)
     assert [dict(letter.headers)["ce_id"] for letter in letters] == [b"a-3", b"a-4", b"a-5"]
     assert {dict(letter.headers)["dlq-error-type"] for letter in letters} == {b"QueueFull"}
@@ -238,8 +210,7 @@ async def test_an_outage_makes_messages_wait_instead_of_burying_them(world: Worl
 
     work.hooks.before = outage
     events = [world.event(work, f"k{n}", i) for i in range(2) for n in range(60)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.passes(60.0, real=1.5)
     tried = len(work.hooks.calls)
     assert await dead_letters(world, work.source) == []
@@ -250,9 +221,7 @@ async def test_an_outage_makes_messages_wait_instead_of_burying_them(world: Worl
 
 
 async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name, tallied=True)
-    await started(world, work, breaker=BreakerPolicy(minimum=5, open_for=30.0))
+    work = await retrying_counter(fake, tallied=True, breaker=BreakerPolicy(minimum=5, open_for=30.0))
     tallied: list[str] = []
 
     def outage(event: Any) -> None:
@@ -260,14 +229,12 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
         raise ConnectionError("nobody there")
 
     work.hooks.before_tally = outage
-    events = [world.event(work, f"k{n}", 0) for n in range(50)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
-    assert len(await counts(world)) == 50
+    events = [fake.event(work, f"k{n}", 0) for n in range(50)]
+    lane = await opened(fake, *events)
+    await stopped(fake, lane, work.source)
+    assert len(await counts(fake)) == 50
     assert len(tallied) < 10
-    assert await dead_letters(world, work.source) == []
+    assert await dead_letters(fake, work.source) == []
 
 
 async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
@@ -284,23 +251,19 @@ async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
 
     work.hooks.before = before
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await world.until(lambda: len(world.cluster.visible(work.output)) == 1)
     await finish(world, work, lane, [event])
     assert await dead_letters(world, work.source) == []
 
 
 async def test_an_unknown_error_is_retried_and_then_buried_but_never_ends_the_lane(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = Failing(world, {("a", 1): 99}, ZeroDivisionError("oops"))
     events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     (letter,) = await dead_letters(world, work.source)
     assert dict(letter.headers)["dlq-error-type"] == b"ZeroDivisionError"
     assert await counts(world) == {"a": 2}

@@ -17,9 +17,9 @@ from lane_failing import (
     letters_of,
     nothing_waits,
     pass_time,
-    settled,
     started,
 )
+from lane_scenes import opened, retrying_counter, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -48,15 +48,13 @@ async def test_what_comes_while_the_head_is_under_way_keeps_its_place(
     work = asking(world.name, ask)
     await started(world, work, retry=LATER)
     events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events[:2])
-    lane = await world.open()
+    lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
     await world.post(events[2])
     await world.until(lambda: lane.lane.backlog == 2)
     answered.set()
     await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     lane = await world.open()  # from what was committed
     await world.until(lambda: len(done) == 3)
     await finish(world, work, lane, events)
@@ -76,8 +74,7 @@ async def test_a_delay_begins_when_the_attempt_ends_however_long_it_took(fake: F
     work = asking(world.name, ask)
     await started(world, work, retry=LATER)
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await world.until(lambda: len(ended) == 2)
     await finish(world, work, lane, [event])
     assert 0.3 <= begun[1] - ended[0] < 0.5
@@ -100,8 +97,7 @@ async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_o
     breaker = BreakerPolicy(minimum=2, failure_rate=1.0, open_for=1.0, max_open_for=1.0)
     await started(world, work, retry=LATER, breaker=breaker)
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 0)]
-    await world.post(*events[:2])
-    lane = await world.open()
+    lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
     await world.post(events[2])
     await world.until(lambda: ("b", 0) in work.hooks.calls)
@@ -122,20 +118,17 @@ async def test_with_a_finer_ordering_key_only_messages_of_the_same_one_wait(worl
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(4)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(work.hooks.calls) == 5)
     await finish(world, work, lane, events)
     assert [i for _, i in work.hooks.calls] == [0, 1, 3, 0, 2]
 
 
 async def test_an_ordering_key_that_cannot_be_told_is_that_of_the_message(world: World) -> None:
-    work = counting(world.name, order_by=lambda event: event.colour)
-    await started(world, work, retry=LATER)
+    work = await retrying_counter(world, order_by=lambda event: event.colour, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(work.hooks.calls) == 4)
     await finish(world, work, lane, events)
     assert [i for key, i in work.hooks.calls if key == "a"] == [0, 0, 1]
@@ -155,11 +148,9 @@ async def test_an_ordering_key_that_is_told_differently_each_time_loses_no_messa
         (second if event.i else first)(event)
 
     work.hooks.before = before
-    await world.post(world.event(work, "a", 0), world.event(work, "a", 1))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0), world.event(work, "a", 1))
     await world.until(lambda: len(first.of("a", 0)) == 2 and len(second.of("a", 1)) == counted)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     assert await counts(world) == {"a": counted}
     await nothing_waits(world)
 
@@ -174,8 +165,7 @@ async def test_attempts_of_one_handler_are_not_counted_for_the_next(world: World
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("count is busy"))
     work.hooks.before_tally = tallying = Failing(world, {("a", 0): 1}, TransientError("tally is busy"))
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await world.until(lambda: len(tallying.of("a", 0)) == 2 and len(work.hooks.calls) == 2)
     await finish(world, work, lane, [event])
     assert await counts(world, "tallies") == {"a": 1}
@@ -205,8 +195,7 @@ async def test_a_handler_that_lets_a_cancellation_escape_is_tried_again(
         work.hooks.before = before
     await started(world, work, retry=LATER)
     events = [world.event(work, "a", i) for i in range(2)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(work.hooks.calls) == 3)
     await finish(world, work, lane, events)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
@@ -217,11 +206,9 @@ async def test_an_error_that_cannot_be_shown_is_retried_and_buried_like_any_othe
         def __str__(self) -> str:
             raise KeyError("text")
 
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
+    work = await retrying_counter(world, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 2}, Unshowable())
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters and not lane.lane.backlog)
     await lane.stop()
     (letter,) = await letters_of(world, work)

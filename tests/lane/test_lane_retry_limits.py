@@ -15,11 +15,11 @@ from lane_failing import (
     letters_of,
     nothing_waits,
     pass_time,
-    settled,
     started,
     waiting,
     with_header,
 )
+from lane_scenes import opened, retrying_counter, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -34,18 +34,15 @@ from streams.policy.retry import RetryPolicy
 async def test_where_the_policy_says_so_later_messages_wait_behind_a_dead_letter(
     world: World, error: Exception
 ) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING)
+    work = await retrying_counter(world, retry=HOLDING)
     work.hooks.before = Failing(world, {("a", 0): 99}, error)
     await world.post(world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     lane = await world.open(stores=world.stores())
     await world.post(world.event(work, "a", 3), world.event(work, "b", 4))
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     assert len(await letters_of(world, work)) == 1
     assert {i for _, i in work.hooks.calls} == {0, 2, 4}
     assert sorted(key[:1] for key in await waiting(world)) == [b"q", b"w", b"w", b"w"]
@@ -58,14 +55,11 @@ async def test_where_the_policy_says_so_later_messages_wait_behind_a_dead_letter
 async def test_a_message_too_large_to_wait_is_one_dead_letter_with_the_error_that_it_failed_with(
     world: World, error: Exception
 ) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING)
+    work = await retrying_counter(world, retry=HOLDING)
     work.hooks.before = Failing(world, {("a", 0): 1}, error)
     large = with_header(world.event(work, "a", 0), "x-padding", b"x" * 19_400)
-    await world.post(large, world.event(work, "a", 1))
-    lane = await world.open()
-    await settled(world, work, lane)
-    await lane.stop()
+    lane = await opened(world, large, world.event(work, "a", 1))
+    await stopped_empty(world, work, lane)
     (letter,) = await letters_of(world, work)
     assert letter["dlq-error-message"] == b"the cause"
     assert await counts(world) == {"a": 1}
@@ -85,11 +79,9 @@ async def test_near_the_limit_a_message_waits_or_is_a_dead_letter_and_the_lane_g
     work.hooks.before = failing = Failing(world, {(key, 0): 1}, TransientError("busy"))
     long = world.event(work, key, 0, message_id="long")
     long = long._replace(headers=[header for header in long.headers if header[0] != "ce_subject"])
-    await world.post(long, world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, long, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters or len(failing.of(key, 0)) == 2)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     assert not lane.lane.reopened
     assert await counts(world) == ({key: 1, "a": 1} if waits else {"a": 1})
     assert len(await letters_of(world, work)) == (not waits)
@@ -101,13 +93,11 @@ async def test_near_the_limit_a_message_waits_or_is_a_dead_letter_and_the_lane_g
 async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_a_dead_letter_and_never_tried(
     world: World,
 ) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)))
+    work = await retrying_counter(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
     now = world.clock.now()
     events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(events[0], expiring(events[1], now + 0.5), events[2])
-    lane = await world.open()
+    lane = await opened(world, events[0], expiring(events[1], now + 0.5), events[2])
     await world.until(lambda: bool(failing.of("a", 2)))
     await finish(world, work, lane, [events[0], events[2]])
     assert failing.of("a", 1) == []
@@ -133,8 +123,7 @@ async def test_a_deadline_that_is_over_while_its_key_is_busy_loses_nothing_in_a_
     work = asking(world.name, ask, order_by=lambda event: str(event.i >= 10))
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)), max_batch=1)
     events: list[Post] = [world.event(work, "a", i) for i in (1, 2, 10, 3)]
-    await world.post(expiring(events[0], world.clock.now() + 1.5), events[1])
-    lane = await world.open()
+    lane = await opened(world, expiring(events[0], world.clock.now() + 1.5), events[1])
     await world.until(lambda: lane.lane.counters.waiting == 2)
     await world.post(*events[2:])
     await world.until(lambda: lane.lane.backlog == 2)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
+from lane_scenes import opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Running, World
 
@@ -44,19 +45,16 @@ def due_entries(lane: Running) -> int:
 
 
 async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
-    events = [world.event(work, f"k{n}", 0) for n in range(10)]
-    await world.post(*events)
-    lane = await world.open()
-    await pass_time(world, 120.0)
+    events = [fake.event(work, f"k{n}", 0) for n in range(10)]
+    lane = await opened(fake, *events)
+    await pass_time(fake, 120.0)
     assert len(work.hooks.calls) > 60
-    assert await dead_letters(world, work.source) == []
+    assert await dead_letters(fake, work.source) == []
     outage.down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
-    await finish(world, work, lane, events)
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 10)
+    await finish(fake, work, lane, events)
 
 
 async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
@@ -69,12 +67,10 @@ async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
         if event.k == "k5" and refused:
             raise refused.pop()
 
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(world, breaker=QUICK_BREAKER)
     work.hooks.before = before
     events = [world.event(work, f"k{n}", 0) for n in range(10)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await pass_time(world, 60.0)
     outage.down = False
     await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
@@ -84,22 +80,19 @@ async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
 
 
 async def test_a_lane_that_opens_in_mid_outage_begins_with_probes(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
-    events = [world.event(work, f"k{n}", 0) for n in range(40)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.waiting == 40 and not lane.lane.backlog)
+    events = [fake.event(work, f"k{n}", 0) for n in range(40)]
+    lane = await opened(fake, *events)
+    await fake.until(lambda: lane.lane.counters.waiting == 40 and not lane.lane.backlog)
     await lane.stop()
     tried = len(work.hooks.calls)
-    lane = await world.open()
-    await pass_time(world, 0.9 * QUICK_BREAKER.open_for)
+    lane = await fake.open()
+    await pass_time(fake, 0.9 * QUICK_BREAKER.open_for)
     assert 0 < len(work.hooks.calls) - tried <= QUICK_BREAKER.probes
     outage.down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 40)
-    await finish(world, work, lane, events)
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 40)
+    await finish(fake, work, lane, events)
 
 
 async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
@@ -112,8 +105,7 @@ async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_d
     work = asking(world.name, ask)
     await started(world, work, breaker=QUICK_BREAKER, max_in_flight=8)
     events = [world.event(work, f"k{n}", 0) for n in range(40)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await pass_time(world, 10.0)
     outage.down, over = False, world.clock.now()
     await world.until(lambda: len(world.cluster.visible(work.output)) == 40)
@@ -122,21 +114,18 @@ async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_d
 
 
 async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
-    soon = world.clock.now() + 0.5
-    expired = [expiring(world.event(work, f"e{n}", 0), soon) for n in range(30)]
-    events = [world.event(work, f"k{n}", 0) for n in range(10)]
-    await world.post(*expired, *events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.handled == 40)
-    outage.down, over = False, world.clock.now()
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
-    assert world.clock.now() - over < 3.0
-    await finish(world, work, lane, events)
-    assert len(await dead_letters(world, work.source)) == 30
+    soon = fake.clock.now() + 0.5
+    expired = [expiring(fake.event(work, f"e{n}", 0), soon) for n in range(30)]
+    events = [fake.event(work, f"k{n}", 0) for n in range(10)]
+    lane = await opened(fake, *expired, *events)
+    await fake.until(lambda: lane.lane.counters.handled == 40)
+    outage.down, over = False, fake.clock.now()
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 10)
+    assert fake.clock.now() - over < 3.0
+    await finish(fake, work, lane, events)
+    assert len(await dead_letters(fake, work.source)) == 30
 
 
 # -- turns ------------------------------------------------------------------------------------------------
@@ -144,13 +133,11 @@ async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: F
 
 async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(world: World) -> None:
     """There are always more new ones than the lane takes at a time, until the late ones are through."""
-    work = counting(world.name)
-    await started(world, work, retry=LATER, max_backlog=100)
+    work = await retrying_counter(world, retry=LATER, max_backlog=100)
     late = {(f"late-{n}", 0): 1 for n in range(20)}
     work.hooks.before = failing = Failing(world, late, TransientError("busy"))
     events = [world.event(work, key, i) for key, i in late]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     while not all(len(failing.of(*which)) == 2 for which in late):
         events += (
             new := [world.event(work, f"new-{i % 10}", i) for i in range(len(events), len(events) + 100)]
@@ -177,8 +164,7 @@ async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(f
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(20.0,)), max_backlog=4)
     work.hooks.before, work.hooks.before_tally = tried("count"), tried("tally")
     events = [world.event(work, f"k{n}", 0) for n in range(20)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: lane.lane.counters.retries == 40 and not lane.lane.backlog)
     outage.down = False
     await world.until(lambda: len(again) == 40)
@@ -188,16 +174,13 @@ async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(f
 
 
 async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
-    world = fake
-    world.clock.set(world.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
-    work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(50)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: bool(failing.of("a", 49)))
-    await finish(world, work, lane, events)
+    fake.clock.set(fake.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
+    work = await retrying_counter(fake, retry=LATER)
+    work.hooks.before = failing = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    events = [fake.event(work, "a", i) for i in range(50)]
+    lane = await opened(fake, *events)
+    await fake.until(lambda: bool(failing.of("a", 49)))
+    await finish(fake, work, lane, events)
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
 
 
@@ -267,8 +250,7 @@ async def test_a_handler_with_much_to_try_again_slowly_leaves_others_their_turn(
     headers = new_headers(work.output, "z", source="outside", time=1e9, message_id="z-0")
     headers.append(("schema-fingerprint", codec.fingerprint))
     other = world.raw(work.output, "z", codec.encode(work.counted(k="z", i=0, n=0)), headers)
-    await world.post(other, *(world.event(work, f"k{n}", 0) for n in range(30)))
-    lane = await world.open()
+    lane = await opened(world, other, *(world.event(work, f"k{n}", 0) for n in range(30)))
     await world.until(lambda: lane.lane.counters.retries == 31)
     outage.down, over = False, world.clock.now()
     await world.until(lambda: bool(settled))
@@ -294,8 +276,7 @@ async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWor
     padded = [
         event._replace(value=(event.value or b"")[:-1] + b',"p":"%b"}' % (b"p" * 9000)) for event in events
     ]
-    await world.post(*padded)
-    lane = await world.open()
+    lane = await opened(world, *padded)
     await world.until(lambda: lane.lane.counters.waiting == 100)
     outage.down = False
     await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
@@ -304,17 +285,14 @@ async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWor
 
 
 async def test_housekeeping_leaves_nothing_of_queues_that_have_ended(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3)))
-    events = [world.event(work, f"k{n}", 0) for n in range(100)]
-    work.hooks.before = Failing(world, {(f"k{n}", 0): 3 for n in range(100)}, TransientError("busy"))
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
-    await world.clock.advance(HOUSEKEEPING + 1.0)
+    work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3)))
+    events = [fake.event(work, f"k{n}", 0) for n in range(100)]
+    work.hooks.before = Failing(fake, {(f"k{n}", 0): 3 for n in range(100)}, TransientError("busy"))
+    lane = await opened(fake, *events)
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 100)
+    await fake.clock.advance(HOUSEKEEPING + 1.0)
     assert due_entries(lane) == 0
-    await finish(world, work, lane, events)
+    await finish(fake, work, lane, events)
 
 
 async def test_entries_of_what_has_been_tried_do_not_pile_up_under_load(fake: FakeWorld) -> None:
@@ -328,8 +306,7 @@ async def test_entries_of_what_has_been_tried_do_not_pile_up_under_load(fake: Fa
 
     work = asking(world.name, ask)
     await started(world, work, retry=LATER, max_in_flight=4)
-    await world.post(*(world.event(work, f"k{n}", 0) for n in range(300)))
-    lane = await world.open()
+    lane = await opened(world, *(world.event(work, f"k{n}", 0) for n in range(300)))
     await world.until(lambda: len(world.cluster.visible(work.output)) > 100)
     done = len(world.cluster.visible(work.output))
     assert done < 150, "it is still busy"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from lane_checker import check_store, latest
+from lane_scenes import stopped
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
@@ -90,8 +91,7 @@ async def test_a_handler_reads_and_writes_the_rows_of_its_key_that_it_asks_for(w
     lane = await world.open()
     await world.post(post(world, work, "a", "x", "y", ""), post(world, work, "b", "x"))
     await world.post(post(world, work, "a", "y", "-x", "z"))
-    await world.settled(work.message.TOPIC)
-    await lane.stop()
+    await stopped(world, lane, work.message.TOPIC)
     assert work.read.count("x") == 3
     assert await rows(world) == {("a", ""): 1, ("a", "y"): 2, ("a", "z"): 1, ("b", "x"): 1}
     await check_store(world)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from lane_checker import check_positions, check_store, counts
+from lane_scenes import POINTS, opened, stopped
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 
 from streams.model.envelope import new_headers
 from streams.testing.broker import Fault
-
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a", **more: Any) -> Post:
@@ -29,8 +28,7 @@ async def rung(world: World, work: Reminding) -> list[dict[str, Any]]:
 
 
 async def finish(world: World, work: Reminding, lane: Any) -> None:
-    await world.settled(work.asked.TOPIC, work.rang.TOPIC)
-    await lane.stop()
+    await stopped(world, lane, work.asked.TOPIC, work.rang.TOPIC)
     await check_positions(world, [work.asked.TOPIC, work.rang.TOPIC])
     await check_store(world)
 
@@ -39,8 +37,7 @@ async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: W
     work = reminding(world.name)
     await world.start(work)
     due = round(world.clock.now() + 0.6, 1)
-    await world.post(asking_for(world, work, 1, due))
-    lane = await world.open()
+    lane = await opened(world, asking_for(world, work, 1, due))
     await world.until(lambda: lane.handled == 2)
     assert world.clock.now() >= due
     again = world.clock.now() + 0.5
@@ -58,8 +55,7 @@ async def test_what_a_handler_sends_at_once_and_what_it_sends_later_have_ids_of_
 ) -> None:
     work = reminding(world.name)
     await world.start(work)
-    await world.post(asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))
-    lane = await world.open()
+    lane = await opened(world, asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))
     await world.until(lambda: lane.handled == 3)
     await finish(world, work, lane)
     assert await counts(world, "rings") == {"a": 2}
@@ -97,15 +93,12 @@ async def test_a_timer_survives_the_loss_of_its_lane_and_of_the_disk(world: Worl
     work = reminding(world.name)
     await world.start(work)
     due = world.clock.now() + 1.2
-    await world.post(*(asking_for(world, work, 1, due, key) for key in "abc"))
-    first = await world.open()
-    await world.settled(work.asked.TOPIC)
-    await first.stop()
+    first = await opened(world, *(asking_for(world, work, 1, due, key) for key in "abc"))
+    await stopped(world, first, work.asked.TOPIC)
     elsewhere = world.stores()
     lane = await world.open(stores=elsewhere)
     await world.until(lambda: first.handled + lane.handled >= 6)
-    await world.settled(work.rang.TOPIC)
-    await lane.stop()
+    await stopped(world, lane, work.rang.TOPIC)
     await check_store(world, stores=elsewhere)
     assert await counts(world, "rings") == {"a": 1, "b": 1, "c": 1}
 
@@ -142,8 +135,7 @@ async def test_many_timers_due_at_once_all_ring(world: World) -> None:
     work = reminding(world.name)
     await world.start(work, max_backlog=20, max_batch=7)
     keys = [f"k{i}" for i in range(90)]
-    await world.post(*(asking_for(world, work, 1, world.clock.now() - 5, key) for key in keys))
-    lane = await world.open()
+    lane = await opened(world, *(asking_for(world, work, 1, world.clock.now() - 5, key) for key in keys))
     await world.until(lambda: lane.handled == 2 * len(keys))
     await finish(world, work, lane)
     assert await counts(world, "rings") == dict.fromkeys(keys, 1)

@@ -12,6 +12,7 @@ from lane_checker import dead_letters
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import QUICK, Failing, all_counted, started
 from lane_sagas import TripReply, TripWanted, trips
+from lane_scenes import counter, opened, retrying_counter, stopped
 from lane_traces import (
     CALLER,
     SAMPLED,
@@ -28,7 +29,7 @@ from lane_traces import (
     tree,
     with_trace,
 )
-from lane_workloads import Workload, asking, counting
+from lane_workloads import Workload, asking
 from lane_worlds import FakeWorld, Post, World
 from opentelemetry.trace import SpanKind, StatusCode
 from test_lane_logs import Captured, of
@@ -44,18 +45,15 @@ async def handled(
     world: World, work: Workload, *posts: Post, traced: Traced | None = None, tries: int = 0
 ) -> Any:
     """Messages that a lane has handled to their end, in so many tries; the lane, ended."""
-    await world.post(*posts)
-    lane = await world.open(tracer=None if traced is None else traced.tracer)
+    lane = await opened(world, *posts, tracer=None if traced is None else traced.tracer)
     await world.until(lambda: len(work.hooks.calls) >= tries)
     await all_counted(world, lane, len(posts))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     return lane
 
 
 async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     event = with_trace(world.event(work, "a", 0), SAMPLED)
     async with traced() as traces:
         await handled(world, work, event, traced=traces)
@@ -87,8 +85,7 @@ async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(wo
 
 
 async def test_tries_at_once_and_later_ones_are_spans_of_one_trace(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=QUICK)
+    work = await retrying_counter(world, retry=QUICK)
     work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
     async with traced() as traces:
         await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
@@ -160,20 +157,17 @@ async def test_a_timers_message_goes_on_in_the_trace_of_who_set_it(fake: FakeWor
         await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
         lane = await fake.open(tracer=traces.tracer)
         await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)
-        await fake.settled(TripReply.TOPIC)
-        await lane.stop()
+        await stopped(fake, lane, TripReply.TOPIC)
     begun, rung = traces.spans()
     assert (trace_of(rung), parent_of(rung)) == (TRACE, id_of(begun))
     assert (rung.attributes or {})["messaging.destination.name"] == TripReply.TOPIC
 
 
 async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+    work = await retrying_counter(world)
     work.hooks.before = broken = Broken(("a", 0))
     async with traced() as traces:
-        await world.post(with_trace(world.event(work, "a", 0), SAMPLED))
-        lane = await world.open(tracer=traces.tracer)
+        lane = await opened(world, with_trace(world.event(work, "a", 0), SAMPLED), tracer=traces.tracer)
         await world.until(lambda: lane.lane.counters.dead_letters == 1)
         await world.settled(work.source)
         broken.mend()
@@ -198,12 +192,10 @@ async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world:
 async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_replay_too(
     fake: FakeWorld,
 ) -> None:
-    work = counting(fake.name)
-    await started(fake, work, edit_dead_letters=True)
+    work = await retrying_counter(fake, edit_dead_letters=True)
     event = with_trace(fake.event(work, "a", 0), SAMPLED)
     async with traced() as traces:
-        await fake.post(event._replace(value=b"junk"))
-        lane = await fake.open(tracer=traces.tracer)
+        lane = await opened(fake, event._replace(value=b"junk"), tracer=traces.tracer)
         await fake.until(lambda: lane.lane.counters.dead_letters == 1)
         await fake.settled(work.source)
         (ident,) = await letter_ids(fake)
@@ -220,15 +212,13 @@ async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_repl
 async def test_an_attempt_that_is_not_known_to_be_committed_says_so_and_its_rerun_is_another_span(
     fake: FakeWorld, fault: Fault
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     async with traced() as traces:
         lane = await fake.open(tracer=traces.tracer)
         fake.cluster.inject(fault)
         await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
         await fake.until(lambda: lane.lane.reopened == 1 and lane.lane.state == "open")
-        await fake.settled(work.source)
-        await lane.stop()
+        await stopped(fake, lane, work.source)
     assert fake.cluster.happened == {fault: 1}
     spans = traces.spans()
     again = [] if fault is Fault.COMMIT_DONE else [("succeeded", "committed")]
@@ -258,15 +248,12 @@ async def test_a_call_under_way_when_its_lane_ends_is_told_as_cancelled(fake: Fa
 
 
 async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(fake: FakeWorld) -> None:
-    work = counting(fake.name, tallied=True, settled=True)
-    await started(fake, work)
+    work = await retrying_counter(fake, tallied=True, settled=True)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     async with traced() as traces:
-        await fake.post(fake.event(work, "a", 0), fake.event(work, "b", 0))
-        lane = await fake.open(tracer=traces.tracer)
+        lane = await opened(fake, fake.event(work, "a", 0), fake.event(work, "b", 0), tracer=traces.tracer)
         await all_counted(fake, lane, 4)
-        await fake.settled(work.source, work.output)
-        await lane.stop()
+        await stopped(fake, lane, work.source, work.output)
     of_a = [s for s in traces.spans() if s.attributes["messaging.message.conversation_id"] == "a-0"]
     assert sorted(handler_of(span) for span in of_a) == [
         "bench.count",
@@ -285,8 +272,7 @@ async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(
 async def test_what_a_caller_does_not_record_is_not_recorded_and_its_headers_go_on_as_they_are(
     world: World,
 ) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     async with traced() as traces:
         event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
         await handled(world, work, event, traced=traces)
@@ -297,8 +283,7 @@ async def test_what_a_caller_does_not_record_is_not_recorded_and_its_headers_go_
 
 
 async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     async with traced() as traces:
         events = [
             with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
@@ -312,15 +297,12 @@ async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld) -> None:
 
 
 async def test_of_what_begins_here_a_part_is_recorded_and_the_rest_leaves_no_mark(fake: FakeWorld) -> None:
-    work = counting(fake.name, settled=True)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, settled=True, partitions=1)
     events = [fake.event(work, f"key-{i}", 0) for i in range(200)]
     async with traced(ratio=0.25) as traces:
-        await fake.post(*events)
-        lane = await fake.open(tracer=traces.tracer)
+        lane = await opened(fake, *events, tracer=traces.tracer)
         await all_counted(fake, lane, 400)
-        await fake.settled(work.source, work.output)
-        await lane.stop()
+        await stopped(fake, lane, work.source, work.output)
     spans, sent = traces.spans(), await fake.records(work.output)
     recorded = [record for record in sent if header_of(record) is not None]
     assert 20 <= len(recorded) <= 80
@@ -332,22 +314,18 @@ async def test_no_more_traces_begin_in_a_second_than_the_limit_and_the_others_sa
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams.tracing.tracer.monotonic", lambda: 1000.0)
-    work = counting(fake.name, settled=True)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, settled=True, partitions=1)
     async with traced(limit=2) as traces:
-        await fake.post(*(fake.event(work, f"key-{i}", 0) for i in range(5)))
-        lane = await fake.open(tracer=traces.tracer)
+        lane = await opened(fake, *(fake.event(work, f"key-{i}", 0) for i in range(5)), tracer=traces.tracer)
         await all_counted(fake, lane, 10)
-        await fake.settled(work.source, work.output)
-        await lane.stop()
+        await stopped(fake, lane, work.source, work.output)
     assert sorted(map(handler_of, traces.spans())) == ["bench.count"] * 2 + ["bench.settle"] * 2
     flags = [header_of(record)[-2:] for record in await fake.records(work.output)]
     assert sorted(flags) == ["00", "00", "00", "01", "01"]
 
 
 async def test_without_traces_the_same_bytes_are_written_as_before_there_were_any(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     await handled(fake, work, fake.event(work, "a", 0))
     (sent,) = await fake.records(work.output)
     assert [name for name, _ in sent.headers] == [
@@ -364,8 +342,7 @@ async def test_without_traces_the_same_bytes_are_written_as_before_there_were_an
 
 
 async def test_lines_of_the_log_name_the_span_in_which_they_are_written(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await started(fake, work)
+    work = await retrying_counter(fake)
     work.hooks.before = Failing(fake, {("a", 0): 9}, PermanentError("no such card"))
     events = [with_trace(fake.event(work, "a", 0), SAMPLED), with_trace(fake.event(work, "b", 0), UNSAMPLED)]
     work.hooks.text = lambda event: ""

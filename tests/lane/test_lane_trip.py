@@ -11,8 +11,9 @@ from types import FrameType
 from typing import Any
 
 from lane_desk import letter_ids, operation
-from lane_failing import LATER, Failing, started
-from lane_workloads import Workload, counting
+from lane_failing import LATER, Failing
+from lane_scenes import retrying_counter
+from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, Running
 
 from streams.errors import PermanentError, TransientError
@@ -86,8 +87,7 @@ def test_every_module_of_the_picture_is_watched() -> None:
 
 
 async def begun(world: FakeWorld, error: Exception | None = None) -> tuple[Workload, Running]:
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
+    work = await retrying_counter(world, retry=LATER)
     if error is not None:
         work.hooks.before = Failing(world, {("a", 0): 1}, error)
     return work, await world.open()

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
+from lane_scenes import opened, stopped
 from lane_workloads import asking
 from lane_worlds import World
 
@@ -62,16 +63,14 @@ async def test_handlers_of_different_keys_overlap_and_those_of_one_key_follow_ea
     work = asking(world.name, outside.ask)
     await world.start(work)
     events = [world.event(work, key, i) for i in range(3) for key in "abcd"]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(outside.waiting) == 4)
     assert outside.waiting == {(key, 0) for key in "abcd"}
     outside.let("b", 0)
     await world.until(lambda: ("b", 1) in outside.waiting)
     assert ("a", 1) not in outside.asked
     outside.let_all()
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await check(world, work, events)
     await check_store(world)
     for key in "abcd":
@@ -84,8 +83,7 @@ async def test_what_is_finished_is_committed_though_another_key_takes_its_time(
     work = asking(world.name, outside.ask)
     await world.start(work, partitions=1)
     keys = ["a", "b", "c", "d"]
-    await world.post(*(world.event(work, key, 0) for key in keys))
-    lane = await world.open()
+    lane = await opened(world, *(world.event(work, key, 0) for key in keys))
     await world.until(lambda: len(outside.waiting) == 4)
     for key in "acd":
         outside.let(key, 0)
@@ -94,8 +92,7 @@ async def test_what_is_finished_is_committed_though_another_key_takes_its_time(
     await world.until_at({TP(work.source, 0): 1})
     assert len(await world.records(work.output)) == 3, "no position moves past a message under way"
     outside.let("b", 0)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await check(world, work, [world.event(work, key, 0) for key in keys])
     await check_store(world)
 
@@ -103,8 +100,7 @@ async def test_what_is_finished_is_committed_though_another_key_takes_its_time(
 async def test_with_nothing_allowed_ahead_all_of_a_partition_wait(world: World, outside: Outside) -> None:
     work = asking(world.name, outside.ask)
     await world.start(work, partitions=1, max_ahead=0)
-    await world.post(*(world.event(work, key, 0) for key in "abcd"))
-    lane = await world.open()
+    lane = await opened(world, *(world.event(work, key, 0) for key in "abcd"))
     await world.until(lambda: len(outside.waiting) == 4)
     for key in "acd":
         outside.let(key, 0)
@@ -112,8 +108,7 @@ async def test_with_nothing_allowed_ahead_all_of_a_partition_wait(world: World, 
     await world.until_at({TP(work.source, 0): 1})
     assert lane.lane.backlog == 3
     outside.let("b", 0)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
 
 
 @pytest.mark.parametrize("at", ["begun", "sent", "committed", "applied"])
@@ -136,8 +131,7 @@ async def test_a_lane_killed_with_messages_under_way_runs_those_again_and_no_oth
     assert world.faults.pending == []
     outside.let_all()
     lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert outside.asked.count(("b", 0)) == 2
     assert outside.asked.count(("a", 0)) == outside.asked.count(("c", 0)) == 1
     assert outside.asked.count(("d", 0)) == (1 if at in ("committed", "applied") else 2)
@@ -161,8 +155,7 @@ async def test_another_owner_runs_what_was_under_way_and_no_more(world: World, o
     lane = await world.open()
     await world.until(lambda: outside.asked.count(("a", 0)) == 2)
     outside.let_all()
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert [outside.asked.count((key, 0)) for key in "bcd"] == [1, 1, 1]
     await check(world, work, events)
     await check_store(world)
@@ -172,12 +165,10 @@ async def test_no_more_keys_than_allowed_are_under_way_at_once(world: World, out
     work = asking(world.name, outside.ask)
     await world.start(work, max_in_flight=3)
     events = [world.event(work, f"k{n}", i) for i in range(2) for n in range(20)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(outside.waiting) == 3)
     outside.let_all()
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert outside.most == 3
     await check(world, work, events)
 
@@ -186,15 +177,13 @@ async def test_a_duplicate_of_a_message_under_way_is_dropped(world: World, outsi
     work = asking(world.name, outside.ask)
     await world.start(work)
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await world.until(lambda: outside.waiting)
     await world.post(event, event)
     await world.until(lambda: lane.lane.counters.duplicates == 2)
     assert await position(world, work.source, event.partition) == 0
     outside.let_all()
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert outside.asked == [("a", 0)]
     await check(world, work, [event])
 
@@ -205,10 +194,8 @@ async def test_an_async_handler_may_give_a_message_up(world: World, outside: Out
     events = [world.event(work, key, 0) for key in "abc"]
     outside.errors["b", 0] = PermanentError("never")
     outside.let_all()
-    await world.post(*events, *events)
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
+    lane = await opened(world, *events, *events)
+    await stopped(world, lane, work.source)
     assert await counts(world) == {"a": 1, "c": 1}
     (letter,) = await dead_letters(world, work.source)
     assert letter.key == b"b"
@@ -219,13 +206,11 @@ async def test_a_stopped_lane_lets_go_of_messages_under_way(world: World, outsid
     work = asking(world.name, outside.ask)
     await world.start(work)
     events = [world.event(work, key, 0) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: len(outside.waiting) == 3)
     await lane.stop()
     assert outside.waiting == set()
     outside.let_all()
     lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await check(world, work, events)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lane_hosts import host_of, opened, some
+from lane_scenes import counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
@@ -75,8 +76,7 @@ async def test_a_lane_whose_transaction_hangs_stands_at_it(
             if point == "sent":
                 await go_on.wait()
 
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     host = host_of(fake, fatal, Hanging())
     with capture_logs() as logs:
         host.assign({0}, set(), fake.app.sources)

@@ -1,0 +1,90 @@
+"""How tests of a lane begin, wait and end, in the few lines that most of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+from lane_checker import latest
+from lane_failing import settled, started
+from lane_workloads import Workload, counting
+from lane_worlds import Post, Running, World
+
+from streams.model.envelope import new_headers
+from streams.model.message import Message
+from streams.model.row_keys import split_row_key
+from streams.model.table import Table
+
+#: The steps of a commit at which a lane can be killed.
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+
+
+async def counter(world: World, *, tallied: bool = False, settled: bool = False, **options: Any) -> Workload:
+    """Started: an application that counts events."""
+    work = counting(world.name, tallied=tallied, settled=settled)
+    await world.start(work, **options)
+    return work
+
+
+async def retrying_counter(
+    world: World, *, tallied: bool = False, order_by: Callable[[Any], str] | None = None, **options: Any
+) -> Workload:
+    """The same, which tries again soon, and of which each late try counts."""
+    work = counting(world.name, tallied=tallied, order_by=order_by)
+    await started(world, work, **options)
+    return work
+
+
+async def opened(world: World, *posts: Post, **options: Any) -> Running:
+    """A lane that is open, with something to handle."""
+    await world.post(*posts)
+    return await world.open(**options)
+
+
+async def stopped(world: World, lane: Running, *topics: str) -> None:
+    """Stop a lane when it is past every record of these topics."""
+    await world.settled(*topics)
+    await lane.stop()
+
+
+async def stopped_empty(world: World, work: Workload, lane: Running) -> None:
+    """Stop a lane when all that has come was tried, or waits, and is committed."""
+    await settled(world, work, lane)
+    await lane.stop()
+
+
+async def handled(world: World, work: Any, events: Iterable[Post] = (), **options: Any) -> Running:
+    """A lane that has handled these events and has stopped."""
+    lane = await opened(world, *events, **options)
+    await stopped(world, lane, work.source)
+    return lane
+
+
+async def until_so(world: World, holds: Callable[[], Awaitable[bool]], *, every: float = 0.05) -> None:
+    """Wait for what the topics say, looking every so many seconds of the world's time."""
+
+    async def watch() -> None:
+        while not await holds():
+            await world.clock.sleep(every)
+
+    watching = world.spawn(watch())
+    await world.until(watching.done)
+    watching.result()
+
+
+def post(world: World, message: Message, number: int = 1) -> Post:
+    """A message as somebody outside sends it."""
+    codec = world.app.message_codecs[message.TOPIC]
+    name = f"{message.key}-{number}"
+    headers = new_headers(message.TOPIC, message.key, source="outside", time=1e9, message_id=name)
+    headers.append(("schema-fingerprint", codec.fingerprint))
+    return world.raw(message.TOPIC, message.key, codec.encode(message), headers)
+
+
+async def rows_of(world: World, table: Table[Any]) -> dict[str, Any]:
+    """The rows of a table by key, as its changelog has them; its codec is JSON."""
+    return {
+        split_row_key(key)[0].decode(): msgspec.json.decode(value[8:], type=table.row)
+        for (_, key), value in (await latest(world, table.name)).items()
+    }
