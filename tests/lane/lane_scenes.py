@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
-from lane_checker import latest
-from lane_failing import settled, started
+from lane_checker import check_store, latest
+from lane_failing import finish, nothing_waits, settled, started
 from lane_workloads import Workload, counting
 from lane_worlds import Post, Running, World
 
@@ -15,6 +15,7 @@ from streams.model.envelope import new_headers
 from streams.model.message import Message
 from streams.model.row_keys import split_row_key
 from streams.model.table import Table
+from streams.ports import Stores
 
 #: The steps of a commit at which a lane can be killed.
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -28,10 +29,15 @@ async def counter(world: World, *, tallied: bool = False, settled: bool = False,
 
 
 async def retrying_counter(
-    world: World, *, tallied: bool = False, order_by: Callable[[Any], str] | None = None, **options: Any
+    world: World,
+    *,
+    tallied: bool = False,
+    settled: bool = False,
+    order_by: Callable[[Any], str] | None = None,
+    **options: Any,
 ) -> Workload:
     """The same, which tries again soon, and of which each late try counts."""
-    work = counting(world.name, tallied=tallied, order_by=order_by)
+    work = counting(world.name, tallied=tallied, settled=settled, order_by=order_by)
     await started(world, work, **options)
     return work
 
@@ -52,6 +58,24 @@ async def stopped_empty(world: World, work: Workload, lane: Running) -> None:
     """Stop a lane when all that has come was tried, or waits, and is committed."""
     await settled(world, work, lane)
     await lane.stop()
+
+
+async def finished(
+    world: World, work: Workload, lane: Running, events: Sequence[Post], when: Callable[[], object]
+) -> None:
+    """Wait until something is so, and stop the lane: these events are handled, nothing waits."""
+    await world.until(when)
+    await finish(world, work, lane, events)
+
+
+async def cleared(
+    world: World, lane: Running, when: Callable[[], object], *, stores: Stores | None = None
+) -> None:
+    """Stop a lane when something is so and it holds nothing: nothing waits, its store is sound."""
+    await world.until(lambda: when() and not lane.lane.backlog)
+    await lane.stop()
+    await check_store(world, stores=stores)
+    await nothing_waits(world)
 
 
 async def handled(world: World, work: Any, events: Iterable[Post] = (), **options: Any) -> Running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lane_failing import Failing, all_counted, finish, started
-from lane_scenes import opened, retrying_counter
+from lane_scenes import finished, opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -67,8 +67,7 @@ async def test_attempts_are_measured_by_outcome_and_retries_by_tier(world: World
     await world.post(*events)
     measured = HandlerMeasures()
     lane = await world.open(handlers={"bench.count": measured})
-    await world.until(lambda: sum(measured.succeeded.counts) == 2)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: sum(measured.succeeded.counts) == 2)
     assert sum(measured.succeeded.counts) == 2
     assert sum(measured.failed.counts) == 4
     assert measured.succeeded.total > 0 < measured.failed.total

@@ -8,7 +8,7 @@ import pytest
 from lane_checker import check, check_store, dead_letters
 from lane_desk import letter_ids, letters, operated, operation
 from lane_failing import Failing, expiring, finish, letters_of, pass_time, started
-from lane_scenes import opened, stopped
+from lane_scenes import finished, opened, stopped
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -272,6 +272,5 @@ async def test_an_outage_takes_none_of_a_message_s_tries(fake: FakeWorld) -> Non
     await world.post(events[1])
     await world.until(lambda: lane.lane.counters.retries == 2)  # its second late try, and its last
     outside.refused.clear()
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 2)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(world.cluster.visible(work.output)) == 2)
     assert await dead_letters(world, work.source) == []

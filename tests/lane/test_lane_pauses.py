@@ -19,7 +19,7 @@ from lane_failing import (
     with_header,
 )
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
-from lane_scenes import POINTS, opened, retrying_counter, stopped_empty
+from lane_scenes import POINTS, finished, opened, retrying_counter, stopped_empty
 from lane_workloads import reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -229,8 +229,7 @@ async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> No
     assert {key for key, _ in work.hooks.calls} == {held[0], *running}
     assert await counts(fake) == dict.fromkeys(running, 2)
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 3 * len(KEYS))
-    await finish(fake, work, lane, before + events)
+    await finished(fake, work, lane, before + events, lambda: len(work.hooks.calls) == 3 * len(KEYS))
 
 
 async def test_a_paused_handler_costs_no_look_at_what_waits_for_it(fake: FakeWorld) -> None:
@@ -267,8 +266,7 @@ async def test_more_than_may_wait_of_a_key_become_dead_letters(fake: FakeWorld) 
     await settled(fake, work, lane)
     assert [dict(letter)["ce_id"] for letter in await letters_of(fake, work)] == [b"a-3", b"a-4"]
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 3)
-    await finish(fake, work, lane, events[:3])
+    await finished(fake, work, lane, events[:3], lambda: len(work.hooks.calls) == 3)
 
 
 async def test_timers_of_a_paused_handler_fire_and_their_messages_wait_for_whoever_takes_them(

@@ -18,7 +18,7 @@ from lane_failing import (
     started,
 )
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
-from lane_scenes import opened, retrying_counter
+from lane_scenes import finished, opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld
 
@@ -60,8 +60,7 @@ async def test_a_retry_that_is_due_while_paused_is_not_tried(fake: FakeWorld) ->
     assert await reasons(fake) == {"retry": 1}
     await asked(fake, HandlerCommand.RESUME)
     await all_counted(fake, lane, 3)
-    await fake.until(lambda: len(failing.tries) == 4)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(failing.tries) == 4)
     assert await order_of(fake, work, "a") == [0, 1, 2]
 
 
@@ -89,8 +88,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     assert lane.lane.gates[COUNT].under_way == 0
     assert await counts(fake) == {"a": 1}
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 5)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 5)
 
 
 async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: FakeWorld) -> None:
@@ -114,8 +112,7 @@ async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: F
     await settled(fake, work, lane)
     assert (lane.handled, len(work.hooks.calls)) == (handled + 1, 2)
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 3)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 3)
 
 
 async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_taken(fake: FakeWorld) -> None:
@@ -133,8 +130,7 @@ async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_tak
     await settled(fake, work, lane)
     assert len(work.hooks.calls) <= 2
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == len(KEYS))
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == len(KEYS))
 
 
 async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -> None:
@@ -162,8 +158,7 @@ async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -
     assert work.hooks.calls == [("a", 0), ("a", 1)]
     assert not lane.lane.gates[COUNT].running
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 3)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 3)
 
 
 async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeWorld) -> None:
@@ -210,8 +205,7 @@ async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) 
     await pass_time(fake, 2.0)
     assert len(work.hooks.calls) == 1
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 4)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 4)
     assert await order_of(fake, work, "a") == [0, 1, 2]
 
 
@@ -227,5 +221,4 @@ async def test_what_a_discarded_letter_releases_waits_for_the_resume(fake: FakeW
     await pass_time(fake, 2.0)
     assert len(work.hooks.calls) == 1
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == 2)
-    await finish(fake, work, lane, events[1:])
+    await finished(fake, work, lane, events[1:], lambda: len(work.hooks.calls) == 2)

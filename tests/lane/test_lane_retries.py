@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
-from lane_scenes import POINTS, opened, retrying_counter, stopped
+from lane_scenes import POINTS, finished, opened, retrying_counter, stopped
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -40,8 +40,7 @@ async def test_then_it_is_tried_later_never_early_and_shown_in_its_retry_topic(w
     work.hooks.before = failing = Failing(world, {("a", 0): 4}, TransientError("still busy"))
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
-    await world.until(lambda: len(failing.of("a", 0)) == 5)
-    await finish(world, work, lane, [event])
+    await finished(world, work, lane, [event], lambda: len(failing.of("a", 0)) == 5)
     tries = failing.of("a", 0)
     assert 0.3 <= tries[3] - tries[2] < 1.3
     assert 0.5 <= tries[4] - tries[3] < 1.5
@@ -126,8 +125,7 @@ async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> N
     await world.until(lambda: lane.lane.counters.duplicates == 1)
     await world.post(event)
     await world.until(lambda: lane.lane.counters.duplicates == 2 and lane.lane.counters.retries == 2)
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, [event])
+    await finished(world, work, lane, [event], lambda: len(work.hooks.calls) == 5)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -178,8 +176,7 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
     await started(world, work)
     events = [world.event(work, key, i) for i in range(6) for key in "abc"]
     lane = await opened(world, *events)
-    await world.until(lambda: ("b", 5) in work.hooks.calls)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: ("b", 5) in work.hooks.calls)
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "b")) == list(range(6))
 
 
@@ -252,8 +249,7 @@ async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
     work.hooks.before = before
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 1)
-    await finish(world, work, lane, [event])
+    await finished(world, work, lane, [event], lambda: len(world.cluster.visible(work.output)) == 1)
     assert await dead_letters(world, work.source) == []
 
 

@@ -19,7 +19,7 @@ from lane_failing import (
     pass_time,
     started,
 )
-from lane_scenes import opened, retrying_counter, stopped_empty
+from lane_scenes import finished, opened, retrying_counter, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -56,8 +56,7 @@ async def test_what_comes_while_the_head_is_under_way_keeps_its_place(
     await world.until(lambda: ("a", 2) in work.hooks.calls)
     await stopped_empty(world, work, lane)
     lane = await world.open()  # from what was committed
-    await world.until(lambda: len(done) == 3)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(done) == 3)
     assert done == [0, 1, 2]
 
 
@@ -75,8 +74,7 @@ async def test_a_delay_begins_when_the_attempt_ends_however_long_it_took(fake: F
     await started(world, work, retry=LATER)
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
-    await world.until(lambda: len(ended) == 2)
-    await finish(world, work, lane, [event])
+    await finished(world, work, lane, [event], lambda: len(ended) == 2)
     assert 0.3 <= begun[1] - ended[0] < 0.5
 
 
@@ -106,8 +104,7 @@ async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_o
     ended = world.clock.now()
     await world.until(lambda: ("a", 1) in work.hooks.calls)
     assert world.clock.now() - ended < 0.3
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 5)
 
 
 # -- ordering keys ----------------------------------------------------------------------------------------
@@ -119,8 +116,7 @@ async def test_with_a_finer_ordering_key_only_messages_of_the_same_one_wait(worl
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(4)]
     lane = await opened(world, *events)
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 5)
     assert [i for _, i in work.hooks.calls] == [0, 1, 3, 0, 2]
 
 
@@ -129,8 +125,7 @@ async def test_an_ordering_key_that_cannot_be_told_is_that_of_the_message(world:
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2)]
     lane = await opened(world, *events)
-    await world.until(lambda: len(work.hooks.calls) == 4)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 4)
     assert [i for key, i in work.hooks.calls if key == "a"] == [0, 0, 1]
 
 
@@ -196,8 +191,7 @@ async def test_a_handler_that_lets_a_cancellation_escape_is_tried_again(
     await started(world, work, retry=LATER)
     events = [world.event(work, "a", i) for i in range(2)]
     lane = await opened(world, *events)
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
 
 

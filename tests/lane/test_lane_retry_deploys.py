@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lane_checker import counts
 from lane_failing import LATER, Failing, letters_of, nothing_waits, pass_time, started
-from lane_scenes import opened, stopped_empty
+from lane_scenes import cleared, opened, stopped_empty
 from lane_workloads import counting, deployed
 from lane_worlds import FakeWorld, World
 
@@ -27,12 +27,9 @@ async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_unti
     assert without.hooks.calls == [("b", 2)], "those of the key wait behind it"
     await lane.stop()
     lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
+    await cleared(world, lane, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
     assert await counts(world) == {"a": 2, "b": 1}
-    await nothing_waits(world)
 
 
 async def test_what_waits_for_a_handler_that_is_gone_waits_until_it_is_back(fake: FakeWorld) -> None:
@@ -63,12 +60,9 @@ async def test_what_a_newer_version_cannot_decode_becomes_a_dead_letter_and_the_
     lane = await fake.open()
     await stopped_empty(fake, work, lane)
     lane = await fake.open(app=fake.cut_into(newer, lanes=1))
-    await fake.until(lambda: newer.hooks.calls == [("a", 1)])
-    await fake.until(lambda: not lane.lane.backlog)
-    await lane.stop()
+    await cleared(fake, lane, lambda: newer.hooks.calls == [("a", 1)])
     assert not lane.lane.reopened
     (letter,) = await letters_of(fake, work)
     assert letter["dlq-error-type"] == b"Undecodable"
     assert letter["dlq-handler"] == b"bench.count"
     assert await counts(fake) == {"a": 1}
-    await nothing_waits(fake)

@@ -19,7 +19,7 @@ from lane_failing import (
     waiting,
     with_header,
 )
-from lane_scenes import opened, retrying_counter, stopped_empty
+from lane_scenes import finished, opened, retrying_counter, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -98,8 +98,7 @@ async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_a_dead_le
     now = world.clock.now()
     events = [world.event(work, "a", i) for i in range(3)]
     lane = await opened(world, events[0], expiring(events[1], now + 0.5), events[2])
-    await world.until(lambda: bool(failing.of("a", 2)))
-    await finish(world, work, lane, [events[0], events[2]])
+    await finished(world, work, lane, [events[0], events[2]], lambda: bool(failing.of("a", 2)))
     assert failing.of("a", 1) == []
     (letter,) = await letters_of(world, work)
     assert (letter["ce_id"], letter["dlq-handler"]) == (b"a-1", b"bench.count")

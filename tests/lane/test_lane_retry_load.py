@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_scenes import opened, retrying_counter
+from lane_scenes import finished, opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Running, World
 
@@ -53,8 +53,7 @@ async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> N
     assert len(work.hooks.calls) > 60
     assert await dead_letters(fake, work.source) == []
     outage.down = False
-    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 10)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 10)
 
 
 async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
@@ -91,8 +90,7 @@ async def test_a_lane_that_opens_in_mid_outage_begins_with_probes(fake: FakeWorl
     await pass_time(fake, 0.9 * QUICK_BREAKER.open_for)
     assert 0 < len(work.hooks.calls) - tried <= QUICK_BREAKER.probes
     outage.down = False
-    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 40)
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 40)
 
 
 async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
@@ -167,8 +165,7 @@ async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(f
     lane = await opened(world, *events)
     await world.until(lambda: lane.lane.counters.retries == 40 and not lane.lane.backlog)
     outage.down = False
-    await world.until(lambda: len(again) == 40)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(again) == 40)
     assert set(again[:4]) == {"count", "tally"}
     assert again[:12].count("count") == 6, again
 
@@ -179,8 +176,7 @@ async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     work.hooks.before = failing = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     events = [fake.event(work, "a", i) for i in range(50)]
     lane = await opened(fake, *events)
-    await fake.until(lambda: bool(failing.of("a", 49)))
-    await finish(fake, work, lane, events)
+    await finished(fake, work, lane, events, lambda: bool(failing.of("a", 49)))
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
 
 
@@ -279,8 +275,7 @@ async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWor
     lane = await opened(world, *padded)
     await world.until(lambda: lane.lane.counters.waiting == 100)
     outage.down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(world.cluster.visible(work.output)) == 100)
     assert 0 < most <= 50_000 // 9000 + 1
 
 

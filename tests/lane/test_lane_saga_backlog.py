@@ -42,7 +42,7 @@ async def closed(world: FakeWorld, *delays: float, keys: Collection[str] = ("a",
 
 
 async def lain_long(world: FakeWorld) -> Trips:
-    """Such a trip; its lane was killed five minutes ago, when nobody had read the command that takes money."""
+    """Such a trip; its lane was killed five minutes ago, before anybody read the command that takes money."""
     work = await closed(world, 10.0, 10.0, 10.0, loopback=False)
     world.faults.kill_at("committed", nth=3)
     await world.lane().killed()

@@ -11,7 +11,7 @@ from lane_checker import check_store, dead_letters
 from lane_desk import letter_ids, operated, operation
 from lane_failing import Failing, expiring, nothing_waits, pass_time
 from lane_pausing import asked
-from lane_scenes import opened, stopped
+from lane_scenes import cleared, opened, stopped
 from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
@@ -79,13 +79,9 @@ async def test_a_message_of_an_unknown_schema_waits_and_everything_else_goes_on(
     assert set(work.hooks.calls) == {(here, 0), *((key, i) for key in (near, there) for i in range(3))}
     assert await dead_letters(world, work.source) == []
     unannounced.announce()
-    await world.until(lambda: len(work.hooks.calls) == 11)
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
+    await cleared(world, lane, lambda: len(work.hooks.calls) == 11)
     assert [i for key, i in work.hooks.calls if key == here] == [0, 1, 2, 3, 4]
     assert len(await world.records(work.output)) == 11
-    await check_store(world)
-    await nothing_waits(world)
 
 
 async def test_no_retention_passes_a_message_that_waits_nor_the_loss_of_lane_and_disk(world: World) -> None:
@@ -98,10 +94,7 @@ async def test_no_retention_passes_a_message_that_waits_nor_the_loss_of_lane_and
     again = await world.open(stores=(elsewhere := world.stores()))
     assert awaited(again) == 1
     unannounced.announce()
-    await world.until(lambda: work.hooks.calls == [(key, 0), (key, 1)] and not again.lane.backlog)
-    await again.stop()
-    await check_store(world, stores=elsewhere)
-    await nothing_waits(world)
+    await cleared(world, again, lambda: work.hooks.calls == [(key, 0), (key, 1)], stores=elsewhere)
 
 
 async def test_what_waits_does_not_fill_the_lane_up(world: World) -> None:
@@ -191,9 +184,7 @@ async def test_it_waits_behind_a_message_that_failed_before_it(world: World) -> 
     assert awaited(lane) == 0, "it was not looked at"
     await waits(world, lane, 1)  # its turn has come
     unannounced.announce()
-    await world.until(lambda: work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(world)
+    await cleared(world, lane, lambda: work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)])
 
 
 async def test_it_expires_at_its_deadline_as_any_message(fake: FakeWorld) -> None:
@@ -226,9 +217,7 @@ async def test_a_paused_handler_s_messages_are_read_after_the_resume(
     await pass_time(fake, 5.0)
     assert work.hooks.calls == []
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(fake)
+    await cleared(fake, lane, lambda: work.hooks.calls == [("a", 0)])
 
 
 async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
@@ -254,9 +243,7 @@ async def test_a_replay_passes_what_waits_for_a_schema_and_that_is_read_afterwar
     await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await fake.until(lambda: work.hooks.calls == [("a", 0)] * 2)
     unannounced.announce()
-    await fake.until(lambda: work.hooks.calls[2:] == [("a", 1)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(fake)
+    await cleared(fake, lane, lambda: work.hooks.calls[2:] == [("a", 1)])
 
 
 @pytest.mark.slow("thousands of fingerprints")

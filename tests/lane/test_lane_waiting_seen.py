@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lane_failing import Failing, finish
+from lane_failing import Failing
 from lane_kafka import KafkaWorld
-from lane_scenes import opened, retrying_counter
+from lane_scenes import finished, opened, retrying_counter
 from lane_worlds import closing
 
 from streams.errors import TransientError
@@ -27,6 +27,5 @@ async def test_a_client_sees_how_many_wait_for_which_handler_until_none_does(
         lane = await opened(world, *events)
         await world.settled(work.source)
         assert await waiting(kafka.bootstrap, app_id) == {"bench.count": 6}
-        await world.until(lambda: lane.handled >= len(events) + 6)
-        await finish(world, work, lane, events)
+        await finished(world, work, lane, events, lambda: lane.handled >= len(events) + 6)
         assert await waiting(kafka.bootstrap, app_id) == {}

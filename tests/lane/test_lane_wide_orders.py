@@ -161,8 +161,8 @@ async def test_orders_of_ten_thousand_skus_end_while_others_go_on(
         )
 
     await until_so(world, back, every=0.25)
-    stock: dict[str, StockLevel] = await rows(world, STOCK)
-    assert all(level.on_hand == 9 - gone.get(sku, 0) for sku, level in stock.items())
+    levels: dict[str, StockLevel] = await rows(world, STOCK)
+    assert all(level.on_hand == 9 - gone.get(sku, 0) for sku, level in levels.items())
     counters = lane.lane.counters
     assert (counters.held_loop, counters.dead_letters, lane.lane.reopened) == (0, 0, 0)
     await lane.stop()
