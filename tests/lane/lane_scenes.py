@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
+import pytest
 from lane_checker import check_store, latest
 from lane_failing import finish, nothing_waits, settled, started
 from lane_workloads import Workload, counting
@@ -19,6 +20,8 @@ from streams.ports import Stores
 
 #: The steps of a commit at which a lane can be killed.
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+#: The same, of which `make test` tries one on Kafka.
+LANDING_AT_SENT = [pytest.param(at, marks=pytest.mark.landing) if at == "sent" else at for at in POINTS]
 
 
 async def counter(world: World, *, tallied: bool = False, settled: bool = False, **options: Any) -> Workload:

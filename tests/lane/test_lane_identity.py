@@ -34,9 +34,7 @@ async def refused(world: World, match: str, **options: object) -> None:
 
 
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter than before", "longer than before"])
-async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_accepted(
-    world: World, longer: bool
-) -> None:
+async def test_a_source_made_anew_goes_on_when_accepted(world: World, longer: bool) -> None:
     work = await counter(world, partitions=1)
     await handled(world, work, [world.event(work, "a", i) for i in range(5)])
     await world.recreate(work.source)
@@ -55,7 +53,7 @@ async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_acc
     await check_store(world)
 
 
-async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mixed(world: World) -> None:
+async def test_rows_are_not_mixed_with_a_changelog_made_anew(world: World) -> None:
     work = await counter(world, partitions=1)
     await handled(world, work, some(world, work, range(3)))
     changelog = world.app.layout.changelog("counts")
@@ -71,7 +69,7 @@ async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mi
     await check_store(world)
 
 
-async def test_a_store_is_the_last_to_have_rows_until_each_of_their_changelogs_is_accepted(
+async def test_a_store_keeps_rows_until_each_changelog_is_accepted(
     fake: FakeWorld,
 ) -> None:
     work = await counter(fake, tallied=True, partitions=1)
@@ -98,7 +96,7 @@ async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -
     await refused(fake, changelog, stores=fake.stores())
 
 
-async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_accepted(
+async def test_a_standby_waits_until_a_new_changelog_is_accepted(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = await counter(fake, partitions=1)
@@ -117,7 +115,7 @@ async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_ac
     await check_store(fake)
 
 
-async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_store(fake: FakeWorld) -> None:
+async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld) -> None:
     work = await counter(fake, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     fake.cluster.recreate_topic(fake.app.layout.changelog(LANE))
@@ -125,7 +123,7 @@ async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_stor
     await refused(fake, "the local store means nothing in it")
 
 
-async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_that_is_accepted(
+async def test_a_lost_lane_changelog_is_made_up_from_the_group(
     world: World,
 ) -> None:
     work = await counter(world, partitions=1)
@@ -182,7 +180,7 @@ async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWo
     assert all(each.recorded == each.group and each.was == each.topic_id for each in found)
 
 
-async def test_a_topic_that_a_deploy_adds_begins_where_its_log_begins(world: World) -> None:
+async def test_a_topic_that_a_deploy_adds_begins_at_its_beginning(world: World) -> None:
     work = await counter(world, settled=True, partitions=1)
     await handled(world, work, [world.event(work, "a", i) for i in range(3)], topics=[work.source])
     await world.truncate(TP(work.output, 0), 1)
@@ -206,7 +204,8 @@ async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> No
     await check(world, work, events + more)
 
 
-async def test_accepting_while_the_lane_runs_fences_it_and_it_goes_on_from_there(world: World) -> None:
+@pytest.mark.landing
+async def test_accepting_while_the_lane_runs_fences_it(world: World) -> None:
     work = await counter(world, partitions=1)
     lane = await world.open()
     events = [world.event(work, "a", i) for i in range(4)]
@@ -226,7 +225,7 @@ async def test_a_position_that_cannot_be_is_refused(fake: FakeWorld) -> None:
         await accept(fake.app.layout, fake.cluster, work.source, [0], 9)
 
 
-async def test_nothing_is_accepted_before_a_worker_has_recorded_the_number_of_lanes(fake: FakeWorld) -> None:
+async def test_nothing_is_accepted_before_the_number_of_lanes_is_known(fake: FakeWorld) -> None:
     work = await counter(fake, partitions=1)
     with pytest.raises(LayoutMismatch, match="start the workers first"):
         await accept(fake.app.layout, fake.cluster, work.source, [0])
@@ -245,7 +244,7 @@ async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld
         await lane.ended()
 
 
-async def test_positions_that_markers_have_moved_are_committed_while_others_wake_the_lane(
+async def test_positions_past_markers_are_committed_in_a_lane_often_woken(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader looks twice a second, which must not put that off for ever."""

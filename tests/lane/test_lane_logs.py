@@ -38,7 +38,7 @@ def of(lines: list[Any], event: str) -> list[Any]:
     return [line for line in lines if line["event"] == event]
 
 
-async def test_what_a_handler_logs_names_its_message_and_nothing_after_it_does(world: World) -> None:
+async def test_only_what_a_handler_logs_names_its_message(world: World) -> None:
     work = await retrying_counter(world)
     work.hooks.before = lambda event: log.info("seen", i=event.i)
     events = [world.event(work, key, i) for i in range(2) for key in "ab"]
@@ -96,7 +96,7 @@ async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> N
     assert len(await dead_letters(world, work.source)) == 1
 
 
-async def test_a_record_that_nobody_can_read_is_a_dead_letter_in_the_log_too(fake: FakeWorld) -> None:
+async def test_an_unreadable_record_is_logged_as_a_dead_letter(fake: FakeWorld) -> None:
     work = await retrying_counter(fake)
     whole = fake.event(work, "a", 0)
     await fake.post(whole._replace(headers=[]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lane_checker import latest
 from lane_relays import Relay, relay
-from lane_scenes import POINTS, opened, stopped
+from lane_scenes import LANDING_AT_SENT, opened, stopped
 from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
@@ -48,7 +48,8 @@ def posts(world: World, work: Relay, numbers: range) -> list[Any]:
     return [world.event(work, key, i) for i in numbers for key in KEYS]
 
 
-async def test_what_a_lane_sends_to_itself_is_handled_in_the_transaction_that_writes_it(world: World) -> None:
+@pytest.mark.landing
+async def test_a_lane_handles_what_it_sends_itself_at_once(world: World) -> None:
     work = relay(world.name)
     await world.start(work)
     lane = await world.open()
@@ -62,7 +63,7 @@ async def test_what_a_lane_sends_to_itself_is_handled_in_the_transaction_that_wr
     await finish(world, work, range(1))
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point: str) -> None:
     work = relay(world.name)
     await world.start(work, max_batch=4)
@@ -76,7 +77,7 @@ async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point:
     await finish(world, work, range(6))
 
 
-async def test_a_lane_without_loopback_leaves_alone_what_was_handled_so_and_the_other_way_round(
+async def test_loopback_may_be_switched_on_and_off(
     world: World,
 ) -> None:
     work = relay(world.name)
@@ -92,7 +93,7 @@ async def test_a_lane_without_loopback_leaves_alone_what_was_handled_so_and_the_
     assert {True, False} == set(await marked(world, work.middle))
 
 
-async def test_a_deploy_that_declares_nothing_leaves_alone_what_was_handled_before_it(world: World) -> None:
+async def test_a_deploy_without_loopback_leaves_alone_what_was_handled(world: World) -> None:
     work = relay(world.name)
     await world.start(work, max_batch=4)
     await world.post(*posts(world, work, range(3)))
@@ -104,7 +105,7 @@ async def test_a_deploy_that_declares_nothing_leaves_alone_what_was_handled_befo
     await finish(world, work, range(3))
 
 
-async def test_a_message_whose_handler_fails_is_taken_back_and_tried_as_any_other(fake: FakeWorld) -> None:
+async def test_a_looped_message_that_fails_is_tried_as_any_other(fake: FakeWorld) -> None:
     work = relay(fake.name)
     await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0,)))
 
@@ -118,7 +119,7 @@ async def test_a_message_whose_handler_fails_is_taken_back_and_tried_as_any_othe
     assert not all(await marked(fake, work.middle))
 
 
-async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_place(fake: FakeWorld) -> None:
+async def test_a_looped_dead_letter_says_its_place(fake: FakeWorld) -> None:
     work = relay(fake.name)
     await fake.start(work, partitions=1)
 
@@ -136,7 +137,7 @@ async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_plac
     assert await seen(fake, "ended") == {"a": [0, 2]}
 
 
-async def test_what_nobody_can_read_keeps_no_message_of_its_key_from_being_looped(fake: FakeWorld) -> None:
+async def test_what_nobody_can_read_holds_up_no_looped_message(fake: FakeWorld) -> None:
     work = relay(fake.name)
     await fake.start(work, partitions=1)
     lane = await fake.open()
@@ -226,9 +227,7 @@ async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> N
 
 
 @pytest.mark.parametrize("later", [0.0, 1.0], ids=["at once", "by a timer"])
-async def test_a_message_that_leaves_its_key_against_its_declaration_is_not_sent(
-    fake: FakeWorld, later: float
-) -> None:
+async def test_a_message_that_leaves_its_declared_key_is_not_sent(fake: FakeWorld, later: float) -> None:
     work = relay(fake.name, later=later, astray=True)
     await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=()))
     lane = await opened(fake, fake.event(work, "a", 0))

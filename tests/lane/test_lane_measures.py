@@ -13,14 +13,14 @@ from streams.errors import TransientError
 from streams.staging.measures import Distribution, HandlerMeasures
 
 
-def test_a_distribution_counts_a_value_at_its_bound_and_one_beyond_all() -> None:
+def test_a_distribution_counts_values_at_and_beyond_bounds() -> None:
     found = Distribution((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 7.0):
         found.add(value)
     assert (found.counts, found.total) == ([2, 2, 1], 12.0)
 
 
-async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(world: World) -> None:
+async def test_a_lane_measures_its_transactions(world: World) -> None:
     work = await retrying_counter(world)
     events = [world.event(work, key, i) for i in range(5) for key in "abc"]
     lane = await opened(world, *events)
@@ -36,7 +36,7 @@ async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(wor
     await finish(world, work, lane, events)
 
 
-async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message_waits(
+async def test_a_lane_knows_how_far_it_is_behind(
     fake: FakeWorld,
 ) -> None:
     answered, asked = asyncio.Event(), []
@@ -98,7 +98,7 @@ async def test_without_measures_no_handler_is_measured(fake: FakeWorld) -> None:
     assert [gate.measures for gate in lane.lane.gates.values()] == [None]
 
 
-async def test_a_lane_that_opens_knows_how_much_it_has_still_to_recover(world: World) -> None:
+async def test_a_lane_knows_how_much_it_has_still_to_recover(world: World) -> None:
     work = await retrying_counter(world)
     events = [world.event(work, "a", i) for i in range(7)]
     first = await opened(world, *events)

@@ -161,7 +161,7 @@ async def test_a_lane_goes_through_every_phase_of_the_model(walk: Walk) -> None:
     assert walk.phases == {"idle", "opening 0", "opening 1", "opening 2", "ready", "sending", "answered"}
 
 
-async def test_an_owner_overtaken_before_it_asks_for_positions_does_what_the_model_does(walk: Walk) -> None:
+async def test_an_overtaken_owner_does_what_the_model_does(walk: Walk) -> None:
     await go_to(walk, 0, "opening 2")
     await go_to(walk, 1, "answered")
     await go_on(walk, 0)
@@ -201,5 +201,5 @@ async def two_owners(walk: Walk) -> None:
     await go_to(walk, 1, "answered")
 
 
-async def test_two_owners_on_the_fake_broker_are_those_of_the_model(walk: Walk) -> None:
+async def test_two_owners_do_what_those_of_the_model_do(walk: Walk) -> None:
     await two_owners(walk)

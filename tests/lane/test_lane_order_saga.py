@@ -105,9 +105,7 @@ async def check(world: World, gateway: FakeGateway) -> None:
 
 @pytest.mark.parametrize("nth", [1, 4, 8])
 @pytest.mark.parametrize("point", POINTS)
-async def test_orders_end_as_their_data_calls_for_when_the_lane_is_killed(
-    fake: FakeWorld, point: str, nth: int
-) -> None:
+async def test_orders_end_rightly_when_the_lane_is_killed(fake: FakeWorld, point: str, nth: int) -> None:
     gateway = await begin(fake)
     fake.faults.kill_at(point, nth=fake.faults.reached[point] + nth)
     await fake.lane().killed()
@@ -117,7 +115,8 @@ async def test_orders_end_as_their_data_calls_for_when_the_lane_is_killed(
     await check_store(fake)
 
 
-async def test_an_order_whose_payment_is_not_heard_of_is_cancelled_and_its_money_comes_back(
+@pytest.mark.landing
+async def test_money_comes_back_when_a_payment_is_not_heard_of(
     world: World,
 ) -> None:
     gateway = await begin(world, retry=RetryPolicy(immediate=1, delays=()))

@@ -65,7 +65,7 @@ async def passed_on(world: FakeWorld, work: Any, n: int, within: float) -> None:
 
 
 @pytest.mark.slow("a night of virtual time")
-async def test_an_overnight_outage_at_one_order_a_minute_ends_with_all_orders_settled(
+async def test_an_overnight_outage_ends_with_all_orders_settled(
     fake: FakeWorld,
 ) -> None:
     world, work = fake, counting(fake.name)
@@ -82,7 +82,7 @@ async def test_an_overnight_outage_at_one_order_a_minute_ends_with_all_orders_se
     assert await dead_letters(world, work.source) == []
 
 
-async def test_messages_that_are_too_few_for_a_breaker_outlast_the_outage(world: World) -> None:
+async def test_messages_too_few_for_a_breaker_outlast_the_outage(world: World) -> None:
     work = counting(world.name)
     outside = await in_outage(world, work, **SHORT)
     events = [world.event(work, key, i) for key in "ab" for i in range(2)]
@@ -123,7 +123,7 @@ async def test_an_async_handler_s_messages_outlast_an_outage_too(fake: FakeWorld
     await finish(world, work, lane, [event])
 
 
-async def test_a_lane_that_opens_in_mid_outage_has_not_forgotten_it(world: World) -> None:
+async def test_a_lane_that_opens_in_mid_outage_knows_of_it(world: World) -> None:
     work = counting(world.name)
     outside = await in_outage(world, work, **SHORT)
     events = [world.event(work, "a", 0)]
@@ -158,7 +158,7 @@ async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world:
 
 
 @pytest.mark.slow("three days of virtual time")
-async def test_a_lone_message_that_always_fails_is_a_dead_letter_when_patience_is_over(
+async def test_a_lone_failing_message_dies_when_patience_is_over(
     fake: FakeWorld,
 ) -> None:
     world, work = fake, counting(fake.name)
@@ -228,9 +228,7 @@ async def test_with_a_patience_of_zero_each_late_try_counts(fake: FakeWorld) -> 
 
 
 @pytest.mark.parametrize("immediate", [0, 2])
-async def test_what_is_put_off_in_an_outage_is_shown_in_its_tier_once(
-    fake: FakeWorld, immediate: int
-) -> None:
+async def test_what_an_outage_puts_off_is_shown_once(fake: FakeWorld, immediate: int) -> None:
     world, work = fake, counting(fake.name)
     retry = RetryPolicy(immediate=immediate, delays=(0.3, 0.5))
     await in_outage(world, work, **{**SHORT, "retry": retry})
@@ -241,7 +239,7 @@ async def test_what_is_put_off_in_an_outage_is_shown_in_its_tier_once(
     assert shown == [1, 0]
 
 
-async def test_a_replay_comes_back_as_a_letter_also_where_nothing_else_succeeds(fake: FakeWorld) -> None:
+async def test_a_replay_in_an_outage_comes_back_as_a_letter(fake: FakeWorld) -> None:
     """Nobody can settle a letter while it is replayed: for days, if its tries were put off."""
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **SHORT)

@@ -7,6 +7,7 @@ opens again, and stops when it finds the very same two positions. Now it asks ag
 
 from __future__ import annotations
 
+import pytest
 from lane_checker import check, check_store
 from lane_scenes import counter, opened, stopped
 from lane_worlds import World
@@ -14,6 +15,7 @@ from lane_worlds import World
 from streams.testing.faults import ScriptedFaults
 
 
+@pytest.mark.landing
 async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
     work = await counter(world)
     events = [world.event(work, key, i) for i in range(2) for key in "abcd"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from streams.staging.changes import QUEUES_BY_DUE
 from streams.testing.faults import ScriptedFaults
 
 
-async def test_one_id_may_name_commands_of_different_kinds_and_of_different_handlers(fake: FakeWorld) -> None:
+async def test_one_id_may_name_different_commands(fake: FakeWorld) -> None:
     await retrying_counter(fake, tallied=True)
     lane = await fake.open()
     for handler in (COUNT, "bench.tally"):
@@ -43,7 +44,7 @@ async def test_one_id_may_name_commands_of_different_kinds_and_of_different_hand
     await lane.stop()
 
 
-async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_on(world: World) -> None:
+async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
     work = await retrying_counter(world, tallied=True)
     lane = await world.open()
     await asked(world, HandlerCommand.PAUSE)
@@ -84,23 +85,22 @@ async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
     await lane.stop()
 
 
-@pytest.mark.parametrize("disk", ["kept", "lost"])
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("kind", [HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN])
+SETTLED = (HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN)
+ON_KAFKA = (pytest.mark.stack, pytest.mark.landing)
+
+
+@pytest.mark.parametrize(
+    ("world", "kind", "point", "disk"),
+    [
+        *product(["fake"], SETTLED, POINTS, ["kept", "lost"]),
+        pytest.param("kafka", HandlerCommand.PAUSE, "sent", "lost", marks=ON_KAFKA),
+    ],
+    indirect=["world"],
+)
 async def test_a_lane_killed_while_it_settles_a_command_is_continued(
-    fake: FakeWorld, kind: HandlerCommand, point: str, disk: str
+    world: World, kind: HandlerCommand, point: str, disk: str
 ) -> None:
-    await killed_while_it_settles(fake, kind, point, disk)
-
-
-async def test_a_lane_killed_before_the_commit_of_a_command_is_continued_on_another_machine(
-    world: World,
-) -> None:
-    await killed_while_it_settles(world, HandlerCommand.PAUSE, "sent", "lost")
-
-
-async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str, disk: str) -> None:
-    """Kill the lane at a point of the commit that settles a command; another one finishes what it began."""
+    """By another lane, on the same machine or on another one."""
     work = await retrying_counter(world)
     events = some(world, work, range(3))
     lane = await world.open()
@@ -165,7 +165,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     await nothing_waits(fake)
 
 
-async def test_a_command_that_comes_twice_is_settled_once_and_one_for_what_is_so_changes_nothing(
+async def test_a_command_that_comes_twice_is_settled_once(
     fake: FakeWorld,
 ) -> None:
     await retrying_counter(fake)
@@ -191,7 +191,7 @@ async def test_a_command_that_comes_twice_is_settled_once_and_one_for_what_is_so
         b'{"kind": "pause", "handler": "bench.count", "who": "ann", "why": "", "at_ms": 4611686018427387904}',
     ],
 )
-async def test_a_command_that_nobody_can_read_or_about_no_handler_changes_nothing(
+async def test_an_unreadable_command_or_one_about_no_handler_changes_nothing(
     fake: FakeWorld, value: bytes
 ) -> None:
     work = await retrying_counter(fake)
@@ -232,7 +232,7 @@ async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> No
     await finished(fake, work, lane, before + events, lambda: len(work.hooks.calls) == 3 * len(KEYS))
 
 
-async def test_a_paused_handler_costs_no_look_at_what_waits_for_it(fake: FakeWorld) -> None:
+async def test_nobody_looks_at_what_waits_for_a_paused_handler(fake: FakeWorld) -> None:
     work = await retrying_counter(fake)
     lane = await fake.open()
     await asked(fake, HandlerCommand.PAUSE)
@@ -269,7 +269,7 @@ async def test_more_than_may_wait_of_a_key_become_dead_letters(fake: FakeWorld) 
     await finished(fake, work, lane, events[:3], lambda: len(work.hooks.calls) == 3)
 
 
-async def test_timers_of_a_paused_handler_fire_and_their_messages_wait_for_whoever_takes_them(
+async def test_timers_of_a_paused_handler_fire(
     fake: FakeWorld,
 ) -> None:
     work = reminding(fake.name)

@@ -28,7 +28,7 @@ from streams.policy.breaker import BreakerPolicy, BreakerState
 from streams.policy.retry import RetryPolicy
 
 
-async def test_retries_and_their_followers_wait_for_the_resume_at_their_own_times(fake: FakeWorld) -> None:
+async def test_retries_wait_for_the_resume_and_their_own_times(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(2.0, 10.0)))
     work.hooks.before = failing = Failing(fake, {("a", 0): 2, ("b", 0): 1}, TransientError("busy"))
     events = some(fake, work, range(2), "ab")
@@ -91,7 +91,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 5)
 
 
-async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: FakeWorld) -> None:
+async def test_what_stands_behind_a_paused_head_waits_on(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -115,7 +115,7 @@ async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: F
     await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 3)
 
 
-async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_taken(fake: FakeWorld) -> None:
+async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -133,7 +133,7 @@ async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_tak
     await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == len(KEYS))
 
 
-async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -> None:
+async def test_a_head_that_has_not_begun_waits_on(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:

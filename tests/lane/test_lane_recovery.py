@@ -30,7 +30,8 @@ async def handled(world: World, work: Workload, events: list[Post], **options: o
     return lane
 
 
-async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world: World) -> None:
+@pytest.mark.landing
+async def test_a_store_ahead_of_its_changelog_is_rebuilt(world: World) -> None:
     work = await counter(world)
     events = some(world, work, range(2))
     await handled(world, work, events)
@@ -45,7 +46,7 @@ async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world
 
 
 @pytest.mark.parametrize(("retention", "kept"), [(3.0, False), (3600.0, True)], ids=["too old", "recent"])
-async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebuilt(
+async def test_a_store_too_old_for_kept_deletions_is_rebuilt(
     world: World, retention: float, kept: bool
 ) -> None:
     work = await counter(world, delete_retention=retention)
@@ -61,7 +62,7 @@ async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebui
     await lane.stop()
 
 
-async def test_a_store_whose_changelog_was_cut_off_behind_it_is_rebuilt(fake: FakeWorld) -> None:
+async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorld) -> None:
     work = await counter(fake, partitions=1)
     changelog = TP(fake.app.layout.changelog("counts"), 0)
     await handled(fake, work, some(fake, work, range(1)))
@@ -130,7 +131,8 @@ async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(f
     await check_store(fake, stores=elsewhere)
 
 
-async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(world: World) -> None:
+@pytest.mark.landing
+async def test_an_open_transaction_of_a_lost_owner_misleads_no_recovery(world: World) -> None:
     work = await counter(world, max_batch=4)
     events = some(world, work, range(4))
     await world.post(*events)
@@ -143,8 +145,8 @@ async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(w
     await check_store(world, stores=elsewhere)
 
 
-@pytest.mark.parametrize("moved", [0, 2, 5])
-async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: World, moved: int) -> None:
+@pytest.mark.parametrize("moved", [0, pytest.param(2, marks=pytest.mark.landing), 5])
+async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> None:
     work = await counter(world, partitions=1)
     events = [world.event(work, "a", i) for i in range(4)]
     await handled(world, work, events)
@@ -156,7 +158,7 @@ async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: W
     assert await counts(world) == {"a": 4}
 
 
-async def test_positions_that_the_cluster_has_forgotten_are_those_of_the_changelog(world: World) -> None:
+async def test_forgotten_positions_are_those_of_the_changelog(world: World) -> None:
     """A group without members loses its own after a while; nobody has reset anything."""
     work = await counter(world)
     events = some(world, work, range(3))
@@ -188,7 +190,7 @@ async def test_messages_deleted_after_they_were_handled_are_no_loss(world: World
     assert await counts(world) == {"a": 8}
 
 
-async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
+async def test_a_topic_that_ends_in_a_marker_may_be_emptied(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.lane.commit, "IDLE_COMMIT", 0.2)
@@ -219,6 +221,7 @@ async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
     assert recorded == {tuple(tp): offset for tp, offset in committed.items()}
 
 
+@pytest.mark.landing
 async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World) -> None:
     work = await counter(world)
     elsewhere = world.stores()

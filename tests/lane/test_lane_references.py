@@ -65,7 +65,7 @@ async def swept(parcels: Parcels, grace: float = DAY) -> Any:
     return await sweep(parcels.blobs, names(), now=parcels.world.clock.now, grace=grace, delete=True)
 
 
-async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: FakeWorld) -> None:
+async def test_a_row_goes_after_its_retention_and_then_its_object(fake: FakeWorld) -> None:
     parcels = await begun(fake)
     await parcels.post("a", 0, LARGE)
     lane = await fake.open()
@@ -84,7 +84,7 @@ async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: F
     assert parcels.blobs.names == []
 
 
-async def test_whatever_is_referred_to_is_named_after_a_crash_and_the_sweeper_takes_orphans_only(
+async def test_the_sweeper_takes_orphans_only_after_a_crash(
     world: World,
 ) -> None:
     parcels = Parcels(world, carrying(world.name))
@@ -147,7 +147,7 @@ async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> Non
     await parcels.check()
 
 
-async def test_a_lane_that_was_closed_for_longer_than_the_retention_forgets_nothing_that_waits(
+async def test_a_lane_closed_for_long_forgets_nothing_that_waits(
     fake: FakeWorld,
 ) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(30 * DAY,)))
@@ -166,7 +166,7 @@ async def test_a_lane_that_was_closed_for_longer_than_the_retention_forgets_noth
     await again.stop()
 
 
-async def test_the_row_of_a_dead_letter_counts_from_when_it_became_one(fake: FakeWorld) -> None:
+async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
 
     def outage(event: Any) -> None:
@@ -187,7 +187,7 @@ async def test_the_row_of_a_dead_letter_counts_from_when_it_became_one(fake: Fak
     await lane.stop()
 
 
-async def test_what_a_dead_letter_refers_to_is_named_until_it_holds_no_others_and_has_expired(
+async def test_what_a_dead_letter_refers_to_stays_named_while_held(
     fake: FakeWorld,
 ) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(), hold_while_dead=True))
@@ -208,7 +208,7 @@ async def test_what_a_dead_letter_refers_to_is_named_until_it_holds_no_others_an
     await lane.stop()
 
 
-async def test_what_a_worker_without_an_object_store_gave_up_is_named_by_one_that_has_it(
+async def test_what_was_given_up_without_an_object_store_is_named(
     fake: FakeWorld,
 ) -> None:
     parcels = await begun(fake, retry=LATER, dead_letter_retention=10 * DAY, inbox_retention=11 * DAY)
@@ -262,7 +262,7 @@ class Ringing:
         return lane
 
 
-async def test_the_row_of_a_timer_is_kept_until_it_rings_and_beyond(fake: FakeWorld) -> None:
+async def test_the_row_of_a_timer_outlives_its_ringing(fake: FakeWorld) -> None:
     work = Ringing(fake, after=7 * DAY)
     lane = await work.begin(fake)
     await passes(fake, 6 * DAY)
@@ -292,7 +292,7 @@ async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> N
     await again.stop()
 
 
-async def test_a_timer_that_rings_late_names_its_object_in_the_same_transaction(fake: FakeWorld) -> None:
+async def test_a_timer_that_rings_late_names_its_object_at_once(fake: FakeWorld) -> None:
     """Its row may be gone by then, and whoever reads the message may be long in coming."""
     work = Ringing(fake, after=DAY)
     lane = await work.begin(fake)
@@ -304,7 +304,7 @@ async def test_a_timer_that_rings_late_names_its_object_in_the_same_transaction(
     assert len(await fake.records(fake.app.layout.changelog(CLAIMS))) == 2
 
 
-async def test_what_is_sent_on_to_its_own_partition_is_named_in_the_same_transaction(fake: FakeWorld) -> None:
+async def test_what_is_sent_on_is_named_at_once(fake: FakeWorld) -> None:
     parcels = await begun(fake)
     post = await parcels.made("a", 0, "x" * LARGE)
     await fake.post(post._replace(partition=1 - post.partition))
@@ -322,7 +322,7 @@ class Unannounced(JsonCodec[Any]):
             raise UnknownSchema("f" * 16)
 
 
-async def test_what_waits_for_its_schema_is_named_in_the_same_transaction(fake: FakeWorld) -> None:
+async def test_what_waits_for_its_schema_is_named_at_once(fake: FakeWorld) -> None:
     parcels = await begun(fake, codecs=lambda kind, _: Unannounced(kind))
     post = await parcels.made("a", 0, "x" * LARGE)
     await fake.post(post._replace(headers=[*post.headers, ("schema-fingerprint", b"f" * 16)]))
@@ -332,7 +332,7 @@ async def test_what_waits_for_its_schema_is_named_in_the_same_transaction(fake: 
     assert len(await parcels.named()) == 1
 
 
-async def test_a_handler_that_has_sent_nothing_large_does_not_run_again_for_one_that_has(
+async def test_only_the_handler_that_sends_something_large_runs_again(
     fake: FakeWorld,
 ) -> None:
     """The second one's payload is written in the background, and that one runs again; the first has run."""

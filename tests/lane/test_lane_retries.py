@@ -35,7 +35,8 @@ async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) ->
     assert await world.records(retry_topic(work.source, 1)) == []
 
 
-async def test_then_it_is_tried_later_never_early_and_shown_in_its_retry_topic(world: World) -> None:
+@pytest.mark.landing
+async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> None:
     work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 0): 4}, TransientError("still busy"))
     event = world.event(work, "a", 0)
@@ -56,7 +57,7 @@ async def test_then_it_is_tried_later_never_early_and_shown_in_its_retry_topic(w
     assert await world.records(retry_topic(work.source, 3)) == []
 
 
-async def test_after_the_last_tier_it_is_a_dead_letter_and_the_next_of_its_key_runs(world: World) -> None:
+async def test_after_the_last_tier_it_is_a_dead_letter(world: World) -> None:
     work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 0): 99}, TransientError("down"))
     events = [world.event(work, "a", i) for i in range(3)]
@@ -87,7 +88,7 @@ async def test_a_permanent_error_is_a_dead_letter_at_once(world: World) -> None:
     assert await counts(world) == {"a": 1}
 
 
-async def test_later_messages_of_the_key_wait_in_order_and_other_keys_pass(world: World) -> None:
+async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> None:
     work = await retrying_counter(world)
     work.hooks.before = failing = Failing(world, {("a", 2): 4, ("a", 5): 3}, OSError("no route"))
     events = [world.event(work, key, i) for i in range(20) for key in "abc"]
@@ -130,9 +131,7 @@ async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> N
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("occasion", [1, 2, 3])
-async def test_a_crash_at_any_point_neither_loses_nor_repeats_a_try(
-    fake: FakeWorld, point: str, occasion: int
-) -> None:
+async def test_a_crash_neither_loses_nor_repeats_a_try(fake: FakeWorld, point: str, occasion: int) -> None:
     """The occasions: the commit in which it begins to wait, and those of its later tries."""
     work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
     work.hooks.before = Failing(fake, {("a", 0): 2}, TransientError("busy"))
@@ -146,6 +145,7 @@ async def test_a_crash_at_any_point_neither_loses_nor_repeats_a_try(
     await finish(fake, work, again, events)
 
 
+@pytest.mark.landing
 async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> None:
     work = await retrying_counter(world, retry=RetryPolicy(delays=(1.5,)))
     work.hooks.before = failing = Failing(world, {("a", 0): 3}, TransientError("busy"))
@@ -180,7 +180,7 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "b")) == list(range(6))
 
 
-async def test_a_queue_that_is_full_sends_further_messages_to_the_dead_letters(world: World) -> None:
+async def test_a_full_queue_sends_messages_to_the_dead_letters(world: World) -> None:
     work = await retrying_counter(world, max_waiting=3)
     work.hooks.before = Failing(world, {("a", 0): 3}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(6)]
@@ -234,7 +234,7 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
     assert await dead_letters(fake, work.source) == []
 
 
-async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
+async def test_waiting_for_another_version_takes_no_tries(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.retry.retries, "NOT_YET_PAUSE", 0.3)

@@ -32,9 +32,7 @@ from streams.policy.retry import RetryPolicy
 
 
 @pytest.mark.parametrize("fails", [{0: 1}, {0: 1, 2: 1}])
-async def test_what_comes_while_the_head_is_under_way_keeps_its_place(
-    world: World, fails: dict[int, int]
-) -> None:
+async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails: dict[int, int]) -> None:
     answered, left, done = asyncio.Event(), dict(fails), []
 
     async def ask(key: str, i: int) -> None:
@@ -60,7 +58,7 @@ async def test_what_comes_while_the_head_is_under_way_keeps_its_place(
     assert done == [0, 1, 2]
 
 
-async def test_a_delay_begins_when_the_attempt_ends_however_long_it_took(fake: FakeWorld) -> None:
+async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
     world, begun, ended = fake, [], []
 
     async def ask(key: str, i: int) -> None:
@@ -78,7 +76,7 @@ async def test_a_delay_begins_when_the_attempt_ends_however_long_it_took(fake: F
     assert 0.3 <= begun[1] - ended[0] < 0.5
 
 
-async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_once_its_time_is_up(
+async def test_a_breaker_opened_under_a_head_lets_the_next_run(
     fake: FakeWorld,
 ) -> None:
     world, answered = fake, asyncio.Event()
@@ -110,7 +108,7 @@ async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_o
 # -- ordering keys ----------------------------------------------------------------------------------------
 
 
-async def test_with_a_finer_ordering_key_only_messages_of_the_same_one_wait(world: World) -> None:
+async def test_only_messages_of_the_same_ordering_key_wait(world: World) -> None:
     work = counting(world.name, order_by=lambda event: "o" * 40_000 + str(event.i % 2))  # of any length
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
@@ -120,7 +118,7 @@ async def test_with_a_finer_ordering_key_only_messages_of_the_same_one_wait(worl
     assert [i for _, i in work.hooks.calls] == [0, 1, 3, 0, 2]
 
 
-async def test_an_ordering_key_that_cannot_be_told_is_that_of_the_message(world: World) -> None:
+async def test_without_an_ordering_key_the_messages_key_orders(world: World) -> None:
     work = await retrying_counter(world, order_by=lambda event: event.colour, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2)]
@@ -130,9 +128,7 @@ async def test_an_ordering_key_that_cannot_be_told_is_that_of_the_message(world:
 
 
 @pytest.mark.parametrize(("error", "counted"), [(TransientError("busy"), 2), (PermanentError("never"), 1)])
-async def test_an_ordering_key_that_is_told_differently_each_time_loses_no_message(
-    world: World, error: Exception, counted: int
-) -> None:
+async def test_a_changing_ordering_key_loses_no_message(world: World, error: Exception, counted: int) -> None:
     told = iter(["first", "another"])
     work = counting(world.name, order_by=lambda event: next(told, "first"))
     await started(world, work, retry=HOLDING)
@@ -195,7 +191,7 @@ async def test_a_handler_that_lets_a_cancellation_escape_is_tried_again(
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
 
 
-async def test_an_error_that_cannot_be_shown_is_retried_and_buried_like_any_other(world: World) -> None:
+async def test_an_error_that_cannot_be_shown_is_like_any_other(world: World) -> None:
     class Unshowable(Exception):
         def __str__(self) -> str:
             raise KeyError("text")

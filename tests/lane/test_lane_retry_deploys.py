@@ -11,7 +11,7 @@ from lane_worlds import FakeWorld, World
 from streams.errors import TransientError
 
 
-async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_until_it_does_again(
+async def test_what_waits_of_a_dropped_topic_waits_for_its_return(
     world: World,
 ) -> None:
     work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
@@ -32,7 +32,7 @@ async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_unti
     assert await counts(world) == {"a": 2, "b": 1}
 
 
-async def test_what_waits_for_a_handler_that_is_gone_waits_until_it_is_back(fake: FakeWorld) -> None:
+async def test_what_waits_for_a_handler_waits_until_its_return(fake: FakeWorld) -> None:
     work, without = counting(fake.name, tallied=True), counting(fake.name)
     await started(fake, work, retry=LATER)
     work.hooks.before_tally = Failing(fake, {("a", 0): 1}, TransientError("busy"))
@@ -49,7 +49,7 @@ async def test_what_waits_for_a_handler_that_is_gone_waits_until_it_is_back(fake
     await nothing_waits(fake)
 
 
-async def test_what_a_newer_version_cannot_decode_becomes_a_dead_letter_and_the_next_of_its_key_runs(
+async def test_what_a_newer_version_cannot_decode_is_dead(
     fake: FakeWorld,
 ) -> None:
     work, newer = deployed(fake.name, 1), deployed(fake.name, 1, wants_colour=True)

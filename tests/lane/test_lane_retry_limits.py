@@ -31,9 +31,7 @@ from streams.policy.retry import RetryPolicy
 
 
 @pytest.mark.parametrize("error", [PermanentError("never"), TransientError("busy")])
-async def test_where_the_policy_says_so_later_messages_wait_behind_a_dead_letter(
-    world: World, error: Exception
-) -> None:
+async def test_later_messages_may_wait_behind_a_dead_letter(world: World, error: Exception) -> None:
     work = await retrying_counter(world, retry=HOLDING)
     work.hooks.before = Failing(world, {("a", 0): 99}, error)
     await world.post(world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2))
@@ -52,9 +50,7 @@ async def test_where_the_policy_says_so_later_messages_wait_behind_a_dead_letter
 
 
 @pytest.mark.parametrize("error", [PermanentError("the cause"), TransientError("the cause")])
-async def test_a_message_too_large_to_wait_is_one_dead_letter_with_the_error_that_it_failed_with(
-    world: World, error: Exception
-) -> None:
+async def test_a_message_too_large_to_wait_is_one_dead_letter(world: World, error: Exception) -> None:
     work = await retrying_counter(world, retry=HOLDING)
     work.hooks.before = Failing(world, {("a", 0): 1}, error)
     large = with_header(world.event(work, "a", 0), "x-padding", b"x" * 19_400)
@@ -70,9 +66,7 @@ async def test_a_message_too_large_to_wait_is_one_dead_letter_with_the_error_tha
 @pytest.mark.parametrize(
     ("size", "waits"), [(19_000, True), (19_700, True), (19_800, False), (29_000, False)]
 )
-async def test_near_the_limit_a_message_waits_or_is_a_dead_letter_and_the_lane_goes_on(
-    world: World, size: int, *, waits: bool
-) -> None:
+async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int, *, waits: bool) -> None:
     """Its row has the key three times: in its own key, as the record's, and in the message."""
     work, key = counting(world.name), "k" * size
     await started(world, work, retry=LATER, max_message_bytes=60_000)
@@ -90,7 +84,7 @@ async def test_near_the_limit_a_message_waits_or_is_a_dead_letter_and_the_lane_g
 # -- deadlines --------------------------------------------------------------------------------------------
 
 
-async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_a_dead_letter_and_never_tried(
+async def test_a_message_past_its_deadline_is_never_tried(
     world: World,
 ) -> None:
     work = await retrying_counter(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
@@ -106,9 +100,7 @@ async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_a_dead_le
 
 
 @pytest.mark.parametrize("commit", range(1, 6))
-async def test_a_deadline_that_is_over_while_its_key_is_busy_loses_nothing_in_a_crash(
-    fake: FakeWorld, commit: int
-) -> None:
+async def test_a_deadline_over_in_a_crash_loses_nothing(fake: FakeWorld, commit: int) -> None:
     """The head is given up after those that came before it: each of the key's commits may be the last."""
     world, answered, fails = fake, asyncio.Event(), {1: 1}
 

@@ -93,7 +93,7 @@ async def test_a_lane_that_opens_in_mid_outage_begins_with_probes(fake: FakeWorl
     await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 40)
 
 
-async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
+async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
     world, outage = fake, Outage()
 
     async def ask(key: str, i: int) -> None:
@@ -111,7 +111,7 @@ async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_d
     await finish(world, work, lane, events)
 
 
-async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: FakeWorld) -> None:
+async def test_messages_expired_in_an_outage_hold_up_nothing(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
     soon = fake.clock.now() + 0.5
@@ -129,7 +129,7 @@ async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: F
 # -- turns ------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(world: World) -> None:
+async def test_what_is_due_has_its_turn_in_a_full_lane(world: World) -> None:
     """There are always more new ones than the lane takes at a time, until the late ones are through."""
     work = await retrying_counter(world, retry=LATER, max_backlog=100)
     late = {(f"late-{n}", 0): 1 for n in range(20)}
@@ -148,7 +148,7 @@ async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(wo
     await finish(world, work, lane, events)
 
 
-async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(fake: FakeWorld) -> None:
+async def test_handlers_share_room_and_take_turns_in_being_first(fake: FakeWorld) -> None:
     world, outage, again = fake, Outage(), []
 
     def tried(name: str) -> Any:
@@ -180,7 +180,7 @@ async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
 
 
-async def test_a_due_message_has_its_turn_while_new_ones_fill_all_slots_of_an_async_handler(
+async def test_a_due_message_has_its_turn_among_full_slots(
     fake: FakeWorld,
 ) -> None:
     world, tries, running, most = fake, [], 0, 0
@@ -206,7 +206,7 @@ async def test_a_due_message_has_its_turn_while_new_ones_fill_all_slots_of_an_as
     assert most == 4
 
 
-async def test_a_due_message_has_its_turn_while_others_of_its_key_keep_coming(fake: FakeWorld) -> None:
+async def test_a_due_message_has_its_turn_among_its_key(fake: FakeWorld) -> None:
     world, tries = fake, []
 
     async def ask(key: str, i: int) -> None:
@@ -227,7 +227,7 @@ async def test_a_due_message_has_its_turn_while_others_of_its_key_keep_coming(fa
     assert tries[1] - tries[0] < 3.0
 
 
-async def test_a_handler_with_much_to_try_again_slowly_leaves_others_their_turn(fake: FakeWorld) -> None:
+async def test_slow_retries_of_a_handler_leave_others_their_turn(fake: FakeWorld) -> None:
     world, outage, settled = fake, Outage(), []
 
     async def ask(key: str, i: int) -> None:
@@ -290,7 +290,7 @@ async def test_housekeeping_leaves_nothing_of_queues_that_have_ended(fake: FakeW
     await finish(fake, work, lane, events)
 
 
-async def test_entries_of_what_has_been_tried_do_not_pile_up_under_load(fake: FakeWorld) -> None:
+async def test_entries_of_what_was_tried_do_not_pile_up(fake: FakeWorld) -> None:
     world, failed = fake, set()
 
     async def ask(key: str, i: int) -> None:

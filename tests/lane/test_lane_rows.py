@@ -85,7 +85,7 @@ async def rows(world: World) -> dict[tuple[str, str], int]:
     return found
 
 
-async def test_a_handler_reads_and_writes_the_rows_of_its_key_that_it_asks_for(world: World) -> None:
+async def test_a_handler_reads_and_writes_rows_of_its_key(world: World) -> None:
     work = naming(world.name)
     await world.start(work)
     lane = await world.open()
@@ -176,7 +176,7 @@ async def handle(world: World, work: Slow, keys: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["sync", "async"])
-async def test_a_handler_that_holds_the_loop_is_told_of_once_in_a_while(
+async def test_a_handler_that_holds_the_loop_is_told_of_seldom(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, *, waits: bool
 ) -> None:
     monkeypatch.setattr(turns, "HELD", 0.02)
@@ -186,7 +186,7 @@ async def test_a_handler_that_holds_the_loop_is_told_of_once_in_a_while(
     assert told["key_bytes"] == 2
 
 
-async def test_a_sync_handler_beside_an_async_one_is_told_of_too(
+async def test_a_sync_handler_beside_an_async_one_is_told_of(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "HELD", 0.02)
@@ -199,7 +199,7 @@ async def test_a_handler_that_is_quick_is_not_told_of(fake: FakeWorld, *, waits:
     assert await handle(fake, holding(fake.name, 0.0, waits=waits), 5) == []
 
 
-async def test_messages_that_take_long_are_handled_a_few_at_a_time(fake: FakeWorld) -> None:
+async def test_slow_messages_are_handled_a_few_at_a_time(fake: FakeWorld) -> None:
     """All that had been fetched was handled in one go: hundreds of messages of 20 ms stopped a worker."""
     keys, seconds = 100, 0.01
     longest, before, done = 0.0, perf_counter(), asyncio.Event()

@@ -88,7 +88,7 @@ async def test_a_participant_that_is_far_behind_cancels_nothing(world: World, be
     assert answers.count(("room", "success")) == answers.count(("meal", "success")) == len(wanted)
 
 
-async def test_what_was_not_begun_in_a_pause_is_cancelled_and_not_undone(world: World) -> None:
+async def test_what_was_not_begun_is_cancelled_and_not_undone(world: World) -> None:
     work = visits(world.name, world.clock, 30.0 if world.is_fake else 0.5)
     await world.start(work, lanes=2)
     near, hotel = keys_of(world, 0, "place", 1)[0], keys_of(world, 1, "place", 1)[0]
@@ -125,7 +125,7 @@ async def test_an_outage_past_every_deadline_cancels_nothing(fake: FakeWorld, nt
     assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(GiveMoneyBack.TOPIC)] == []
 
 
-async def test_a_command_that_has_lain_long_is_tried_again_as_long_as_one_that_has_not(
+async def test_a_command_that_has_lain_long_is_tried_again(
     fake: FakeWorld,
 ) -> None:
     work = await lain_long(fake)
@@ -136,7 +136,7 @@ async def test_a_command_that_has_lain_long_is_tried_again_as_long_as_one_that_h
     assert (await all_ended(fake, 1))["a"].status == "completed"
 
 
-async def test_a_command_that_has_lain_long_is_given_up_when_its_time_is_over(fake: FakeWorld) -> None:
+async def test_a_command_that_has_lain_long_is_given_up(fake: FakeWorld) -> None:
     work = await lain_long(fake)
     tried, taken = work.till.asked, fake.clock.now()
     await fake.open()
@@ -146,7 +146,7 @@ async def test_a_command_that_has_lain_long_is_given_up_when_its_time_is_over(fa
     assert 20 <= row.log[-1].time - taken < 30
 
 
-async def test_what_an_open_breaker_holds_up_ends_at_its_deadline_tried_before_or_not(
+async def test_what_a_breaker_holds_up_ends_at_its_deadline(
     fake: FakeWorld,
 ) -> None:
     breaker = BreakerPolicy(minimum=4, open_for=300.0, max_open_for=300.0)
@@ -161,7 +161,7 @@ async def test_what_an_open_breaker_holds_up_ends_at_its_deadline_tried_before_o
     assert work.till.taken == set()
 
 
-async def test_a_try_that_was_planned_in_time_is_made_however_late_the_lane_is(fake: FakeWorld) -> None:
+async def test_a_try_planned_in_time_is_made_however_late(fake: FakeWorld) -> None:
     work = await closed(fake, 10.0, 10.0, 10.0)
     lane = await fake.open()
     await fake.until(lambda: work.till.asked == 1)
@@ -174,7 +174,7 @@ async def test_a_try_that_was_planned_in_time_is_made_however_late_the_lane_is(f
 
 
 @pytest.mark.slow("a thousand sagas")
-async def test_a_thousand_sagas_at_once_on_a_slow_lane_are_no_storm_of_compensations(fake: FakeWorld) -> None:
+async def test_a_thousand_sagas_are_no_storm_of_compensations(fake: FakeWorld) -> None:
     """Each takes the till half a second, eight go side by side: the last one waits for two deadlines."""
     work = trips(fake.clock)
     work.till.takes, work.till.clock = 0.5, fake.clock

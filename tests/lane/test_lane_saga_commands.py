@@ -56,7 +56,7 @@ async def an_operator(
         yield Operator(server.url, fake), lane, work
 
 
-async def test_sagas_are_listed_by_status_and_age_and_shown_with_their_timeline(
+async def test_sagas_are_listed_and_shown_with_their_timeline(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, _, _):
@@ -97,7 +97,7 @@ async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, monkeypatch:
         assert work.printer.printed == {"trip:a:ticket": 1}
 
 
-async def test_steps_are_skipped_and_done_by_hand_and_a_saga_is_called_off(
+async def test_steps_are_skipped_and_done_and_sagas_called_off(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, _, work):
@@ -138,7 +138,7 @@ async def test_what_is_refused_says_so_and_changes_nothing(
         (("list", "--status", "faild"), "use started, completing"),
     ],
 )
-async def test_what_cannot_be_asked_is_an_error_and_nothing_is_sent(
+async def test_what_cannot_be_asked_is_an_error(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, _, _):
@@ -154,7 +154,7 @@ async def test_options_that_say_nothing_are_refused(fake: FakeWorld, monkeypatch
         assert (await operator.run("retry", "trip:a")).exit_code == 2, "a reason is needed"
 
 
-async def test_one_that_does_not_wait_or_waits_in_vain_says_where_to_look(
+async def test_one_that_does_not_wait_says_where_to_look(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with an_operator(fake, monkeypatch) as (operator, _, _):

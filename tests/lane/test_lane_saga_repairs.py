@@ -88,7 +88,7 @@ async def test_operations_are_done_once_when_their_commit_has_no_answer(
     await check(fake, work)
 
 
-async def test_an_operation_that_comes_again_much_later_is_not_done_again(fake: FakeWorld) -> None:
+async def test_an_operation_that_comes_again_is_not_done_again(fake: FakeWorld) -> None:
     work, lane = await stuck(fake)
     work.printer.broken = True
     first = post(fake, ASKED[0], 10)

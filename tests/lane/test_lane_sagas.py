@@ -91,7 +91,7 @@ async def check(world: World, work: Trips) -> None:
 
 @pytest.mark.parametrize(("nth", "loopback"), [(1, True), (2, True), (3, True), (3, False), (5, False)])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_saga_whose_lane_is_killed_ends_as_if_it_had_not_been(
+async def test_a_saga_whose_lane_is_killed_ends_all_the_same(
     fake: FakeWorld, point: str, nth: int, loopback: bool
 ) -> None:
     work = await wanted(fake, loopback=loopback)
@@ -138,6 +138,7 @@ def quick_trip(timeout: float) -> Saga:
     )
 
 
+@pytest.mark.landing
 async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: World) -> None:
     # Long enough for the first lane to end before it is over, on a busy machine too.
     reply = await waiting(world, quick_trip(4.0))
@@ -153,7 +154,7 @@ async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: Worl
     assert stands == ("started", "completed", "in_progress")
 
 
-async def test_a_deadline_without_a_reply_turns_the_saga_back_and_the_late_reply_changes_nothing(
+async def test_a_late_reply_changes_nothing(
     fake: FakeWorld,
 ) -> None:
     reply = await waiting(fake)
@@ -167,7 +168,7 @@ async def test_a_deadline_without_a_reply_turns_the_saga_back_and_the_late_reply
     assert row.log[-1].detail.startswith("not awaited: success")
 
 
-async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_no_dead_letter(
+async def test_a_command_too_late_to_succeed_is_answered_at_once(
     world: World,
 ) -> None:
     work, wait = trips(world.clock), 10.0 if world.is_fake else 1.0
@@ -185,7 +186,7 @@ async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_
     assert not lane.lane.gates["money.take_money"].queues  # nothing waits behind it for ever
 
 
-async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_letter(fake: FakeWorld) -> None:
+async def test_a_command_too_late_is_answered_and_no_dead_letter(fake: FakeWorld) -> None:
     """It was held up here, by a pause of its participant; what came after it asks too late."""
     work = trips(fake.clock)
     await fake.start(work)
@@ -217,7 +218,7 @@ async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld)
     assert work.till.taken == {"trip:b:money"}
 
 
-async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_no_others(
+async def test_sagas_of_an_unknown_version_hold_up_no_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a rolling deploy: their lane goes from a worker that has the version to one that has not."""
@@ -247,7 +248,7 @@ async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_n
     assert await world.records(dead_letter_topic(TripReply.TOPIC)) == []
 
 
-async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_no_dead_letter(
+async def test_a_command_without_room_to_wait_is_answered(
     fake: FakeWorld,
 ) -> None:
     work = trips(fake.clock)
@@ -268,7 +269,7 @@ async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_n
     assert await fake.records(dead_letter_topic(GiveMoneyBack.TOPIC)) == []
 
 
-async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its_saga_went_back(
+async def test_a_replayed_command_does_nothing_for_a_saga_gone_back(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = trips(fake.clock)

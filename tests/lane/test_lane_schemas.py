@@ -68,7 +68,7 @@ def awaited(lane: Running) -> int:
     return sum(each.keys for gate in lane.lane.gates.values() for each in gate.unread.awaited().values())
 
 
-async def test_a_message_of_an_unknown_schema_waits_and_everything_else_goes_on(world: World) -> None:
+async def test_a_message_of_an_unknown_schema_waits_alone(world: World) -> None:
     work, _ = unannounced = await begun(world)
     (here, near), (there,) = keys(world, 2), keys(world, 1, partition=1)
     first, waiting = world.event(work, here, 0), newer(world.event(work, here, 1), here, 1)
@@ -84,7 +84,7 @@ async def test_a_message_of_an_unknown_schema_waits_and_everything_else_goes_on(
     assert len(await world.records(work.output)) == 11
 
 
-async def test_no_retention_passes_a_message_that_waits_nor_the_loss_of_lane_and_disk(world: World) -> None:
+async def test_what_waits_survives_retention_and_loss_of_the_disk(world: World) -> None:
     work, _ = unannounced = await begun(world)
     key = keys(world, 1)[0]
     lane = await opened(world, newer(world.event(work, key, 0), key, 0), world.event(work, key, 1))
@@ -115,7 +115,7 @@ async def test_what_waits_does_not_fill_the_lane_up(world: World) -> None:
     await nothing_waits(world)
 
 
-async def test_a_schema_that_is_never_announced_makes_a_dead_letter_that_says_so(world: World) -> None:
+async def test_a_schema_never_announced_makes_a_dead_letter(world: World) -> None:
     work, _ = await begun(world, schema_patience=2.0)
     key = keys(world, 1)[0]
     began = world.clock.now()
@@ -134,7 +134,7 @@ async def test_a_schema_that_is_never_announced_makes_a_dead_letter_that_says_so
     await nothing_waits(world)
 
 
-async def test_a_letter_of_a_schema_that_is_announced_at_last_can_be_replayed(fake: FakeWorld) -> None:
+async def test_a_letter_of_a_late_schema_can_be_replayed(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, schema_patience=0.0)
     lane = await opened(fake, newer(fake.event(work, "a", 7), "a", 7))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
@@ -234,7 +234,7 @@ async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
     await lane.stop()
 
 
-async def test_a_replay_passes_what_waits_for_a_schema_and_that_is_read_afterwards(fake: FakeWorld) -> None:
+async def test_a_replay_passes_what_waits_for_a_schema(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, retry=RetryPolicy(immediate=0, delays=()))
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     lane = await opened(fake, fake.event(work, "a", 0), newer(fake.event(work, "a", 1), "a", 1))
@@ -266,7 +266,7 @@ async def test_fingerprints_that_somebody_makes_up_harm_nobody(fake: FakeWorld) 
     await nothing_waits(fake)
 
 
-async def test_what_older_and_newer_writers_wrote_is_read_by_our_schema(world: World) -> None:
+async def test_older_and_newer_writers_are_read_by_our_schema(world: World) -> None:
     work, schemas = counting(world.name), Schemas()
     await world.start(work, codecs=avro_codecs(schemas))
     schemas.add(MADE_NEWER)
@@ -279,9 +279,7 @@ async def test_what_older_and_newer_writers_wrote_is_read_by_our_schema(world: W
 
 
 @pytest.mark.parametrize("fingerprint", [b"garbage", b"\xff\xfe", b"0123456789abcdef0", b"0123456789abcdeg"])
-async def test_what_is_no_fingerprint_can_never_be_announced_and_does_not_wait(
-    fake: FakeWorld, fingerprint: bytes
-) -> None:
+async def test_what_is_no_fingerprint_does_not_wait(fake: FakeWorld, fingerprint: bytes) -> None:
     work, schemas = counting(fake.name), Schemas()
     await fake.start(work, codecs=avro_codecs(schemas))
     post = fake.event(work, "a", 1)
@@ -293,7 +291,7 @@ async def test_what_is_no_fingerprint_can_never_be_announced_and_does_not_wait(
     assert dict(letter.headers)["dlq-error-type"] == b"Undecodable"
 
 
-async def test_a_row_of_an_unknown_schema_waits_until_it_is_announced(fake: FakeWorld) -> None:
+async def test_a_row_of_an_unknown_schema_waits_for_it(fake: FakeWorld) -> None:
     work, schemas = counting(fake.name), Schemas()
     await fake.start(work, codecs=avro_codecs(schemas))
     lane = await opened(fake, fake.event(work, "a", 0))
@@ -312,7 +310,7 @@ async def test_a_row_of_an_unknown_schema_waits_until_it_is_announced(fake: Fake
     assert len(await fake.records(work.output)) == 2
 
 
-async def test_one_that_is_about_another_key_than_its_own_is_a_dead_letter_once_it_can_be_read(
+async def test_one_about_another_key_is_dead_once_read(
     fake: FakeWorld,
 ) -> None:
     work, _ = unannounced = await begun(fake)
@@ -328,7 +326,7 @@ async def test_one_that_is_about_another_key_than_its_own_is_a_dead_letter_once_
     await nothing_waits(fake)
 
 
-async def test_what_was_announced_has_its_turn_while_new_messages_keep_the_lane_full(fake: FakeWorld) -> None:
+async def test_what_was_announced_has_its_turn_in_a_full_lane(fake: FakeWorld) -> None:
     async def ask(key: str, i: int) -> None:
         await fake.clock.sleep(0.3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from lane_checker import check, check_store
 from lane_scenes import counter, opened
 from lane_worlds import World
@@ -38,7 +39,8 @@ class Slow:
         return producer
 
 
-async def test_a_transaction_slower_than_its_timeout_becomes_smaller_until_it_fits(world: World) -> None:
+@pytest.mark.landing
+async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: World) -> None:
     work = await counter(world, transaction_timeout=TIMEOUT, max_batch=MESSAGES)
     world.cluster = Slow(world.cluster, world.clock, work.output)
     events = [world.event(work, key, i) for i in range(MESSAGES // 4) for key in "abcd"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lane_checker import check_positions, check_store, counts
-from lane_scenes import POINTS, opened, stopped
+from lane_scenes import LANDING_AT_SENT, opened, stopped
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 
@@ -33,7 +33,7 @@ async def finish(world: World, work: Reminding, lane: Any) -> None:
     await check_store(world)
 
 
-async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: World) -> None:
+async def test_a_timer_rings_once_when_it_is_due(world: World) -> None:
     work = reminding(world.name)
     await world.start(work)
     due = round(world.clock.now() + 0.6, 1)
@@ -50,7 +50,7 @@ async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: W
     assert headers["ce_causationid"] == b"a-1"
 
 
-async def test_what_a_handler_sends_at_once_and_what_it_sends_later_have_ids_of_their_own(
+async def test_what_is_sent_at_once_and_later_has_own_ids(
     world: World,
 ) -> None:
     work = reminding(world.name)
@@ -73,7 +73,7 @@ async def test_a_timer_rings_where_the_key_of_its_message_belongs(fake: FakeWorl
     assert await counts(fake, "rings") == dict.fromkeys("bcdefgh", 1)  # and each row lies in its partition
 
 
-async def test_a_moved_timer_rings_at_its_new_time_only_and_a_cancelled_one_not_at_all(world: World) -> None:
+async def test_a_moved_timer_rings_once_and_a_cancelled_one_never(world: World) -> None:
     work = reminding(world.name)
     await world.start(work)
     start = world.clock.now() + 0.6
@@ -89,7 +89,8 @@ async def test_a_moved_timer_rings_at_its_new_time_only_and_a_cancelled_one_not_
     assert [ring["k"] for ring in sorted(await rung(world, work), key=lambda ring: ring["k"])] == ["a", "c"]
 
 
-async def test_a_timer_survives_the_loss_of_its_lane_and_of_the_disk(world: World) -> None:
+@pytest.mark.landing
+async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
     work = reminding(world.name)
     await world.start(work)
     due = world.clock.now() + 1.2
@@ -103,7 +104,7 @@ async def test_a_timer_survives_the_loss_of_its_lane_and_of_the_disk(world: Worl
     assert await counts(world, "rings") == {"a": 1, "b": 1, "c": 1}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str) -> None:
     work = reminding(world.name)
     await world.start(work)
@@ -141,7 +142,7 @@ async def test_many_timers_due_at_once_all_ring(world: World) -> None:
     assert await counts(world, "rings") == dict.fromkeys(keys, 1)
 
 
-async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: World) -> None:
+async def test_a_timer_about_to_be_moved_is_not_lost(world: World) -> None:
     go_on = asyncio.Event()
     asked: list[str] = []
 
@@ -165,7 +166,7 @@ async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: Wor
     assert await counts(world, "rings") == {"a": 1}
 
 
-async def test_a_key_with_a_zero_byte_has_timers_of_its_own(fake: FakeWorld) -> None:
+async def test_a_key_with_a_zero_byte_has_its_own_timers(fake: FakeWorld) -> None:
     work = reminding(fake.name)
     await fake.start(work, partitions=1)
     due = fake.clock.now() + 0.3

@@ -52,7 +52,7 @@ async def handled(
     return lane
 
 
-async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(world: World) -> None:
+async def test_a_span_says_who_handled_which_message(world: World) -> None:
     work = await counter(world)
     event = with_trace(world.event(work, "a", 0), SAMPLED)
     async with traced() as traces:
@@ -84,7 +84,7 @@ async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(wo
     assert header_of(sent) == f"00-{TRACE}-{id_of(span)}-01"
 
 
-async def test_tries_at_once_and_later_ones_are_spans_of_one_trace(world: World) -> None:
+async def test_all_tries_are_spans_of_one_trace(world: World) -> None:
     work = await retrying_counter(world, retry=QUICK)
     work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
     async with traced() as traces:
@@ -107,7 +107,7 @@ async def test_tries_at_once_and_later_ones_are_spans_of_one_trace(world: World)
     assert header_of(sent) == f"00-{TRACE}-{id_of(spans[4])}-01"
 
 
-async def test_what_async_handlers_log_and_cause_is_in_their_own_spans(fake: FakeWorld) -> None:
+async def test_what_async_handlers_cause_is_in_their_own_spans(fake: FakeWorld) -> None:
     async def ask(key: str, i: int) -> None:
         await fake.clock.sleep(0.2)
 
@@ -122,7 +122,7 @@ async def test_what_async_handlers_log_and_cause_is_in_their_own_spans(fake: Fak
     assert {header_of(record) for record in sent} == {f"00-{TRACE}-{id_of(span)}-01" for span in spans}
 
 
-async def test_a_saga_with_a_retry_and_its_compensation_is_one_trace(fake: FakeWorld) -> None:
+async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld) -> None:
     work = trips(fake.clock)
     await started(fake, work, retry=RetryPolicy(immediate=0, delays=(0.3,)))
     work.till.closed = True
@@ -150,7 +150,7 @@ async def test_a_saga_with_a_retry_and_its_compensation_is_one_trace(fake: FakeW
     assert {span.resource.attributes["service.name"] for span in spans} == {"trips", "seats", "money"}
 
 
-async def test_a_timers_message_goes_on_in_the_trace_of_who_set_it(fake: FakeWorld) -> None:
+async def test_a_timer_rings_in_the_trace_of_who_set_it(fake: FakeWorld) -> None:
     work = trips(fake.clock, participants=False)
     await fake.start(work)
     async with traced() as traces:
@@ -163,7 +163,7 @@ async def test_a_timers_message_goes_on_in_the_trace_of_who_set_it(fake: FakeWor
     assert (rung.attributes or {})["messaging.destination.name"] == TripReply.TOPIC
 
 
-async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world: World) -> None:
+async def test_a_replay_is_a_trace_that_links_the_first(world: World) -> None:
     work = await retrying_counter(world)
     work.hooks.before = broken = Broken(("a", 0))
     async with traced() as traces:
@@ -189,7 +189,7 @@ async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world:
     assert header_of(letter) == SAMPLED.decode()  # as it came
 
 
-async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_replay_too(
+async def test_an_edited_message_is_a_replay_too(
     fake: FakeWorld,
 ) -> None:
     work = await retrying_counter(fake, edit_dead_letters=True)
@@ -209,9 +209,7 @@ async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_repl
 
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.COMMIT_DONE, Fault.SEND_REFUSED])
-async def test_an_attempt_that_is_not_known_to_be_committed_says_so_and_its_rerun_is_another_span(
-    fake: FakeWorld, fault: Fault
-) -> None:
+async def test_an_attempt_not_known_to_be_committed_says_so(fake: FakeWorld, fault: Fault) -> None:
     work = await counter(fake)
     async with traced() as traces:
         lane = await fake.open(tracer=traces.tracer)
@@ -228,7 +226,7 @@ async def test_an_attempt_that_is_not_known_to_be_committed_says_so_and_its_reru
     assert header_of(sent) == f"00-{TRACE}-{id_of(spans[-1])}-01"
 
 
-async def test_a_call_under_way_when_its_lane_ends_is_told_as_cancelled(fake: FakeWorld) -> None:
+async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld) -> None:
     asked: list[str] = []
 
     async def ask(key: str, i: int) -> None:
@@ -247,7 +245,7 @@ async def test_a_call_under_way_when_its_lane_ends_is_told_as_cancelled(fake: Fa
     assert span.status.status_code is StatusCode.ERROR
 
 
-async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(fake: FakeWorld) -> None:
+async def test_a_message_without_a_trace_begins_one(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, tallied=True, settled=True)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     async with traced() as traces:
@@ -269,7 +267,7 @@ async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(
     assert all(span.parent is None for span in of_a if span is not settled)
 
 
-async def test_what_a_caller_does_not_record_is_not_recorded_and_its_headers_go_on_as_they_are(
+async def test_what_a_caller_does_not_record_is_not_recorded(
     world: World,
 ) -> None:
     work = await counter(world)
@@ -296,7 +294,7 @@ async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld) -> None:
     assert sent == [b"vendor=1", None]
 
 
-async def test_of_what_begins_here_a_part_is_recorded_and_the_rest_leaves_no_mark(fake: FakeWorld) -> None:
+async def test_a_part_is_recorded_and_the_rest_unmarked(fake: FakeWorld) -> None:
     work = await counter(fake, settled=True, partitions=1)
     events = [fake.event(work, f"key-{i}", 0) for i in range(200)]
     async with traced(ratio=0.25) as traces:
@@ -310,9 +308,7 @@ async def test_of_what_begins_here_a_part_is_recorded_and_the_rest_leaves_no_mar
     assert {header_of(record)[3:35] for record in recorded} == {trace_of(span) for span in spans}
 
 
-async def test_no_more_traces_begin_in_a_second_than_the_limit_and_the_others_say_that_they_are_not_recorded(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_traces_begin_than_the_limit(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.tracing.tracer.monotonic", lambda: 1000.0)
     work = await counter(fake, settled=True, partitions=1)
     async with traced(limit=2) as traces:
@@ -324,7 +320,7 @@ async def test_no_more_traces_begin_in_a_second_than_the_limit_and_the_others_sa
     assert sorted(flags) == ["00", "00", "00", "01", "01"]
 
 
-async def test_without_traces_the_same_bytes_are_written_as_before_there_were_any(fake: FakeWorld) -> None:
+async def test_without_traces_no_header_is_added(fake: FakeWorld) -> None:
     work = await counter(fake)
     await handled(fake, work, fake.event(work, "a", 0))
     (sent,) = await fake.records(work.output)
@@ -341,7 +337,7 @@ async def test_without_traces_the_same_bytes_are_written_as_before_there_were_an
     ]
 
 
-async def test_lines_of_the_log_name_the_span_in_which_they_are_written(fake: FakeWorld) -> None:
+async def test_lines_of_the_log_name_their_span(fake: FakeWorld) -> None:
     work = await retrying_counter(fake)
     work.hooks.before = Failing(fake, {("a", 0): 9}, PermanentError("no such card"))
     events = [with_trace(fake.event(work, "a", 0), SAMPLED), with_trace(fake.event(work, "b", 0), UNSAMPLED)]

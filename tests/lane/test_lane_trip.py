@@ -113,7 +113,7 @@ async def test_one_whose_handler_fails_goes_by_retries(fake: FakeWorld) -> None:
     assert way == drawn("staging/outcomes.py", "dead_letters/table.py")
 
 
-async def test_one_that_is_given_up_goes_by_retries_to_the_dead_letters(fake: FakeWorld) -> None:
+async def test_one_given_up_goes_by_retries_to_the_dead_letters(fake: FakeWorld) -> None:
     work, lane = await begun(fake, PermanentError("never"))
     way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     assert way == drawn("staging/outcomes.py")
@@ -136,7 +136,7 @@ async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     assert passed == ["retry/scheduler.py", *drawn(*aside)]
 
 
-async def test_an_operation_joins_at_dispatch_by_an_admission_of_its_own(fake: FakeWorld) -> None:
+async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:
     work, lane = await begun(fake, PermanentError("never"))
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     (letter,) = await letter_ids(fake)

@@ -15,9 +15,7 @@ from streams.policy.retry import RetryPolicy
 from streams.runtime.client import waiting
 
 
-async def test_a_client_sees_how_many_wait_for_which_handler_until_none_does(
-    kafka: Any, tmp_path: Path
-) -> None:
+async def test_a_client_sees_how_many_wait_for_which_handler(kafka: Any, tmp_path: Path) -> None:
     async with closing(KafkaWorld(kafka.bootstrap, tmp_path)) as world:
         work = await retrying_counter(world, retry=RetryPolicy(immediate=0, delays=(3.0,)))
         app_id = world.app.layout.app_id

@@ -37,9 +37,7 @@ def hasty(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_lane_whose_handler_hangs_is_logged_once_and_again_when_it_goes_on(
-    world: World, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_whose_handler_hangs_is_logged_once(world: World, fatal: list[BaseException]) -> None:
     go_on = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -108,7 +106,7 @@ class Opening:
         self.last_progress = 0.0
 
 
-def test_a_lane_that_recovers_for_long_does_not_stand_still_while_it_reads() -> None:
+def test_a_lane_that_recovers_does_not_stand_still() -> None:
     lane, clock = Opening(), ManualClock(STUCK_AFTER + 1)
     watchdog = Watchdog({0: lane}, clock)  # type: ignore[dict-item]
     with capture_logs() as logs:
