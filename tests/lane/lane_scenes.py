@@ -24,6 +24,17 @@ POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 LANDING_AT_SENT = [pytest.param(at, marks=pytest.mark.landing) if at == "sent" else at for at in POINTS]
 
 
+class Outage:
+    """While it is down, every attempt fails."""
+
+    def __init__(self) -> None:
+        self.down = True
+
+    def __call__(self, event: Any = None) -> None:
+        if self.down:
+            raise ConnectionError("nobody there")
+
+
 async def counter(world: World, *, tallied: bool = False, settled: bool = False, **options: Any) -> Workload:
     """Started: an application that counts events."""
     work = counting(world.name, tallied=tallied, settled=settled)

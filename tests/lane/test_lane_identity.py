@@ -69,9 +69,7 @@ async def test_rows_are_not_mixed_with_a_changelog_made_anew(world: World) -> No
     await check_store(world)
 
 
-async def test_a_store_keeps_rows_until_each_changelog_is_accepted(
-    fake: FakeWorld,
-) -> None:
+async def test_a_store_keeps_rows_until_each_changelog_is_accepted(fake: FakeWorld) -> None:
     work = await counter(fake, tallied=True, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     counts_log, tallies_log = (fake.app.layout.changelog(table) for table in ("counts", "tallies"))
@@ -123,9 +121,7 @@ async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld
     await refused(fake, "the local store means nothing in it")
 
 
-async def test_a_lost_lane_changelog_is_made_up_from_the_group(
-    world: World,
-) -> None:
+async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> None:
     work = await counter(world, partitions=1)
     events = [world.event(work, "a", i) for i in range(3)]
     await handled(world, work, events)

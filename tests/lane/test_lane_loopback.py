@@ -77,9 +77,7 @@ async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point:
     await finish(world, work, range(6))
 
 
-async def test_loopback_may_be_switched_on_and_off(
-    world: World,
-) -> None:
+async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
     work = relay(world.name)
     await world.start(work, max_batch=4)
     for begin, loopback in enumerate((True, False, True, False)):

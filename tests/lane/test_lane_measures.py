@@ -36,9 +36,7 @@ async def test_a_lane_measures_its_transactions(world: World) -> None:
     await finish(world, work, lane, events)
 
 
-async def test_a_lane_knows_how_far_it_is_behind(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lane_knows_how_far_it_is_behind(fake: FakeWorld) -> None:
     answered, asked = asyncio.Event(), []
 
     async def ask(key: str, i: int) -> None:

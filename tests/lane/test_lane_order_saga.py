@@ -116,9 +116,7 @@ async def test_orders_end_rightly_when_the_lane_is_killed(fake: FakeWorld, point
 
 
 @pytest.mark.landing
-async def test_money_comes_back_when_a_payment_is_not_heard_of(
-    world: World,
-) -> None:
+async def test_money_comes_back_when_a_payment_is_not_heard_of(world: World) -> None:
     gateway = await begin(world, retry=RetryPolicy(immediate=1, delays=()))
     charge = gateway.charge
 

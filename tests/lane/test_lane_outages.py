@@ -21,11 +21,7 @@ from streams.policy.retry import RetryPolicy
 DAY = 86400.0
 MINUTE = 60.0
 #: Those of the application.
-DEFAULTS: dict[str, Any] = {
-    "retry": RetryPolicy(),
-    "breaker": BreakerPolicy(),
-    "outage_patience": 3 * DAY,
-}
+DEFAULTS: dict[str, Any] = {"retry": RetryPolicy(), "breaker": BreakerPolicy(), "outage_patience": 3 * DAY}
 #: A lone message has spent all of its tries within a second.
 SHORT: dict[str, Any] = {"retry": RetryPolicy(immediate=0, delays=(0.3, 0.5)), "outage_patience": DAY}
 
@@ -65,9 +61,7 @@ async def passed_on(world: FakeWorld, work: Any, n: int, within: float) -> None:
 
 
 @pytest.mark.slow("a night of virtual time")
-async def test_an_overnight_outage_ends_with_all_orders_settled(
-    fake: FakeWorld,
-) -> None:
+async def test_an_overnight_outage_ends_with_all_orders_settled(fake: FakeWorld) -> None:
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **DEFAULTS)
     lane = await world.open()
@@ -158,9 +152,7 @@ async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world:
 
 
 @pytest.mark.slow("three days of virtual time")
-async def test_a_lone_failing_message_dies_when_patience_is_over(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lone_failing_message_dies_when_patience_is_over(fake: FakeWorld) -> None:
     world, work = fake, counting(fake.name)
     outside = await in_outage(world, work, **{**DEFAULTS, "outage_patience": DAY})
     begun = world.clock.now()

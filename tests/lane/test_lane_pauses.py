@@ -21,14 +21,28 @@ from lane_failing import (
 )
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
 from lane_scenes import POINTS, finished, opened, retrying_counter, stopped_empty
-from lane_workloads import reminding
-from lane_worlds import FakeWorld, Post, World
+from lane_workloads import Workload, reminding
+from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, PauseState
 from streams.staging.changes import QUEUES_BY_DUE
 from streams.testing.faults import ScriptedFaults
+
+
+async def paused(world: World, **options: Any) -> tuple[Workload, Running]:
+    """A lane whose handler is paused."""
+    work = await retrying_counter(world, **options)
+    lane = await world.open()
+    await asked(world, HandlerCommand.PAUSE)
+    return work, lane
+
+
+async def come(world: World, work: Workload, lane: Running, *events: Post) -> None:
+    """Messages come, and are tried or wait."""
+    await world.post(*events)
+    await settled(world, work, lane)
 
 
 async def test_one_id_may_name_different_commands(fake: FakeWorld) -> None:
@@ -45,12 +59,9 @@ async def test_one_id_may_name_different_commands(fake: FakeWorld) -> None:
 
 
 async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
-    work = await retrying_counter(world, tallied=True)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE)
+    work, lane = await paused(world, tallied=True)
     events = some(world, work, range(4))
-    await world.post(*events)
-    await settled(world, work, lane)
+    await come(world, work, lane, *events)
     await world.passes(5.0, real=0.5)
     assert work.hooks.calls == []
     assert await counts(world, "tallies") == dict.fromkeys(KEYS, 4)
@@ -70,11 +81,8 @@ async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
 
 
 async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake)
-    lane = await fake.open()
-    await asked(fake, HandlerCommand.PAUSE)
-    await fake.post(*some(fake, work, range(1)))
-    await settled(fake, work, lane)
+    work, lane = await paused(fake)
+    await come(fake, work, lane, *some(fake, work, range(1)))
     await asked(fake, HandlerCommand.RESUME)
     await fake.until(lambda: len(work.hooks.calls) == len(KEYS))
     await settled(fake, work, lane)
@@ -104,12 +112,10 @@ async def test_a_lane_killed_while_it_settles_a_command_is_continued(
     work = await retrying_counter(world)
     events = some(world, work, range(3))
     lane = await world.open()
-    await world.post(*events[:4])
-    await settled(world, work, lane)
+    await come(world, work, lane, *events[:4])
     if kind is HandlerCommand.RESUME:
         await asked(world, HandlerCommand.PAUSE)
-    await world.post(*events[4:12])
-    await settled(world, work, lane)
+    await come(world, work, lane, *events[4:12])
     world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
     await world.post(*commanded(world, kind), *events[12:])
     await lane.killed()
@@ -138,9 +144,7 @@ async def test_a_lane_killed_while_it_settles_a_command_is_continued(
 
 
 async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, partitions=4)
-    lane = await fake.open()
-    await asked(fake, HandlerCommand.PAUSE)
+    work, lane = await paused(fake, partitions=4)
     events = some(fake, work, range(2))
     await fake.post(*events)
     await stopped_empty(fake, work, lane)
@@ -165,9 +169,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     await nothing_waits(fake)
 
 
-async def test_a_command_that_comes_twice_is_settled_once(
-    fake: FakeWorld,
-) -> None:
+async def test_a_command_that_comes_twice_is_settled_once(fake: FakeWorld) -> None:
     await retrying_counter(fake)
     lane = await fake.open()
     await asked(fake, HandlerCommand.PAUSE, operation_id="first")
@@ -233,12 +235,9 @@ async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> No
 
 
 async def test_nobody_looks_at_what_waits_for_a_paused_handler(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake)
-    lane = await fake.open()
-    await asked(fake, HandlerCommand.PAUSE)
+    work, lane = await paused(fake)
     events = some(fake, work, range(1))
-    await fake.post(*events)
-    await settled(fake, work, lane)
+    await come(fake, work, lane, *events)
     store: Any = lane.lane.store
     looked: list[str] = []
     scan = store.scan
@@ -258,20 +257,15 @@ async def test_nobody_looks_at_what_waits_for_a_paused_handler(fake: FakeWorld) 
 
 
 async def test_more_than_may_wait_of_a_key_become_dead_letters(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, max_waiting=3)
-    lane = await fake.open()
-    await asked(fake, HandlerCommand.PAUSE)
+    work, lane = await paused(fake, max_waiting=3)
     events = some(fake, work, range(5), "a")
-    await fake.post(*events)
-    await settled(fake, work, lane)
+    await come(fake, work, lane, *events)
     assert [dict(letter)["ce_id"] for letter in await letters_of(fake, work)] == [b"a-3", b"a-4"]
     await asked(fake, HandlerCommand.RESUME)
     await finished(fake, work, lane, events[:3], lambda: len(work.hooks.calls) == 3)
 
 
-async def test_timers_of_a_paused_handler_fire(
-    fake: FakeWorld,
-) -> None:
+async def test_timers_of_a_paused_handler_fire(fake: FakeWorld) -> None:
     work = reminding(fake.name)
     await fake.start(work)
     lane = await fake.open()

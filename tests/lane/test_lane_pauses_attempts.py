@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from lane_checker import counts, dead_letters
 from lane_desk import Broken, letter_ids, operated, operation, order_of
-from lane_failing import (
-    HOLDING,
-    LATER,
-    Failing,
-    all_counted,
-    finish,
-    pass_time,
-    settled,
-    started,
-)
+from lane_failing import HOLDING, LATER, Failing, all_counted, finish, pass_time, settled, started
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
-from lane_scenes import finished, opened, retrying_counter
+from lane_scenes import Outage, finished, opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld
 
@@ -165,13 +155,7 @@ async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeW
     work = counting(fake.name)
     breaker = BreakerPolicy(minimum=4, open_for=20.0, max_open_for=20.0, probes=2)
     await started(fake, work, breaker=breaker)
-    down = True
-
-    def outage(event: Any) -> None:
-        if down:
-            raise ConnectionError("nobody there")
-
-    work.hooks.before = outage
+    work.hooks.before = outage = Outage()
     events = some(fake, work, range(2))
     lane = await opened(fake, *events)
     await fake.until(lambda: lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN)
@@ -181,7 +165,7 @@ async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeW
     await pass_time(fake, 60.0)
     assert len(work.hooks.calls) == tried, "no probe either"
     assert lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN
-    down = False
+    outage.down = False
     await asked(fake, HandlerCommand.RESUME)
     await fake.until(lambda: len(set(work.hooks.calls)) == len(events))
     await fake.until(lambda: not lane.lane.gates[COUNT].queues)

@@ -9,7 +9,7 @@ from lane_checker import dead_letters, latest
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import LATER, Failing
 from lane_parcels import BUCKET, THRESHOLD, Parcels
-from lane_scenes import opened, stopped
+from lane_scenes import Outage, opened, stopped
 from lane_workloads import Workload, carrying, messages_of
 from lane_worlds import FakeWorld, Running, World
 
@@ -84,9 +84,7 @@ async def test_a_row_goes_after_its_retention_and_then_its_object(fake: FakeWorl
     assert parcels.blobs.names == []
 
 
-async def test_the_sweeper_takes_orphans_only_after_a_crash(
-    world: World,
-) -> None:
+async def test_the_sweeper_takes_orphans_only_after_a_crash(world: World) -> None:
     parcels = Parcels(world, carrying(world.name))
     await parcels.start(retry=LATER)
     parcels.work.hooks.before = Failing(world, {("b", 0): 1}, TransientError("busy"))
@@ -97,10 +95,7 @@ async def test_the_sweeper_takes_orphans_only_after_a_crash(
     await world.lane().killed()
     await parcels.blobs.put(f"{PREFIX}nobodys/orphan-{'0' * 64}", b"of a try", AVRO)
     lane = await world.open(stores=world.stores())
-    await stopped(
-        parcels,
-        lane,
-    )
+    await stopped(parcels, lane)
     await parcels.check()
     report = await swept(parcels, grace=0.0)
     assert report.found[Sweepable.REFERENCED].objects == len(await parcels.named()) == 12
@@ -123,13 +118,7 @@ async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:
 
 async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(9 * DAY,)))
-    down = True
-
-    def outage(event: Any) -> None:
-        if down:
-            raise ConnectionError("nobody there")
-
-    parcels.work.hooks.before = outage
+    parcels.work.hooks.before = outage = Outage()
     await parcels.post("a", 0, LARGE)
     await parcels.post("a", 1, LARGE)
     lane = await fake.open()
@@ -138,24 +127,15 @@ async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> Non
         await passes(fake, 0.8 * DAY)
         assert len(await parcels.named()) == 2
         assert (await swept(parcels)).deleted.objects == 0
-    down = False
+    outage.down = False
     await passes(fake, DAY)
-    await stopped(
-        parcels,
-        lane,
-    )
+    await stopped(parcels, lane)
     await parcels.check()
 
 
-async def test_a_lane_closed_for_long_forgets_nothing_that_waits(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lane_closed_for_long_forgets_nothing_that_waits(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(30 * DAY,)))
-
-    def outage(event: Any) -> None:
-        raise ConnectionError("nobody there")
-
-    parcels.work.hooks.before = outage
+    parcels.work.hooks.before = Outage()
     await parcels.post("a", 0, LARGE)
     lane = await fake.open()
     await stopped(fake, lane, parcels.work.sent.TOPIC)
@@ -168,11 +148,7 @@ async def test_a_lane_closed_for_long_forgets_nothing_that_waits(
 
 async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
-
-    def outage(event: Any) -> None:
-        raise ConnectionError("nobody there")
-
-    parcels.work.hooks.before = outage
+    parcels.work.hooks.before = Outage()
     await parcels.post("a", 0, LARGE)
     lane = await fake.open()
     await fake.settled(parcels.work.sent.TOPIC)
@@ -187,9 +163,7 @@ async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -
     await lane.stop()
 
 
-async def test_what_a_dead_letter_refers_to_stays_named_while_held(
-    fake: FakeWorld,
-) -> None:
+async def test_what_a_dead_letter_refers_to_stays_named_while_held(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(), hold_while_dead=True))
     parcels.work.hooks.before = Broken(("a", 0))
     await parcels.post("a", 0, LARGE)
@@ -208,9 +182,7 @@ async def test_what_a_dead_letter_refers_to_stays_named_while_held(
     await lane.stop()
 
 
-async def test_what_was_given_up_without_an_object_store_is_named(
-    fake: FakeWorld,
-) -> None:
+async def test_what_was_given_up_without_an_object_store_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=LATER, dead_letter_retention=10 * DAY, inbox_retention=11 * DAY)
     await parcels.post("a", 0, LARGE)
     without = await fake.open(app=fake.cut_into(parcels.work, lanes=1))
@@ -224,10 +196,7 @@ async def test_what_was_given_up_without_an_object_store_is_named(
     (ident,) = await letter_ids(fake)
     await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await stopped(
-        parcels,
-        lane,
-    )
+    await stopped(parcels, lane)
     await parcels.check()
 
 
@@ -332,9 +301,7 @@ async def test_what_waits_for_its_schema_is_named_at_once(fake: FakeWorld) -> No
     assert len(await parcels.named()) == 1
 
 
-async def test_only_the_handler_that_sends_something_large_runs_again(
-    fake: FakeWorld,
-) -> None:
+async def test_only_the_handler_that_sends_something_large_runs_again(fake: FakeWorld) -> None:
     """The second one's payload is written in the background, and that one runs again; the first has run."""
     Made, Counted = messages_of(fake.name)  # noqa: N806 - classes
     service, runs = Service("bench"), []

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
-from lane_scenes import POINTS, finished, opened, retrying_counter, stopped
-from lane_workloads import asking, counting
+from lane_scenes import POINTS, Outage, finished, opened, retrying_counter, stopped
+from lane_workloads import asking
 from lane_worlds import FakeWorld, World
 
 import streams.retry.retries
@@ -43,49 +43,44 @@ async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> No
     lane = await opened(world, event)
     await finished(world, work, lane, [event], lambda: len(failing.of("a", 0)) == 5)
     tries = failing.of("a", 0)
-    assert 0.3 <= tries[3] - tries[2] < 1.3
-    assert 0.5 <= tries[4] - tries[3] < 1.5
+    assert tries[3] - tries[2] >= 0.3
+    assert tries[4] - tries[3] >= 0.5
     for tier in (1, 2):
         (shown,) = await world.records(retry_topic(work.source, tier))
-        headers = dict(shown.headers)
         assert (shown.key, shown.value) == (event.key, event.value)
-        assert headers["retry-handler"] == b"bench.count"
-        assert headers["retry-service"] == b"bench"
-        assert headers["retry-attempt"] == b"%d" % (tier + 2)
-        assert headers["retry-error-message"] == b"still busy"
-        assert headers["ce_id"] == b"a-0"
+        assert dict(shown.headers).items() >= {
+            ("retry-handler", b"bench.count"),
+            ("retry-service", b"bench"),
+            ("retry-attempt", b"%d" % (tier + 2)),
+            ("retry-error-message", b"still busy"),
+            ("ce_id", b"a-0"),
+        }
     assert await world.records(retry_topic(work.source, 3)) == []
 
 
-async def test_after_the_last_tier_it_is_a_dead_letter(world: World) -> None:
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [(TransientError("down"), 6), (ZeroDivisionError("unknown"), 6), (PermanentError("never"), 1)],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else f"{value} tries",
+)
+async def test_after_the_last_try_it_is_a_dead_letter(world: World, error: Exception, tries: int) -> None:
     work = await retrying_counter(world)
-    work.hooks.before = failing = Failing(world, {("a", 0): 99}, TransientError("down"))
+    work.hooks.before = failing = Failing(world, {("a", 0): 99}, error)
     events = [world.event(work, "a", i) for i in range(3)]
     lane = await opened(world, *events)
     await world.until(lambda: lane.handled >= 3 and len(failing.of("a", 2)) == 1)
     await stopped(world, lane, work.source)
-    assert len(failing.of("a", 0)) == 6
+    assert len(failing.of("a", 0)) == tries
     (letter,) = await dead_letters(world, work.source)
     headers = dict(letter.headers)
     assert (letter.key, letter.value) == (events[0].key, events[0].value)
-    assert headers["dlq-retry-count"] == b"5"
-    assert headers["dlq-error-type"] == b"TransientError"
+    assert int(headers["dlq-retry-count"]) == tries - 1
+    assert headers["dlq-error-type"] == type(error).__name__.encode()
     assert headers["dlq-handler"] == b"bench.count"
     assert work.hooks.calls[-2:] == [("a", 1), ("a", 2)]
     assert await counts(world) == {"a": 2}
     await nothing_waits(world)
     await check_store(world)
-
-
-async def test_a_permanent_error_is_a_dead_letter_at_once(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = failing = Failing(world, {("a", 0): 99}, PermanentError("never"))
-    lane = await opened(world, world.event(work, "a", 0), world.event(work, "a", 1))
-    await all_counted(world, lane, 2)
-    await stopped(world, lane, work.source)
-    assert len(failing.of("a", 0)) == 1
-    assert len(await dead_letters(world, work.source)) == 1
-    assert await counts(world) == {"a": 1}
 
 
 async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> None:
@@ -195,24 +190,17 @@ async def test_a_full_queue_sends_messages_to_the_dead_letters(world: World) -> 
 
 
 async def test_an_outage_makes_messages_wait_instead_of_burying_them(world: World) -> None:
-    work = counting(world.name)
     first = 2.0 if world.is_fake else 0.1
     breaker = BreakerPolicy(window=10, minimum=10, open_for=first, max_open_for=4 * first, probes=2)
-    await started(world, work, breaker=breaker)
-    down = True
-
-    def outage(event: Any) -> None:
-        if down:
-            raise ConnectionError("nobody there")
-
-    work.hooks.before = outage
+    work = await retrying_counter(world, breaker=breaker)
+    work.hooks.before = outage = Outage()
     events = [world.event(work, f"k{n}", i) for i in range(2) for n in range(60)]
     lane = await opened(world, *events)
     await world.passes(60.0, real=1.5)
     tried = len(work.hooks.calls)
     assert await dead_letters(world, work.source) == []
     assert tried < 60, "an open breaker lets a few probes through, no more"
-    down = False
+    outage.down = False
     await world.until(lambda: lane.handled >= len(events) and len(set(work.hooks.calls)) == len(events))
     await finish(world, work, lane, events)
 
@@ -238,8 +226,7 @@ async def test_waiting_for_another_version_takes_no_tries(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.retry.retries, "NOT_YET_PAUSE", 0.3)
-    world, work = fake, counting(fake.name)
-    await started(world, work)
+    work = await retrying_counter(fake)
     errors = [*[NotYet] * QUICK.max_attempts, TransientError]
 
     def before(event: Any) -> None:
@@ -247,19 +234,7 @@ async def test_waiting_for_another_version_takes_no_tries(
             raise errors.pop(0)("not now")
 
     work.hooks.before = before
-    event = world.event(work, "a", 0)
-    lane = await opened(world, event)
-    await finished(world, work, lane, [event], lambda: len(world.cluster.visible(work.output)) == 1)
-    assert await dead_letters(world, work.source) == []
-
-
-async def test_an_unknown_error_is_retried_and_then_buried_but_never_ends_the_lane(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = Failing(world, {("a", 1): 99}, ZeroDivisionError("oops"))
-    events = [world.event(work, "a", i) for i in range(3)]
-    lane = await opened(world, *events)
-    await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await stopped(world, lane, work.source)
-    (letter,) = await dead_letters(world, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"ZeroDivisionError"
-    assert await counts(world) == {"a": 2}
+    event = fake.event(work, "a", 0)
+    lane = await opened(fake, event)
+    await finished(fake, work, lane, [event], lambda: len(fake.cluster.visible(work.output)) == 1)
+    assert await dead_letters(fake, work.source) == []

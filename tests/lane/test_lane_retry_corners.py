@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 from lane_checker import counts
-from lane_failing import (
-    HOLDING,
-    LATER,
-    Failing,
-    finish,
-    letters_of,
-    nothing_waits,
-    pass_time,
-    started,
-)
+from lane_failing import HOLDING, LATER, Failing, finish, letters_of, nothing_waits, pass_time, started
 from lane_scenes import finished, opened, retrying_counter, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
@@ -76,9 +67,7 @@ async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
     assert 0.3 <= begun[1] - ended[0] < 0.5
 
 
-async def test_a_breaker_opened_under_a_head_lets_the_next_run(
-    fake: FakeWorld,
-) -> None:
+async def test_a_breaker_opened_under_a_head_lets_the_next_run(fake: FakeWorld) -> None:
     world, answered = fake, asyncio.Event()
     fails = {("a", 0): 1, ("b", 0): 1}
 

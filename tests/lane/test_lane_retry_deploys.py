@@ -11,9 +11,7 @@ from lane_worlds import FakeWorld, World
 from streams.errors import TransientError
 
 
-async def test_what_waits_of_a_dropped_topic_waits_for_its_return(
-    world: World,
-) -> None:
+async def test_what_waits_of_a_dropped_topic_waits_for_its_return(world: World) -> None:
     work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
@@ -49,9 +47,7 @@ async def test_what_waits_for_a_handler_waits_until_its_return(fake: FakeWorld) 
     await nothing_waits(fake)
 
 
-async def test_what_a_newer_version_cannot_decode_is_dead(
-    fake: FakeWorld,
-) -> None:
+async def test_what_a_newer_version_cannot_decode_is_dead(fake: FakeWorld) -> None:
     work, newer = deployed(fake.name, 1), deployed(fake.name, 1, wants_colour=True)
     await started(fake, work, retry=LATER)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))

@@ -84,9 +84,7 @@ async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int
 # -- deadlines --------------------------------------------------------------------------------------------
 
 
-async def test_a_message_past_its_deadline_is_never_tried(
-    world: World,
-) -> None:
+async def test_a_message_past_its_deadline_is_never_tried(world: World) -> None:
     work = await retrying_counter(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
     now = world.clock.now()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_scenes import finished, opened, retrying_counter
+from lane_scenes import Outage, finished, opened, retrying_counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Running, World
 
@@ -22,17 +22,6 @@ from streams.staging.changes import QUEUES_BY_DUE
 
 #: Opens soon, and tries again each second.
 QUICK_BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
-
-
-class Outage:
-    """While it is down, every attempt fails."""
-
-    def __init__(self) -> None:
-        self.down = True
-
-    def __call__(self, event: Any) -> None:
-        if self.down:
-            raise ConnectionError("nobody there")
 
 
 def due_entries(lane: Running) -> int:
@@ -98,7 +87,7 @@ async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) ->
 
     async def ask(key: str, i: int) -> None:
         await world.clock.sleep(0.05)
-        outage(None)
+        outage()
 
     work = asking(world.name, ask)
     await started(world, work, breaker=QUICK_BREAKER, max_in_flight=8)
@@ -180,9 +169,7 @@ async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
 
 
-async def test_a_due_message_has_its_turn_among_full_slots(
-    fake: FakeWorld,
-) -> None:
+async def test_a_due_message_has_its_turn_among_full_slots(fake: FakeWorld) -> None:
     world, tries, running, most = fake, [], 0, 0
 
     async def ask(key: str, i: int) -> None:
@@ -231,7 +218,7 @@ async def test_slow_retries_of_a_handler_leave_others_their_turn(fake: FakeWorld
     world, outage, settled = fake, Outage(), []
 
     async def ask(key: str, i: int) -> None:
-        outage(None)
+        outage()
         await world.clock.sleep(2.0)
 
     def settle(event: Any) -> None:

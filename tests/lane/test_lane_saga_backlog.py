@@ -125,9 +125,7 @@ async def test_an_outage_past_every_deadline_cancels_nothing(fake: FakeWorld, nt
     assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(GiveMoneyBack.TOPIC)] == []
 
 
-async def test_a_command_that_has_lain_long_is_tried_again(
-    fake: FakeWorld,
-) -> None:
+async def test_a_command_that_has_lain_long_is_tried_again(fake: FakeWorld) -> None:
     work = await lain_long(fake)
     tried = work.till.asked  # nobody knows of that
     await fake.open()
@@ -146,9 +144,7 @@ async def test_a_command_that_has_lain_long_is_given_up(fake: FakeWorld) -> None
     assert 20 <= row.log[-1].time - taken < 30
 
 
-async def test_what_a_breaker_holds_up_ends_at_its_deadline(
-    fake: FakeWorld,
-) -> None:
+async def test_what_a_breaker_holds_up_ends_at_its_deadline(fake: FakeWorld) -> None:
     breaker = BreakerPolicy(minimum=4, open_for=300.0, max_open_for=300.0)
     keys, began = "01234567", fake.clock.now()
     work = await closed(fake, 10.0, keys=keys, breaker=breaker, max_in_flight=2)

@@ -154,9 +154,7 @@ async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: Worl
     assert stands == ("started", "completed", "in_progress")
 
 
-async def test_a_late_reply_changes_nothing(
-    fake: FakeWorld,
-) -> None:
+async def test_a_late_reply_changes_nothing(fake: FakeWorld) -> None:
     reply = await waiting(fake)
     fake.clock.set(fake.clock.now() + 60)
     lane = await fake.open()
@@ -168,9 +166,7 @@ async def test_a_late_reply_changes_nothing(
     assert row.log[-1].detail.startswith("not awaited: success")
 
 
-async def test_a_command_too_late_to_succeed_is_answered_at_once(
-    world: World,
-) -> None:
+async def test_a_command_too_late_to_succeed_is_answered_at_once(world: World) -> None:
     work, wait = trips(world.clock), 10.0 if world.is_fake else 1.0
     work.till.closed = True
     await world.start(work, retry=RetryPolicy(immediate=2, delays=(wait, 60.0)))
@@ -248,9 +244,7 @@ async def test_sagas_of_an_unknown_version_hold_up_no_others(
     assert await world.records(dead_letter_topic(TripReply.TOPIC)) == []
 
 
-async def test_a_command_without_room_to_wait_is_answered(
-    fake: FakeWorld,
-) -> None:
+async def test_a_command_without_room_to_wait_is_answered(fake: FakeWorld) -> None:
     work = trips(fake.clock)
     await fake.start(work, max_waiting=1)
     lane = await fake.open()

@@ -310,9 +310,7 @@ async def test_a_row_of_an_unknown_schema_waits_for_it(fake: FakeWorld) -> None:
     assert len(await fake.records(work.output)) == 2
 
 
-async def test_one_about_another_key_is_dead_once_read(
-    fake: FakeWorld,
-) -> None:
+async def test_one_about_another_key_is_dead_once_read(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake)
     lane = await opened(fake, newer(fake.event(work, "a", 0), "b", 0), fake.event(work, "a", 1))
     await waits(fake, lane, 1)

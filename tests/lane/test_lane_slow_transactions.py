@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from lane_checker import check, check_store
 from lane_scenes import counter, opened
 from lane_worlds import World
@@ -39,7 +38,6 @@ class Slow:
         return producer
 
 
-@pytest.mark.landing
 async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: World) -> None:
     work = await counter(world, transaction_timeout=TIMEOUT, max_batch=MESSAGES)
     world.cluster = Slow(world.cluster, world.clock, work.output)

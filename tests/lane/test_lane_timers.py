@@ -50,9 +50,7 @@ async def test_a_timer_rings_once_when_it_is_due(world: World) -> None:
     assert headers["ce_causationid"] == b"a-1"
 
 
-async def test_what_is_sent_at_once_and_later_has_own_ids(
-    world: World,
-) -> None:
+async def test_what_is_sent_at_once_and_later_has_own_ids(world: World) -> None:
     work = reminding(world.name)
     await world.start(work)
     lane = await opened(world, asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))

@@ -189,9 +189,7 @@ async def test_a_replay_is_a_trace_that_links_the_first(world: World) -> None:
     assert header_of(letter) == SAMPLED.decode()  # as it came
 
 
-async def test_an_edited_message_is_a_replay_too(
-    fake: FakeWorld,
-) -> None:
+async def test_an_edited_message_is_a_replay_too(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, edit_dead_letters=True)
     event = with_trace(fake.event(work, "a", 0), SAMPLED)
     async with traced() as traces:
@@ -267,9 +265,7 @@ async def test_a_message_without_a_trace_begins_one(fake: FakeWorld) -> None:
     assert all(span.parent is None for span in of_a if span is not settled)
 
 
-async def test_what_a_caller_does_not_record_is_not_recorded(
-    world: World,
-) -> None:
+async def test_what_a_caller_does_not_record_is_not_recorded(world: World) -> None:
     work = await counter(world)
     async with traced() as traces:
         event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
