@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 from lane_checker import check_store, latest
-from lane_failing import finish, nothing_waits, settled, started
-from lane_workloads import Workload, counting
+from lane_desk import letter_ids, operated, operation
+from lane_failing import finish, letters_of, nothing_waits, settled, started
+from lane_workloads import Ask, Workload, asking, counting
 from lane_worlds import Post, Running, World
 
 from streams.model.envelope import new_headers
 from streams.model.message import Message
+from streams.model.operations import LetterCommand
 from streams.model.row_keys import split_row_key
 from streams.model.table import Table
 from streams.ports import Stores
@@ -54,6 +56,20 @@ async def retrying_counter(
     work = counting(world.name, tallied=tallied, settled=settled, order_by=order_by)
     await started(world, work, **options)
     return work
+
+
+async def retrying_asker(
+    world: World, ask: Ask, *, order_by: Callable[[Any], str] | None = None, **options: Any
+) -> Workload:
+    """The same with an async handler, which first asks the outside."""
+    work = asking(world.name, ask, order_by=order_by)
+    await started(world, work, **options)
+    return work
+
+
+def some(world: World, work: Workload, numbers: range, keys: str = "abcd") -> list[Post]:
+    """Events of these numbers for each of the keys."""
+    return [world.event(work, key, i) for i in numbers for key in keys]
 
 
 async def opened(world: World, *posts: Post, **options: Any) -> Running:
@@ -97,6 +113,17 @@ async def handled(world: World, work: Any, events: Iterable[Post] = (), **option
     lane = await opened(world, *events, **options)
     await stopped(world, lane, work.source)
     return lane
+
+
+async def operated_on(world: World, lane: Running, kind: LetterCommand) -> None:
+    """An operator has done something with the only dead letter."""
+    (letter,) = await letter_ids(world)
+    await operated(world, lane, operation(world, kind, letter))
+
+
+async def died_of(world: World, work: Workload) -> list[str]:
+    """The errors that the dead letters name, in order."""
+    return [headers["dlq-error-type"].decode() for headers in await letters_of(world, work)]
 
 
 async def until_so(world: World, holds: Callable[[], Awaitable[bool]], *, every: float = 0.05) -> None:

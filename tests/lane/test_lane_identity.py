@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_scenes import counter, opened, stopped
-from lane_workloads import Workload
-from lane_worlds import FakeWorld, Post, World
+from lane_scenes import counter, handled, some, stopped
+from lane_worlds import FakeWorld, World
 
 import streams.lane.commit
 from streams.errors import LayoutMismatch, PositionLost, TopicRecreated
@@ -15,15 +14,6 @@ from streams.lane.standby import Standby
 from streams.model.layout import LANE
 from streams.ports import TP
 from streams.positions.review import At, accept, standings
-
-
-def some(world: World, work: Workload, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in "abcd"]
-
-
-async def handled(world: World, work: Workload, events: list[Post], **options: object) -> None:
-    lane = await opened(world, *events, **options)
-    await stopped(world, lane, work.source)
 
 
 async def refused(world: World, match: str, **options: object) -> None:

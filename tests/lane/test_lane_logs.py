@@ -7,9 +7,8 @@ from typing import Any
 
 import structlog
 from lane_checker import dead_letters
-from lane_failing import Failing, all_counted, finish, started
-from lane_scenes import retrying_counter, stopped
-from lane_workloads import asking
+from lane_failing import Failing, all_counted, finish
+from lane_scenes import retrying_asker, retrying_counter, stopped
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
@@ -68,8 +67,7 @@ async def test_async_handlers_side_by_side_each_name_their_own_message(world: Wo
         await both.wait()
         log.info("seen", asked=key)
 
-    work = asking(world.name, ask)
-    await started(world, work)
+    work = await retrying_asker(world, ask)
     events = [world.event(work, key, 0) for key in "ab"]
     await world.post(*events)
     with Captured() as lines:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lane_checker import latest
 from lane_relays import Relay, relay
-from lane_scenes import LANDING_AT_SENT, opened, stopped
+from lane_scenes import LANDING_AT_SENT, handled, opened, stopped
 from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
@@ -228,8 +228,7 @@ async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> N
 async def test_a_message_that_leaves_its_declared_key_is_not_sent(fake: FakeWorld, later: float) -> None:
     work = relay(fake.name, later=later, astray=True)
     await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=()))
-    lane = await opened(fake, fake.event(work, "a", 0))
-    await stopped(fake, lane, work.source)
+    await handled(fake, work, [fake.event(work, "a", 0)])
     (letter,) = await fake.records(f"{work.source}.dlq")
     assert b"SAME_KEY" in dict(letter.headers)["dlq-error-message"]
     assert await fake.records(work.middle) == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from lane_failing import Failing, all_counted, finish, started
-from lane_scenes import finished, opened, retrying_counter
-from lane_workloads import asking, counting
+from lane_scenes import finished, opened, retrying_asker, retrying_counter
+from lane_workloads import counting
 from lane_worlds import FakeWorld, World
 
 from streams.errors import TransientError
@@ -43,8 +43,7 @@ async def test_a_lane_knows_how_far_it_is_behind(fake: FakeWorld) -> None:
         asked.append((key, i))
         await answered.wait()
 
-    work = asking(fake.name, ask)
-    await started(fake, work, max_in_flight=2)
+    work = await retrying_asker(fake, ask, max_in_flight=2)
     events = [fake.event(work, f"k{n}", 0) for n in range(10)]
     lane = await opened(fake, *events)
     measures = lane.lane.measures
@@ -77,8 +76,7 @@ async def test_an_async_handler_is_measured_with_what_it_waits_for(world: World)
     async def ask(key: str, i: int) -> None:
         await asyncio.sleep(0.01)
 
-    work = asking(world.name, ask)
-    await started(world, work)
+    work = await retrying_asker(world, ask)
     events = [world.event(work, key, 0) for key in "abc"]
     await world.post(*events)
     name = next(iter(world.app.handlers))

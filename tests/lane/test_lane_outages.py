@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, dead_letters
-from lane_desk import letter_ids, letters, operated, operation
+from lane_desk import letters
 from lane_failing import Failing, expiring, finish, letters_of, pass_time, started
-from lane_scenes import finished, opened, stopped
+from lane_scenes import finished, opened, operated_on, stopped
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -242,8 +242,7 @@ async def test_a_replay_in_an_outage_comes_back_as_a_letter(fake: FakeWorld) -> 
     assert len(broken.tries) == 1
     work.hooks.before = outside
     outside.away = True
-    (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+    await operated_on(world, lane, LetterCommand.REPLAY)
     await pass_time(world, 5.0)
     assert len(outside.calls) == 3
     (letter,) = await letters(world)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store
-from lane_scenes import counter, opened, stopped
+from lane_scenes import counter, handled, stopped
 from lane_worlds import World
 
 from streams.testing.faults import ScriptedFaults
@@ -19,8 +19,7 @@ from streams.testing.faults import ScriptedFaults
 async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
     work = await counter(world)
     events = [world.event(work, key, i) for i in range(2) for key in "abcd"]
-    first = await opened(world, *events)
-    await stopped(world, first, work.source)
+    await handled(world, work, events)
 
     faults = ScriptedFaults()
     pause = faults.pause_at("recovering")

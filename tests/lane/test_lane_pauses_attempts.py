@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from lane_checker import counts, dead_letters
-from lane_desk import Broken, letter_ids, operated, operation, order_of
+from lane_desk import Broken, order_of
 from lane_failing import HOLDING, LATER, Failing, all_counted, finish, pass_time, settled, started
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
-from lane_scenes import Outage, finished, opened, retrying_counter
-from lane_workloads import asking, counting
-from lane_worlds import FakeWorld
+from lane_scenes import Outage, finished, opened, operated_on, retrying_asker, retrying_counter
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, Running
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.breaker import BreakerPolicy, BreakerState
 from streams.policy.retry import RetryPolicy
+
+
+async def pausing(fake: FakeWorld, lane: Running) -> None:
+    """The lane has heard of a pause; attempts may still be under way."""
+    await fake.post(*commanded(fake, HandlerCommand.PAUSE))
+    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+
+
+async def resumed(
+    fake: FakeWorld, work: Workload, lane: Running, events: Sequence[Post], *, calls: int
+) -> None:
+    """After the resume, and so many calls in all, these events are handled."""
+    await asked(fake, HandlerCommand.RESUME)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == calls)
 
 
 async def test_retries_wait_for_the_resume_and_their_own_times(fake: FakeWorld) -> None:
@@ -63,13 +78,11 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
             if key == "b" and work.hooks.calls.count(("b", 0)) == 1:
                 raise TransientError("busy")
 
-    work = asking(fake.name, ask)
-    await started(fake, work)
+    work = await retrying_asker(fake, ask)
     events = some(fake, work, range(2), "ab")
     lane = await opened(fake, *events)
     await fake.until(lambda: len(work.hooks.calls) == 2)
-    await fake.post(*commanded(fake, HandlerCommand.PAUSE))
-    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    await pausing(fake, lane)
     assert lane.lane.gates[COUNT].under_way == 2
     answered.set()
     await settled(fake, work, lane)
@@ -77,8 +90,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
     assert sorted(work.hooks.calls) == [("a", 0), ("b", 0)], "no immediate retry, and none that came behind"
     assert lane.lane.gates[COUNT].under_way == 0
     assert await counts(fake) == {"a": 1}
-    await asked(fake, HandlerCommand.RESUME)
-    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 5)
+    await resumed(fake, work, lane, events, calls=5)
 
 
 async def test_what_stands_behind_a_paused_head_waits_on(fake: FakeWorld) -> None:
@@ -89,20 +101,17 @@ async def test_what_stands_behind_a_paused_head_waits_on(fake: FakeWorld) -> Non
             raise TransientError("busy")
         await answered.wait()
 
-    work = asking(fake.name, ask)
-    await started(fake, work, retry=LATER)
+    work = await retrying_asker(fake, ask, retry=LATER)
     events = some(fake, work, range(2), "a")
     lane = await opened(fake, *events)
     await fake.until(lambda: len(work.hooks.calls) == 2)
-    await fake.post(*commanded(fake, HandlerCommand.PAUSE))
-    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    await pausing(fake, lane)
     handled = lane.handled
     answered.set()
     await fake.until(lambda: lane.handled > handled)
     await settled(fake, work, lane)
     assert (lane.handled, len(work.hooks.calls)) == (handled + 1, 2)
-    await asked(fake, HandlerCommand.RESUME)
-    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 3)
+    await resumed(fake, work, lane, events, calls=3)
 
 
 async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) -> None:
@@ -111,16 +120,14 @@ async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) 
     async def ask(key: str, i: int) -> None:
         await answered.wait()
 
-    work = asking(fake.name, ask)
-    await started(fake, work, max_in_flight=2)
+    work = await retrying_asker(fake, ask, max_in_flight=2)
     events = some(fake, work, range(1))
     lane = await opened(fake, *events, *commanded(fake, HandlerCommand.PAUSE))
     await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     answered.set()
     await settled(fake, work, lane)
     assert len(work.hooks.calls) <= 2
-    await asked(fake, HandlerCommand.RESUME)
-    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == len(KEYS))
+    await resumed(fake, work, lane, events, calls=len(KEYS))
 
 
 async def test_a_head_that_has_not_begun_waits_on(fake: FakeWorld) -> None:
@@ -132,23 +139,20 @@ async def test_a_head_that_has_not_begun_waits_on(fake: FakeWorld) -> None:
         if i == 1:
             await answered.wait()
 
-    work = asking(fake.name, ask, order_by=lambda event: str(event.i))
-    await started(fake, work, retry=LATER)
+    work = await retrying_asker(fake, ask, order_by=lambda event: str(event.i), retry=LATER)
     events = some(fake, work, range(2), "a")
     lane = await opened(fake, events[0])
     await fake.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
     await fake.post(events[1])
     await fake.until(lambda: ("a", 1) in work.hooks.calls)
     await fake.until(lambda: bool(lane.lane.gates[COUNT].running))
-    await fake.post(*commanded(fake, HandlerCommand.PAUSE))
-    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    await pausing(fake, lane)
     answered.set()
     await settled(fake, work, lane)
     await pass_time(fake, 2.0)
     assert work.hooks.calls == [("a", 0), ("a", 1)]
     assert not lane.lane.gates[COUNT].running
-    await asked(fake, HandlerCommand.RESUME)
-    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 3)
+    await resumed(fake, work, lane, events, calls=3)
 
 
 async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeWorld) -> None:
@@ -184,12 +188,10 @@ async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) 
     await asked(fake, HandlerCommand.PAUSE)
     await fake.post(*events[1:])
     await settled(fake, work, lane)
-    (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated_on(fake, lane, LetterCommand.REPLAY)
     await pass_time(fake, 2.0)
     assert len(work.hooks.calls) == 1
-    await asked(fake, HandlerCommand.RESUME)
-    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == 4)
+    await resumed(fake, work, lane, events, calls=4)
     assert await order_of(fake, work, "a") == [0, 1, 2]
 
 
@@ -200,9 +202,7 @@ async def test_what_a_discarded_letter_releases_waits_for_the_resume(fake: FakeW
     lane = await opened(fake, *events)
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     await asked(fake, HandlerCommand.PAUSE)
-    (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.DISCARD, ident))
+    await operated_on(fake, lane, LetterCommand.DISCARD)
     await pass_time(fake, 2.0)
     assert len(work.hooks.calls) == 1
-    await asked(fake, HandlerCommand.RESUME)
-    await finished(fake, work, lane, events[1:], lambda: len(work.hooks.calls) == 2)
+    await resumed(fake, work, lane, events[1:], calls=2)

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_scenes import counter, opened, stopped
-from lane_workloads import Workload
-from lane_worlds import BOUND, FakeWorld, Post, World
+from lane_scenes import counter, handled, opened, some, stopped
+from lane_worlds import BOUND, FakeWorld, World
 
 import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
@@ -17,17 +16,6 @@ from streams.ports import TP, Write
 from streams.staging.changes import POSITIONS
 
 BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
-
-
-def some(world: World, work: Workload, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in "abcd"]
-
-
-async def handled(world: World, work: Workload, events: list[Post], **options: object) -> object:
-    """Handle events with a lane that is stopped afterwards."""
-    lane = await opened(world, *events, **options)
-    await stopped(world, lane, work.source)
-    return lane
 
 
 @pytest.mark.landing

@@ -9,7 +9,7 @@ from lane_checker import dead_letters, latest
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import LATER, Failing
 from lane_parcels import BUCKET, THRESHOLD, Parcels
-from lane_scenes import Outage, opened, stopped
+from lane_scenes import Outage, opened, operated_on, stopped
 from lane_workloads import Workload, carrying, messages_of
 from lane_worlds import FakeWorld, Running, World
 
@@ -193,8 +193,7 @@ async def test_what_was_given_up_without_an_object_store_is_named(fake: FakeWorl
     await passes(fake, 2 * DAY)
     assert len(await parcels.named()) == 1
     assert (await swept(parcels)).deleted.objects == 0
-    (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated_on(fake, lane, LetterCommand.REPLAY)
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await stopped(parcels, lane)
     await parcels.check()

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
-from lane_scenes import POINTS, Outage, finished, opened, retrying_counter, stopped
-from lane_workloads import asking
+from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits
+from lane_scenes import POINTS, Outage, finished, handled, opened, retrying_asker, retrying_counter, stopped
 from lane_worlds import FakeWorld, World
 
 import streams.retry.retries
@@ -145,8 +144,7 @@ async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> No
     work = await retrying_counter(world, retry=RetryPolicy(delays=(1.5,)))
     work.hooks.before = failing = Failing(world, {("a", 0): 3}, TransientError("busy"))
     events = [world.event(work, "a", i) for i in range(5)]
-    first = await opened(world, *events)
-    await stopped(world, first, work.source)
+    await handled(world, work, events)
     assert failing.of("a", 1) == []
     lane = await world.open(stores=(elsewhere := world.stores()))
     await world.until(lambda: bool(failing.of("a", 4)))
@@ -167,8 +165,7 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
             fails[key, i] -= 1
             raise TimeoutError("no answer")
 
-    work = asking(world.name, ask)
-    await started(world, work)
+    work = await retrying_asker(world, ask)
     events = [world.event(work, key, i) for i in range(6) for key in "abc"]
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: ("b", 5) in work.hooks.calls)
@@ -215,8 +212,7 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
 
     work.hooks.before_tally = outage
     events = [fake.event(work, f"k{n}", 0) for n in range(50)]
-    lane = await opened(fake, *events)
-    await stopped(fake, lane, work.source)
+    await handled(fake, work, events)
     assert len(await counts(fake)) == 50
     assert len(tallied) < 10
     assert await dead_letters(fake, work.source) == []

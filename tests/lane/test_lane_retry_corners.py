@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lane_checker import counts
 from lane_failing import HOLDING, LATER, Failing, finish, letters_of, nothing_waits, pass_time, started
-from lane_scenes import finished, opened, retrying_counter, stopped_empty
+from lane_scenes import finished, opened, retrying_asker, retrying_counter, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -34,8 +34,7 @@ async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails
             await answered.wait()
         done.append(i)
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER)
+    work = await retrying_asker(world, ask, retry=LATER)
     events = [world.event(work, "a", i) for i in range(3)]
     lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
@@ -59,8 +58,7 @@ async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
         if len(begun) == 1:
             raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER)
+    work = await retrying_asker(world, ask, retry=LATER)
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
     await finished(world, work, lane, [event], lambda: len(ended) == 2)

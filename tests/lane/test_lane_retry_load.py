@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_scenes import Outage, finished, opened, retrying_counter
-from lane_workloads import asking, counting
+from lane_scenes import Outage, finished, opened, retrying_asker, retrying_counter
+from lane_workloads import counting
 from lane_worlds import FakeWorld, Running, World
 
 from streams.errors import TransientError
@@ -89,8 +89,7 @@ async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) ->
         await world.clock.sleep(0.05)
         outage()
 
-    work = asking(world.name, ask)
-    await started(world, work, breaker=QUICK_BREAKER, max_in_flight=8)
+    work = await retrying_asker(world, ask, breaker=QUICK_BREAKER, max_in_flight=8)
     events = [world.event(work, f"k{n}", 0) for n in range(40)]
     lane = await opened(world, *events)
     await pass_time(world, 10.0)
@@ -183,8 +182,7 @@ async def test_a_due_message_has_its_turn_among_full_slots(fake: FakeWorld) -> N
             if len(tries) == 1:
                 raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER, max_in_flight=4)
+    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=4)
     await world.post(world.event(work, "bad", 0), *(world.event(work, f"k{n}", 0) for n in range(400)))
     await world.open()
     await world.until(lambda: len(tries) == 2)
@@ -203,8 +201,7 @@ async def test_a_due_message_has_its_turn_among_its_key(fake: FakeWorld) -> None
             if len(tries) == 1:
                 raise TransientError("busy")
 
-    work = asking(world.name, ask, order_by=lambda event: str(event.i))
-    await started(world, work, retry=LATER)
+    work = await retrying_asker(world, ask, order_by=lambda event: str(event.i), retry=LATER)
     await world.post(world.event(work, "a", 0))
     await world.open()
     for i in range(1, 40):
@@ -286,8 +283,7 @@ async def test_entries_of_what_was_tried_do_not_pile_up(fake: FakeWorld) -> None
             failed.add(key)
             raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER, max_in_flight=4)
+    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=4)
     lane = await opened(world, *(world.event(work, f"k{n}", 0) for n in range(300)))
     await world.until(lambda: len(world.cluster.visible(work.output)) > 100)
     done = len(world.cluster.visible(work.output))

@@ -11,7 +11,7 @@ from lane_checker import check_store, dead_letters
 from lane_desk import letter_ids, operated, operation
 from lane_failing import Failing, expiring, nothing_waits, pass_time
 from lane_pausing import asked
-from lane_scenes import cleared, opened, stopped
+from lane_scenes import cleared, died_of, handled, opened, operated_on, stopped
 from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
@@ -195,8 +195,7 @@ async def test_it_expires_at_its_deadline_as_any_message(fake: FakeWorld) -> Non
     assert await dead_letters(fake, work.source) == []
     await pass_time(fake, 1.0)
     await lane.stop()
-    (letter,) = await dead_letters(fake, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"MessageExpired"
+    assert await died_of(fake, work) == ["MessageExpired"]
 
 
 @pytest.mark.parametrize("paused_first", [False, True])
@@ -239,8 +238,7 @@ async def test_a_replay_passes_what_waits_for_a_schema(fake: FakeWorld) -> None:
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     lane = await opened(fake, fake.event(work, "a", 0), newer(fake.event(work, "a", 1), "a", 1))
     await waits(fake, lane, 1)
-    (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated_on(fake, lane, LetterCommand.REPLAY)
     await fake.until(lambda: work.hooks.calls == [("a", 0)] * 2)
     unannounced.announce()
     await cleared(fake, lane, lambda: work.hooks.calls[2:] == [("a", 1)])
@@ -273,8 +271,7 @@ async def test_older_and_newer_writers_are_read_by_our_schema(world: World) -> N
     schemas.add(MADE_OLDER)
     post = world.event(work, "a", 7)
     older = written_as(world.event(work, "a", 0), fingerprint_of(MADE_OLDER), b"\x02a")
-    lane = await opened(world, post, newer(world.event(work, "a", 3), "a", 3), older)
-    await stopped(world, lane, work.source)
+    await handled(world, work, [post, newer(world.event(work, "a", 3), "a", 3), older])
     assert work.hooks.calls == [("a", 7), ("a", 3), ("a", 0)]
 
 
@@ -287,8 +284,7 @@ async def test_what_is_no_fingerprint_does_not_wait(fake: FakeWorld, fingerprint
     lane = await opened(fake, post._replace(headers=bad), fake.event(work, "a", 2))
     await fake.until(lambda: lane.handled == 1)
     await stopped(fake, lane, work.source)
-    (letter,) = await dead_letters(fake, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"Undecodable"
+    assert await died_of(fake, work) == ["Undecodable"]
 
 
 async def test_a_row_of_an_unknown_schema_waits_for_it(fake: FakeWorld) -> None:
@@ -318,8 +314,7 @@ async def test_one_about_another_key_is_dead_once_read(fake: FakeWorld) -> None:
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     await fake.until(lambda: work.hooks.calls == [("a", 1)])
     await lane.stop()
-    (letter,) = await dead_letters(fake, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"KeyMismatch"
+    assert await died_of(fake, work) == ["KeyMismatch"]
     await check_store(fake)
     await nothing_waits(fake)
 

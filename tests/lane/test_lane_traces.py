@@ -12,7 +12,7 @@ from lane_checker import dead_letters
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import QUICK, Failing, all_counted, started
 from lane_sagas import TripReply, TripWanted, trips
-from lane_scenes import counter, opened, retrying_counter, stopped
+from lane_scenes import counter, opened, operated_on, retrying_counter, stopped
 from lane_traces import (
     CALLER,
     SAMPLED,
@@ -171,8 +171,7 @@ async def test_a_replay_is_a_trace_that_links_the_first(world: World) -> None:
         await world.until(lambda: lane.lane.counters.dead_letters == 1)
         await world.settled(work.source)
         broken.mend()
-        (ident,) = await letter_ids(world)
-        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+        await operated_on(world, lane, LetterCommand.REPLAY)
         await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
         await lane.stop()
     first, replayed = traces.spans()
