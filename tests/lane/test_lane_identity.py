@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from lane_checker import check, check_store, counts
 from lane_scenes import counter, handled, some, stopped
+from lane_workloads import Workload
 from lane_worlds import FakeWorld, World
 
 import streams.lane.commit
@@ -14,6 +15,13 @@ from streams.lane.standby import Standby
 from streams.model.layout import LANE
 from streams.ports import TP
 from streams.positions.review import At, accept, standings
+
+
+async def has_counted(world: World) -> Workload:
+    """It has counted three events of each key."""
+    work = await counter(world, partitions=1)
+    await handled(world, work, some(world, work, range(3)))
+    return work
 
 
 async def refused(world: World, match: str, **options: object) -> None:
@@ -44,8 +52,7 @@ async def test_a_source_made_anew_goes_on_when_accepted(world: World, longer: bo
 
 
 async def test_rows_are_not_mixed_with_a_changelog_made_anew(world: World) -> None:
-    work = await counter(world, partitions=1)
-    await handled(world, work, some(world, work, range(3)))
+    work = await has_counted(world)
     changelog = world.app.layout.changelog("counts")
     await world.recreate(changelog)
     await refused(world, changelog)
@@ -76,8 +83,7 @@ async def test_a_store_keeps_rows_until_each_changelog_is_accepted(fake: FakeWor
 
 
 async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -> None:
-    work = await counter(fake, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    work = await has_counted(fake)
     await fake.recreate(work.source)
     await accept(fake.app.layout, fake.cluster, work.source, [0])
     await fake.recreate(changelog := fake.app.layout.changelog("counts"))
@@ -87,8 +93,7 @@ async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -
 async def test_a_standby_waits_until_a_new_changelog_is_accepted(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = await counter(fake, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    work = await has_counted(fake)
     standby = Standby(fake.app, 0, cluster=fake.cluster, stores=fake.machine, clock=fake.clock)
     changelog = fake.app.layout.changelog("counts")
     fake.cluster.recreate_topic(changelog)
@@ -104,8 +109,7 @@ async def test_a_standby_waits_until_a_new_changelog_is_accepted(
 
 
 async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld) -> None:
-    work = await counter(fake, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    await has_counted(fake)
     fake.cluster.recreate_topic(fake.app.layout.changelog(LANE))
     fake.cluster.forget_group(fake.name)
     await refused(fake, "the local store means nothing in it")
@@ -130,8 +134,7 @@ async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> 
 
 
 async def test_another_cluster_under_the_same_name_is_noticed(fake: FakeWorld) -> None:
-    work = await counter(fake, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    await has_counted(fake)
     await fake._start()
     await refused(fake, "this is another cluster.*Check STEADFAUST_BOOTSTRAP")
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from lane_checker import check, check_store, counts
 from lane_scenes import counter, handled, opened, some, stopped
-from lane_worlds import BOUND, FakeWorld, World
+from lane_workloads import Workload
+from lane_worlds import BOUND, FakeWorld, Post, World
 
 import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
@@ -18,14 +19,25 @@ from streams.staging.changes import POSITIONS
 BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
 
 
+async def has_counted(world: World, numbers: range) -> tuple[Workload, list[Post]]:
+    """It has counted these events of each key."""
+    work = await counter(world)
+    events = some(world, work, numbers)
+    await handled(world, work, events)
+    return work, events
+
+
+def spoil(world: World, positions: dict[TP, int]) -> None:
+    """A row that no changelog has gets into the store of a closed lane."""
+    store = world.machine.open(0)
+    store.apply([BOGUS], positions)
+    store.close()
+
+
 @pytest.mark.landing
 async def test_a_store_ahead_of_its_changelog_is_rebuilt(world: World) -> None:
-    work = await counter(world)
-    events = some(world, work, range(2))
-    await handled(world, work, events)
-    store = world.machine.open(0)
-    store.apply([BOGUS], {TP(world.app.layout.changelog("counts"), 0): 10_000})
-    store.close()
+    work, events = await has_counted(world, range(2))
+    spoil(world, {TP(world.app.layout.changelog("counts"), 0): 10_000})
     lane = await world.open()
     assert lane.lane.recovered > 0
     await lane.stop()
@@ -54,9 +66,7 @@ async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorl
     work = await counter(fake, partitions=1)
     changelog = TP(fake.app.layout.changelog("counts"), 0)
     await handled(fake, work, some(fake, work, range(1)))
-    store = fake.machine.open(0)
-    store.apply([BOGUS], {changelog: 1})
-    store.close()
+    spoil(fake, {changelog: 1})
     fake.cluster.truncate(changelog, 2)
     lane = await fake.open()
     assert lane.lane.store.get("counts", BOGUS.key) is None
@@ -64,9 +74,7 @@ async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorl
 
 
 async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
-    work = await counter(fake)
-    events = some(fake, work, range(2))
-    await handled(fake, work, events)
+    await has_counted(fake, range(2))
     fake.machine.damage(0)
     with pytest.raises(StoreBroken):
         fake.machine.open(0)
@@ -77,9 +85,7 @@ async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
 
 
 async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorld) -> None:
-    work = await counter(fake)
-    events = some(fake, work, range(2))
-    await handled(fake, work, events)
+    work, events = await has_counted(fake, range(2))
     lane = await fake.open()
     store = lane.lane.store
     broke = []
@@ -106,9 +112,7 @@ async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorl
 
 
 async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(fake: FakeWorld) -> None:
-    work = await counter(fake)
-    events = some(fake, work, range(5))
-    await handled(fake, work, events)
+    work, _ = await has_counted(fake, range(5))
     for topic, table in fake.app.changelogs.items():
         if table != "inbox":
             fake.cluster.compact(topic, delete_retention=0)
@@ -148,9 +152,7 @@ async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> No
 
 async def test_forgotten_positions_are_those_of_the_changelog(world: World) -> None:
     """A group without members loses its own after a while; nobody has reset anything."""
-    work = await counter(world)
-    events = some(world, work, range(3))
-    await handled(world, work, events)
+    work, events = await has_counted(world, range(3))
     await world.forget_group()
     assert await world.cluster.committed(world.name, [TP(work.source, 0)]) == {}
     more = some(world, work, range(3, 5))

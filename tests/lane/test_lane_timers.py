@@ -23,6 +23,12 @@ def asking_for(world: World, work: Reminding, i: int, due: float | None, key: st
     return world.raw(work.asked.TOPIC, key, body, headers)
 
 
+async def reminder(world: World, ask: Any = None, **options: Any) -> Reminding:
+    work = reminding(world.name, ask)
+    await world.start(work, **options)
+    return work
+
+
 async def rung(world: World, work: Reminding) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in await world.records(work.rang.TOPIC)]
 
@@ -34,8 +40,7 @@ async def finish(world: World, work: Reminding, lane: Any) -> None:
 
 
 async def test_a_timer_rings_once_when_it_is_due(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+    work = await reminder(world)
     due = round(world.clock.now() + 0.6, 1)
     lane = await opened(world, asking_for(world, work, 1, due))
     await world.until(lambda: lane.handled == 2)
@@ -51,8 +56,7 @@ async def test_a_timer_rings_once_when_it_is_due(world: World) -> None:
 
 
 async def test_what_is_sent_at_once_and_later_has_own_ids(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+    work = await reminder(world)
     lane = await opened(world, asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))
     await world.until(lambda: lane.handled == 3)
     await finish(world, work, lane)
@@ -61,8 +65,7 @@ async def test_what_is_sent_at_once_and_later_has_own_ids(world: World) -> None:
 
 
 async def test_a_timer_rings_where_the_key_of_its_message_belongs(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=4)
+    work = await reminder(fake, partitions=4)
     for i, to in enumerate("bcdefgh"):
         await fake.post(asking_for(fake, work, i, fake.clock.now() + 1.0, name=to, to=to))
     lane = await fake.open()
@@ -72,8 +75,7 @@ async def test_a_timer_rings_where_the_key_of_its_message_belongs(fake: FakeWorl
 
 
 async def test_a_moved_timer_rings_once_and_a_cancelled_one_never(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+    work = await reminder(world)
     start = world.clock.now() + 0.6
     await world.post(
         *(asking_for(world, work, 1, start, key) for key in "abc"),
@@ -89,8 +91,7 @@ async def test_a_moved_timer_rings_once_and_a_cancelled_one_never(world: World) 
 
 @pytest.mark.landing
 async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+    work = await reminder(world)
     due = world.clock.now() + 1.2
     first = await opened(world, *(asking_for(world, work, 1, due, key) for key in "abc"))
     await stopped(world, first, work.asked.TOPIC)
@@ -104,8 +105,7 @@ async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
 
 @pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+    work = await reminder(world)
     await world.post(asking_for(world, work, 1, world.clock.now() + 0.3))
     world.faults.kill_at(point, nth=2)  # the first commit sets the timer, the second fires it
     await world.lane().killed()
@@ -119,8 +119,7 @@ async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str)
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_DONE, Fault.COMMIT_LOST])
 async def test_a_firing_with_unknown_outcome_rings_once(fake: FakeWorld, fault: Fault) -> None:
-    work = reminding(fake.name)
-    await fake.start(work)
+    work = await reminder(fake)
     await fake.post(asking_for(fake, work, 1, fake.clock.now() + 0.3))
     fake.cluster.inject(fault, skip=1)
     lane = await fake.open()
@@ -131,8 +130,7 @@ async def test_a_firing_with_unknown_outcome_rings_once(fake: FakeWorld, fault: 
 
 
 async def test_many_timers_due_at_once_all_ring(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work, max_backlog=20, max_batch=7)
+    work = await reminder(world, max_backlog=20, max_batch=7)
     keys = [f"k{i}" for i in range(90)]
     lane = await opened(world, *(asking_for(world, work, 1, world.clock.now() - 5, key) for key in keys))
     await world.until(lambda: lane.handled == 2 * len(keys))
@@ -149,8 +147,7 @@ async def test_a_timer_about_to_be_moved_is_not_lost(world: World) -> None:
         if len(asked) > 1:
             await go_on.wait()
 
-    work = reminding(world.name, ask)
-    await world.start(work)
+    work = await reminder(world, ask)
     lane = await world.open()
     due = world.clock.now() + 1.5  # it must not ring before the second one is being handled
     await world.post(asking_for(world, work, 1, due))
@@ -165,8 +162,7 @@ async def test_a_timer_about_to_be_moved_is_not_lost(world: World) -> None:
 
 
 async def test_a_key_with_a_zero_byte_has_its_own_timers(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+    work = await reminder(fake, partitions=1)
     due = fake.clock.now() + 0.3
     one, other = asking_for(fake, work, 1, due, "a"), asking_for(fake, work, 1, due, "a\0b")
     for post, name in ((one, "b\0alarm"), (other, "alarm")):

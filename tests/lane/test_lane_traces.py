@@ -5,6 +5,7 @@ says what became of it. Without traces nothing of it is there.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -41,6 +42,12 @@ from streams.policy.retry import RetryPolicy
 from streams.testing.broker import Fault
 
 
+@pytest.fixture
+async def traces() -> AsyncIterator[Traced]:
+    async with traced() as traces:
+        yield traces
+
+
 async def handled(
     world: World, work: Workload, *posts: Post, traced: Traced | None = None, tries: int = 0
 ) -> Any:
@@ -52,11 +59,10 @@ async def handled(
     return lane
 
 
-async def test_a_span_says_who_handled_which_message(world: World) -> None:
+async def test_a_span_says_who_handled_which_message(world: World, traces: Traced) -> None:
     work = await counter(world)
     event = with_trace(world.event(work, "a", 0), SAMPLED)
-    async with traced() as traces:
-        await handled(world, work, event, traced=traces)
+    await handled(world, work, event, traced=traces)
     (span,) = traces.spans()
     assert (trace_of(span), parent_of(span), span.parent.is_remote) == (TRACE, CALLER, True)
     assert (span.kind, span.name) == (SpanKind.CONSUMER, f"bench.count {work.source}")
@@ -84,11 +90,10 @@ async def test_a_span_says_who_handled_which_message(world: World) -> None:
     assert header_of(sent) == f"00-{TRACE}-{id_of(span)}-01"
 
 
-async def test_all_tries_are_spans_of_one_trace(world: World) -> None:
+async def test_all_tries_are_spans_of_one_trace(world: World, traces: Traced) -> None:
     work = await retrying_counter(world, retry=QUICK)
     work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
-    async with traced() as traces:
-        await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
+    await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
     spans = traces.spans()
     assert {trace_of(span) for span in spans} == {TRACE}
     assert {parent_of(span) for span in spans} == {CALLER}
@@ -107,29 +112,27 @@ async def test_all_tries_are_spans_of_one_trace(world: World) -> None:
     assert header_of(sent) == f"00-{TRACE}-{id_of(spans[4])}-01"
 
 
-async def test_what_async_handlers_cause_is_in_their_own_spans(fake: FakeWorld) -> None:
+async def test_what_async_handlers_cause_is_in_their_own_spans(fake: FakeWorld, traces: Traced) -> None:
     async def ask(key: str, i: int) -> None:
         await fake.clock.sleep(0.2)
 
     work = asking(fake.name, ask)
     await fake.start(work)
     events = [with_trace(fake.event(work, key, 0), SAMPLED) for key in "ab"]
-    async with traced() as traces:
-        await handled(fake, work, *events, traced=traces)
+    await handled(fake, work, *events, traced=traces)
     spans = traces.spans()
     assert [told(span, "outcome") for span in spans] == [("succeeded",)] * 2
     sent = await fake.records(work.output)
     assert {header_of(record) for record in sent} == {f"00-{TRACE}-{id_of(span)}-01" for span in spans}
 
 
-async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld) -> None:
+async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld, traces: Traced) -> None:
     work = trips(fake.clock)
     await started(fake, work, retry=RetryPolicy(immediate=0, delays=(0.3,)))
     work.till.closed = True
-    async with traced() as traces:
-        await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
-        lane = await fake.open(tracer=traces.tracer)
-        await ended(fake, lane, {"a": "compensated"})
+    await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
+    lane = await fake.open(tracer=traces.tracer)
+    await ended(fake, lane, {"a": "compensated"})
     spans = traces.spans()
     assert {trace_of(span) for span in spans} == {TRACE}
     assert tree(spans) == {
@@ -150,30 +153,28 @@ async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld) -> Non
     assert {span.resource.attributes["service.name"] for span in spans} == {"trips", "seats", "money"}
 
 
-async def test_a_timer_rings_in_the_trace_of_who_set_it(fake: FakeWorld) -> None:
+async def test_a_timer_rings_in_the_trace_of_who_set_it(fake: FakeWorld, traces: Traced) -> None:
     work = trips(fake.clock, participants=False)
     await fake.start(work)
-    async with traced() as traces:
-        await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
-        lane = await fake.open(tracer=traces.tracer)
-        await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)
-        await stopped(fake, lane, TripReply.TOPIC)
+    await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
+    lane = await fake.open(tracer=traces.tracer)
+    await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)
+    await stopped(fake, lane, TripReply.TOPIC)
     begun, rung = traces.spans()
     assert (trace_of(rung), parent_of(rung)) == (TRACE, id_of(begun))
     assert (rung.attributes or {})["messaging.destination.name"] == TripReply.TOPIC
 
 
-async def test_a_replay_is_a_trace_that_links_the_first(world: World) -> None:
+async def test_a_replay_is_a_trace_that_links_the_first(world: World, traces: Traced) -> None:
     work = await retrying_counter(world)
     work.hooks.before = broken = Broken(("a", 0))
-    async with traced() as traces:
-        lane = await opened(world, with_trace(world.event(work, "a", 0), SAMPLED), tracer=traces.tracer)
-        await world.until(lambda: lane.lane.counters.dead_letters == 1)
-        await world.settled(work.source)
-        broken.mend()
-        await operated_on(world, lane, LetterCommand.REPLAY)
-        await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-        await lane.stop()
+    lane = await opened(world, with_trace(world.event(work, "a", 0), SAMPLED), tracer=traces.tracer)
+    await world.until(lambda: lane.lane.counters.dead_letters == 1)
+    await world.settled(work.source)
+    broken.mend()
+    await operated_on(world, lane, LetterCommand.REPLAY)
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await lane.stop()
     first, replayed = traces.spans()
     assert told(first, "outcome", "decision", "replay") == ("failed", "GiveUp", None)
     assert told(replayed, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
@@ -188,17 +189,16 @@ async def test_a_replay_is_a_trace_that_links_the_first(world: World) -> None:
     assert header_of(letter) == SAMPLED.decode()  # as it came
 
 
-async def test_an_edited_message_is_a_replay_too(fake: FakeWorld) -> None:
+async def test_an_edited_message_is_a_replay_too(fake: FakeWorld, traces: Traced) -> None:
     work = await retrying_counter(fake, edit_dead_letters=True)
     event = with_trace(fake.event(work, "a", 0), SAMPLED)
-    async with traced() as traces:
-        lane = await opened(fake, event._replace(value=b"junk"), tracer=traces.tracer)
-        await fake.until(lambda: lane.lane.counters.dead_letters == 1)
-        await fake.settled(work.source)
-        (ident,) = await letter_ids(fake)
-        await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=event.value))
-        await all_counted(fake, lane, 1)
-        await lane.stop()
+    lane = await opened(fake, event._replace(value=b"junk"), tracer=traces.tracer)
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await fake.settled(work.source)
+    (ident,) = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=event.value))
+    await all_counted(fake, lane, 1)
+    await lane.stop()
     (span,) = traces.spans()
     assert told(span, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
     (link,) = span.links
@@ -206,14 +206,15 @@ async def test_an_edited_message_is_a_replay_too(fake: FakeWorld) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.COMMIT_DONE, Fault.SEND_REFUSED])
-async def test_an_attempt_not_known_to_be_committed_says_so(fake: FakeWorld, fault: Fault) -> None:
+async def test_an_attempt_not_known_to_be_committed_says_so(
+    fake: FakeWorld, fault: Fault, traces: Traced
+) -> None:
     work = await counter(fake)
-    async with traced() as traces:
-        lane = await fake.open(tracer=traces.tracer)
-        fake.cluster.inject(fault)
-        await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
-        await fake.until(lambda: lane.lane.reopened == 1 and lane.lane.state == "open")
-        await stopped(fake, lane, work.source)
+    lane = await fake.open(tracer=traces.tracer)
+    fake.cluster.inject(fault)
+    await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
+    await fake.until(lambda: lane.lane.reopened == 1 and lane.lane.state == "open")
+    await stopped(fake, lane, work.source)
     assert fake.cluster.happened == {fault: 1}
     spans = traces.spans()
     again = [] if fault is Fault.COMMIT_DONE else [("succeeded", "committed")]
@@ -223,7 +224,7 @@ async def test_an_attempt_not_known_to_be_committed_says_so(fake: FakeWorld, fau
     assert header_of(sent) == f"00-{TRACE}-{id_of(spans[-1])}-01"
 
 
-async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld) -> None:
+async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld, traces: Traced) -> None:
     asked: list[str] = []
 
     async def ask(key: str, i: int) -> None:
@@ -233,22 +234,20 @@ async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld) -> N
     work = asking(fake.name, ask)
     await fake.start(work)
     await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
-    async with traced() as traces:
-        lane = await fake.open(tracer=traces.tracer)
-        await fake.until(lambda: asked)
-        await lane.stop()
+    lane = await fake.open(tracer=traces.tracer)
+    await fake.until(lambda: asked)
+    await lane.stop()
     (span,) = traces.spans()
     assert told(span, "outcome", "transaction") == ("cancelled", "discarded")
     assert span.status.status_code is StatusCode.ERROR
 
 
-async def test_a_message_without_a_trace_begins_one(fake: FakeWorld) -> None:
+async def test_a_message_without_a_trace_begins_one(fake: FakeWorld, traces: Traced) -> None:
     work = await retrying_counter(fake, tallied=True, settled=True)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
-    async with traced() as traces:
-        lane = await opened(fake, fake.event(work, "a", 0), fake.event(work, "b", 0), tracer=traces.tracer)
-        await all_counted(fake, lane, 4)
-        await stopped(fake, lane, work.source, work.output)
+    lane = await opened(fake, fake.event(work, "a", 0), fake.event(work, "b", 0), tracer=traces.tracer)
+    await all_counted(fake, lane, 4)
+    await stopped(fake, lane, work.source, work.output)
     of_a = [s for s in traces.spans() if s.attributes["messaging.message.conversation_id"] == "a-0"]
     assert sorted(handler_of(span) for span in of_a) == [
         "bench.count",
@@ -264,25 +263,23 @@ async def test_a_message_without_a_trace_begins_one(fake: FakeWorld) -> None:
     assert all(span.parent is None for span in of_a if span is not settled)
 
 
-async def test_what_a_caller_does_not_record_is_not_recorded(world: World) -> None:
+async def test_what_a_caller_does_not_record_is_not_recorded(world: World, traces: Traced) -> None:
     work = await counter(world)
-    async with traced() as traces:
-        event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
-        await handled(world, work, event, traced=traces)
+    event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
+    await handled(world, work, event, traced=traces)
     assert traces.spans() == []
     (sent,) = await world.records(work.output)
     assert header_of(sent) == UNSAMPLED.decode()
     assert dict(sent.headers)["tracestate"] == b"vendor=1"
 
 
-async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld) -> None:
+async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld, traces: Traced) -> None:
     work = await counter(fake)
-    async with traced() as traces:
-        events = [
-            with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
-            with_trace(fake.event(work, "a", 1), SAMPLED, b"v" * 513),
-        ]
-        await handled(fake, work, *events, traced=traces)
+    events = [
+        with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
+        with_trace(fake.event(work, "a", 1), SAMPLED, b"v" * 513),
+    ]
+    await handled(fake, work, *events, traced=traces)
     first, _ = traces.spans()
     assert dict(first.context.trace_state) == {"vendor": "1"}
     sent = [dict(record.headers).get("tracestate") for record in await fake.records(work.output)]
