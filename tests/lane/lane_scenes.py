@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from lane_checker import check_store, latest
 from lane_desk import letter_ids, operated, operation
-from lane_failing import finish, letters_of, nothing_waits, settled, started
+from lane_failing import Failing, finish, letters_of, nothing_waits, settled, started
 from lane_workloads import Ask, Workload, asking, counting
 from lane_worlds import Post, Running, World
 
+from streams.errors import TransientError
 from streams.model.envelope import new_headers
 from streams.model.message import Message
 from streams.model.operations import LetterCommand
@@ -58,10 +59,19 @@ async def retrying_counter(
     return work
 
 
+async def failing_counter(
+    world: World, times: dict[tuple[str, int], int], *, error: Exception | None = None, **options: Any
+) -> tuple[Workload, Failing]:
+    """The same, which fails for some events, by key and number, so many times."""
+    work = await retrying_counter(world, **options)
+    work.hooks.before = failing = Failing(world, times, error or TransientError("busy"))
+    return work, failing
+
+
 async def retrying_asker(
     world: World, ask: Ask, *, order_by: Callable[[Any], str] | None = None, **options: Any
 ) -> Workload:
-    """The same with an async handler, which first asks the outside."""
+    """One with an async handler, which first asks the outside."""
     work = asking(world.name, ask, order_by=order_by)
     await started(world, work, **options)
     return work

@@ -34,7 +34,7 @@ async def refused(world: World, match: str, **options: object) -> None:
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter than before", "longer than before"])
 async def test_a_source_made_anew_goes_on_when_accepted(world: World, longer: bool) -> None:
     work = await counter(world, partitions=1)
-    await handled(world, work, [world.event(work, "a", i) for i in range(5)])
+    await handled(world, work, some(world, work, range(5), "a"))
     await world.recreate(work.source)
     new = [world.event(work, "a", 10 + i) for i in range(8 if longer else 3)]
     await world.post(*new)
@@ -117,7 +117,7 @@ async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld
 
 async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> None:
     work = await counter(world, partitions=1)
-    events = [world.event(work, "a", i) for i in range(3)]
+    events = some(world, work, range(3), "a")
     await handled(world, work, events)
     changelog = world.app.layout.changelog(LANE)
     await world.recreate(changelog)
@@ -127,7 +127,7 @@ async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> 
         await world.lane().ended()
     for source in world.app.sources:
         await accept(world.app.layout, world.cluster, source, [0], At.GROUP)
-    more = [world.event(work, "a", i) for i in range(3, 5)]
+    more = some(world, work, range(3, 5), "a")
     await handled(world, work, more)
     await check(world, work, events + more)
     await check_store(world)
@@ -171,7 +171,7 @@ async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWo
 
 async def test_a_topic_that_a_deploy_adds_begins_at_its_beginning(world: World) -> None:
     work = await counter(world, settled=True, partitions=1)
-    await handled(world, work, [world.event(work, "a", i) for i in range(3)], topics=[work.source])
+    await handled(world, work, some(world, work, range(3), "a"), topics=[work.source])
     await world.truncate(TP(work.output, 0), 1)
     lane = await world.open()
     await stopped(world, lane, work.source, work.output)
@@ -181,14 +181,14 @@ async def test_a_topic_that_a_deploy_adds_begins_at_its_beginning(world: World) 
 
 async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> None:
     work = await counter(world, partitions=1)
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
     await world.set_group({TP(work.source, 0): 2})
     with pytest.raises(PositionLost, match="stands at 2, the changelog at 4"):
         await world.lane().ended()
     (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0], At.RECORDED)
     assert accepted.position == 4
-    more = [world.event(work, "a", i) for i in range(4, 6)]
+    more = some(world, work, range(4, 6), "a")
     await handled(world, work, more)
     await check(world, work, events + more)
 
@@ -197,7 +197,7 @@ async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> No
 async def test_accepting_while_the_lane_runs_fences_it(world: World) -> None:
     work = await counter(world, partitions=1)
     lane = await world.open()
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     await world.post(*events)
     await world.settled(work.source)
     await accept(world.app.layout, world.cluster, work.source, [0], At.BEGIN)
@@ -209,7 +209,7 @@ async def test_accepting_while_the_lane_runs_fences_it(world: World) -> None:
 
 async def test_a_position_that_cannot_be_is_refused(fake: FakeWorld) -> None:
     work = await counter(fake, partitions=1)
-    await handled(fake, work, [fake.event(work, "a", i) for i in range(4)])
+    await handled(fake, work, some(fake, work, range(4), "a"))
     with pytest.raises(PositionLost, match="holds 0 to 4, not 9"):
         await accept(fake.app.layout, fake.cluster, work.source, [0], 9)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import structlog
 from lane_checker import dead_letters
-from lane_failing import Failing, all_counted, finish
-from lane_scenes import retrying_asker, retrying_counter, stopped
+from lane_failing import all_counted, finish
+from lane_scenes import failing_counter, opened, retrying_asker, retrying_counter, some, stopped
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
@@ -33,19 +35,23 @@ class Captured:
         self._processors[:] = self._before
 
 
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    with Captured() as lines:
+        yield lines
+
+
 def of(lines: list[Any], event: str) -> list[Any]:
     return [line for line in lines if line["event"] == event]
 
 
-async def test_only_what_a_handler_logs_names_its_message(world: World) -> None:
+async def test_only_what_a_handler_logs_names_its_message(world: World, lines: list[Any]) -> None:
     work = await retrying_counter(world)
     work.hooks.before = lambda event: log.info("seen", i=event.i)
-    events = [world.event(work, key, i) for i in range(2) for key in "ab"]
-    await world.post(*events)
-    with Captured() as lines:
-        lane = await world.open()
-        await all_counted(world, lane, len(events))
-        await finish(world, work, lane, events)
+    events = some(world, work, range(2), "ab")
+    lane = await opened(world, *events)
+    await all_counted(world, lane, len(events))
+    await finish(world, work, lane, events)
     assert sorted((line["key"], line["i"], line["message_id"]) for line in of(lines, "seen")) == [
         ("a", 0, "a-0"),
         ("a", 1, "a-1"),
@@ -57,7 +63,9 @@ async def test_only_what_a_handler_logs_names_its_message(world: World) -> None:
     assert HANDLED.get() is None
 
 
-async def test_async_handlers_side_by_side_each_name_their_own_message(world: World) -> None:
+async def test_async_handlers_side_by_side_each_name_their_own_message(
+    world: World, lines: list[Any]
+) -> None:
     both, asked = asyncio.Event(), []
 
     async def ask(key: str, i: int) -> None:
@@ -69,22 +77,17 @@ async def test_async_handlers_side_by_side_each_name_their_own_message(world: Wo
 
     work = await retrying_asker(world, ask)
     events = [world.event(work, key, 0) for key in "ab"]
-    await world.post(*events)
-    with Captured() as lines:
-        lane = await world.open()
-        await all_counted(world, lane, len(events))
-        await finish(world, work, lane, events)
+    lane = await opened(world, *events)
+    await all_counted(world, lane, len(events))
+    await finish(world, work, lane, events)
     assert sorted((line["asked"], line["key"]) for line in of(lines, "seen")) == [("a", "a"), ("b", "b")]
 
 
-async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = Failing(world, {("a", 0): 9}, PermanentError("no such card"))
-    await world.post(world.event(work, "a", 0))
-    with Captured() as lines:
-        lane = await world.open()
-        await world.until(lambda: of(lines, "dead_letter"))
-        await stopped(world, lane, work.source)
+async def test_a_failure_and_a_dead_letter_name_their_message(world: World, lines: list[Any]) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 9}, error=PermanentError("no such card"))
+    lane = await opened(world, world.event(work, "a", 0))
+    await world.until(lambda: of(lines, "dead_letter"))
+    await stopped(world, lane, work.source)
     (failed,), (letter,) = of(lines, "handler_failed"), of(lines, "dead_letter")
     for line in (failed, letter):
         assert (line["message_id"], line["correlation_id"], line["key"]) == ("a-0", "a-0", "a")
@@ -94,14 +97,12 @@ async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> N
     assert len(await dead_letters(world, work.source)) == 1
 
 
-async def test_an_unreadable_record_is_logged_as_a_dead_letter(fake: FakeWorld) -> None:
+async def test_an_unreadable_record_is_logged_as_a_dead_letter(fake: FakeWorld, lines: list[Any]) -> None:
     work = await retrying_counter(fake)
     whole = fake.event(work, "a", 0)
-    await fake.post(whole._replace(headers=[]))
-    with Captured() as lines:
-        lane = await fake.open()
-        await fake.until(lambda: of(lines, "dead_letter"))
-        await lane.stop()
+    lane = await opened(fake, whole._replace(headers=[]))
+    await fake.until(lambda: of(lines, "dead_letter"))
+    await lane.stop()
     (letter,) = of(lines, "dead_letter")
     assert (letter["handler"], letter["key"], letter["partition"]) == ("", "a", whole.partition)
     assert letter["error"].startswith("MissingHeader")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from lane_failing import Failing, all_counted, finish, started
-from lane_scenes import finished, opened, retrying_asker, retrying_counter
+from lane_failing import all_counted, finish, started
+from lane_scenes import failing_counter, finished, opened, retrying_asker, retrying_counter, some
 from lane_workloads import counting
 from lane_worlds import FakeWorld, World
 
-from streams.errors import TransientError
 from streams.staging.measures import Distribution, HandlerMeasures
 
 
@@ -22,7 +21,7 @@ def test_a_distribution_counts_values_at_and_beyond_bounds() -> None:
 
 async def test_a_lane_measures_its_transactions(world: World) -> None:
     work = await retrying_counter(world)
-    events = [world.event(work, key, i) for i in range(5) for key in "abc"]
+    events = some(world, work, range(5), "abc")
     lane = await opened(world, *events)
     await all_counted(world, lane, len(events))
     await world.until(lambda: lane.lane.measures.lag == 0)
@@ -58,8 +57,7 @@ async def test_a_lane_knows_how_far_it_is_behind(fake: FakeWorld) -> None:
 
 
 async def test_attempts_are_measured_by_outcome_and_retries_by_tier(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    work, _ = await failing_counter(world, {("a", 0): 4})
     events = [world.event(work, "a", 0), world.event(work, "b", 0)]
     await world.post(*events)
     measured = HandlerMeasures()
@@ -96,7 +94,7 @@ async def test_without_measures_no_handler_is_measured(fake: FakeWorld) -> None:
 
 async def test_a_lane_knows_how_much_it_has_still_to_recover(world: World) -> None:
     work = await retrying_counter(world)
-    events = [world.event(work, "a", i) for i in range(7)]
+    events = some(world, work, range(7), "a")
     first = await opened(world, *events)
     await all_counted(world, first, len(events))
     await first.stop()

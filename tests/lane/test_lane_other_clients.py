@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from lane_checker import check, check_store, dead_letters
 from lane_kafka import KafkaWorld
-from lane_scenes import counter, stopped
+from lane_scenes import counter, some, stopped
 from lane_worlds import Post, closing
 
 from streams.local import Stack
@@ -64,7 +64,7 @@ async def test_what_is_damaged_between_another_clients_messages_harms_none(world
     its Python form does not.
     """
     work = await counter(world)
-    events = [world.event(work, "a", i) for i in range(20)]
+    events = some(world, work, range(20), "a")
     await asyncio.to_thread(write, world.bootstrap, "zstd", events[:10])
     bad = world.event(work, "a", 99)
     named = [*bad.headers, (LATIN, b"x")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store
-from lane_scenes import counter, handled, stopped
+from lane_scenes import counter, handled, some, stopped
 from lane_worlds import World
 
 from streams.testing.faults import ScriptedFaults
@@ -18,7 +18,7 @@ from streams.testing.faults import ScriptedFaults
 @pytest.mark.landing
 async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
     work = await counter(world)
-    events = [world.event(work, key, i) for i in range(2) for key in "abcd"]
+    events = some(world, work, range(2))
     await handled(world, work, events)
 
     faults = ScriptedFaults()
@@ -28,7 +28,7 @@ async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> N
     await pause.reached()
     # A worker that has not heard yet that it lost the lane: it fences the owner, and commits.
     late = await world.open()
-    more = [world.event(work, key, i) for i in range(2, 4) for key in "abcd"]
+    more = some(world, work, range(2, 4))
     await world.post(*more)
     await stopped(world, late, work.source)
     pause.resume()

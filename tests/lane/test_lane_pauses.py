@@ -10,7 +10,6 @@ from lane_checker import check, check_store, counts
 from lane_desk import order_of
 from lane_failing import (
     LATER,
-    Failing,
     all_counted,
     finish,
     letters_of,
@@ -20,12 +19,11 @@ from lane_failing import (
     with_header,
 )
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
-from lane_scenes import POINTS, finished, opened, retrying_counter, stopped_empty
+from lane_scenes import POINTS, failing_counter, finished, opened, retrying_counter, stopped_empty
 from lane_workloads import Workload, reminding
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
-from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, PauseState
 from streams.staging.changes import QUEUES_BY_DUE
 from streams.testing.faults import ScriptedFaults
@@ -212,8 +210,7 @@ async def test_an_unreadable_command_or_one_about_no_handler_changes_nothing(
 
 
 async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, retry=LATER)
-    work.hooks.before = Failing(fake, {(key, 0): 1 for key in KEYS}, TransientError("busy"))
+    work, _ = await failing_counter(fake, {(key, 0): 1 for key in KEYS}, retry=LATER)
     running = {key for key in KEYS if fake.app.layout.partition_of(key.encode()) == 1}
     held = sorted(set(KEYS) - running)
     assert running

@@ -9,7 +9,15 @@ from lane_checker import counts, dead_letters
 from lane_desk import Broken, order_of
 from lane_failing import HOLDING, LATER, Failing, all_counted, finish, pass_time, settled, started
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
-from lane_scenes import Outage, finished, opened, operated_on, retrying_asker, retrying_counter
+from lane_scenes import (
+    Outage,
+    failing_counter,
+    finished,
+    opened,
+    operated_on,
+    retrying_asker,
+    retrying_counter,
+)
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running
 
@@ -53,8 +61,7 @@ async def test_retries_wait_for_the_resume_and_their_own_times(fake: FakeWorld) 
 
 
 async def test_a_retry_that_is_due_while_paused_is_not_tried(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, retry=LATER)
-    work.hooks.before = failing = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    work, failing = await failing_counter(fake, {("a", 0): 1}, retry=LATER)
     events = some(fake, work, range(3), "a")
     lane = await opened(fake, *events)
     await fake.until(lambda: lane.lane.counters.retries == 1)

@@ -140,7 +140,7 @@ async def test_an_open_transaction_of_a_lost_owner_misleads_no_recovery(world: W
 @pytest.mark.parametrize("moved", [0, pytest.param(2, marks=pytest.mark.landing), 5])
 async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> None:
     work = await counter(world, partitions=1)
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
     await world.set_group({TP(work.source, 0): moved})
     lane = world.lane()
@@ -163,7 +163,7 @@ async def test_forgotten_positions_are_those_of_the_changelog(world: World) -> N
 
 async def test_messages_deleted_before_they_were_handled_are_noticed(world: World) -> None:
     work = await counter(world, partitions=1)
-    await handled(world, work, [world.event(work, "a", i) for i in range(4)])
+    await handled(world, work, some(world, work, range(4), "a"))
     await world.post(*(world.event(work, "a", i) for i in range(4, 8)))
     await world.truncate(TP(work.source, 0), 6)
     with pytest.raises(PositionLost, match="handled up to 4, but the log now begins at 6: 2 messages"):
@@ -172,10 +172,10 @@ async def test_messages_deleted_before_they_were_handled_are_noticed(world: Worl
 
 async def test_messages_deleted_after_they_were_handled_are_no_loss(world: World) -> None:
     work = await counter(world, settled=True, partitions=1)
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
     await world.truncate(TP(work.source, 0), 4)
-    more = [world.event(work, "a", i) for i in range(4, 8)]
+    more = some(world, work, range(4, 8), "a")
     await handled(world, work, more)
     assert await counts(world) == {"a": 8}
 

@@ -47,6 +47,22 @@ async def begun(world: FakeWorld, **options: Any) -> Parcels:
     return parcels
 
 
+async def waits(parcels: Parcels, before: Any, numbers: range = range(1)) -> Running:
+    """A lane that has tried large parcels of one key, in which something goes wrong."""
+    parcels.work.hooks.before = before
+    for number in numbers:
+        await parcels.post("a", number, LARGE)
+    lane = await parcels.world.open()
+    await parcels.world.settled(parcels.work.sent.TOPIC)
+    return lane
+
+
+async def check_kept(parcels: Parcels, objects: int) -> None:
+    """So many objects are named, and the sweeper takes none."""
+    assert len(await parcels.named()) == objects
+    assert (await swept(parcels)).deleted.objects == 0
+
+
 def stored(world: FakeWorld) -> list[bytes]:
     """The rows in a closed lane's store."""
     store = world.machine.open(0)
@@ -71,8 +87,7 @@ async def test_a_row_goes_after_its_retention_and_then_its_object(fake: FakeWorl
     lane = await fake.open()
     await parcels.settled()
     await passes(fake, 1.9 * DAY)
-    assert len(await parcels.named()) == 2
-    assert (await swept(parcels)).deleted.objects == 0
+    await check_kept(parcels, 2)
     await passes(fake, 0.2 * DAY)
     assert await parcels.named() == set()
     assert lane.lane.counters.references_removed == 2
@@ -118,15 +133,10 @@ async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:
 
 async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(9 * DAY,)))
-    parcels.work.hooks.before = outage = Outage()
-    await parcels.post("a", 0, LARGE)
-    await parcels.post("a", 1, LARGE)
-    lane = await fake.open()
-    await fake.settled(parcels.work.sent.TOPIC)
+    lane = await waits(parcels, outage := Outage(), range(2))
     for _ in range(10):
         await passes(fake, 0.8 * DAY)
-        assert len(await parcels.named()) == 2
-        assert (await swept(parcels)).deleted.objects == 0
+        await check_kept(parcels, 2)
     outage.down = False
     await passes(fake, DAY)
     await stopped(parcels, lane)
@@ -135,10 +145,8 @@ async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> Non
 
 async def test_a_lane_closed_for_long_forgets_nothing_that_waits(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(30 * DAY,)))
-    parcels.work.hooks.before = Outage()
-    await parcels.post("a", 0, LARGE)
-    lane = await fake.open()
-    await stopped(fake, lane, parcels.work.sent.TOPIC)
+    lane = await waits(parcels, Outage())
+    await lane.stop()
     fake.clock.set(fake.clock.now() + 9 * DAY)
     again = await fake.open()
     await passes(fake, 0.0)
@@ -148,10 +156,7 @@ async def test_a_lane_closed_for_long_forgets_nothing_that_waits(fake: FakeWorld
 
 async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
-    parcels.work.hooks.before = Outage()
-    await parcels.post("a", 0, LARGE)
-    lane = await fake.open()
-    await fake.settled(parcels.work.sent.TOPIC)
+    lane = await waits(parcels, Outage())
     await passes(fake, 1.6 * DAY)
     (letter,) = await dead_letters(fake, parcels.work.sent.TOPIC)
     claim = claim_in(dict(letter.headers))
@@ -165,15 +170,12 @@ async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -
 
 async def test_what_a_dead_letter_refers_to_stays_named_while_held(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(), hold_while_dead=True))
-    parcels.work.hooks.before = Broken(("a", 0))
-    await parcels.post("a", 0, LARGE)
-    lane = await fake.open()
+    lane = await waits(parcels, Broken(("a", 0)))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     (ident,) = await letter_ids(fake)
     for _ in range(6):
         await passes(fake, 0.9 * DAY)
-        assert len(await parcels.named()) == 1
-        assert (await swept(parcels)).deleted.objects == 0
+        await check_kept(parcels, 1)
     await operated(fake, lane, operation(fake, LetterCommand.DISCARD, ident))
     for _ in range(4):
         await passes(fake, DAY)
@@ -191,8 +193,7 @@ async def test_what_was_given_up_without_an_object_store_is_named(fake: FakeWorl
     assert await parcels.named() == set()
     lane = await fake.open()
     await passes(fake, 2 * DAY)
-    assert len(await parcels.named()) == 1
-    assert (await swept(parcels)).deleted.objects == 0
+    await check_kept(parcels, 1)
     await operated_on(fake, lane, LetterCommand.REPLAY)
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
     await stopped(parcels, lane)
@@ -222,6 +223,12 @@ class Ringing:
 
         self.wiring = choreography(on(Made, remind), on(Counted, ring))
 
+    async def late(self, world: FakeWorld) -> None:
+        """It is set, and its lane is closed until long after it is due."""
+        lane = await self.begin(world)
+        await lane.stop()
+        world.clock.set(world.clock.now() + 5 * DAY)
+
     async def begin(self, world: FakeWorld) -> Running:
         checks = ClaimChecks(self.blobs, bucket=BUCKET, threshold=THRESHOLD, cache_bytes=0)
         await world.start(self, claims=checks, **KEPT, delete_retention=100 * DAY)
@@ -247,9 +254,7 @@ async def test_the_row_of_a_timer_outlives_its_ringing(fake: FakeWorld) -> None:
 
 async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> None:
     work = Ringing(fake, after=DAY)
-    lane = await work.begin(fake)
-    await lane.stop()
-    fake.clock.set(fake.clock.now() + 5 * DAY)
+    await work.late(fake)
     late = fake.clock.now()
     again = await fake.open()
     await passes(fake, 0.0)
@@ -263,9 +268,7 @@ async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> N
 async def test_a_timer_that_rings_late_names_its_object_at_once(fake: FakeWorld) -> None:
     """Its row may be gone by then, and whoever reads the message may be long in coming."""
     work = Ringing(fake, after=DAY)
-    lane = await work.begin(fake)
-    await lane.stop()
-    fake.clock.set(fake.clock.now() + 5 * DAY)
+    await work.late(fake)
     fake.faults.kill_at("committed", fake.faults.reached["committed"] + 1)
     await fake.lane().killed()
     assert work.rung == []

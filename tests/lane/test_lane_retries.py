@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits
-from lane_scenes import POINTS, Outage, finished, handled, opened, retrying_asker, retrying_counter, stopped
+from lane_scenes import (
+    POINTS,
+    Outage,
+    failing_counter,
+    finished,
+    handled,
+    opened,
+    retrying_asker,
+    retrying_counter,
+    some,
+    stopped,
+)
 from lane_worlds import FakeWorld, World
 
 import streams.retry.retries
@@ -23,9 +34,8 @@ from streams.policy.retry import RetryPolicy
 
 
 async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = failing = Failing(world, {("a", 1): 2}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(3)]
+    work, failing = await failing_counter(world, {("a", 1): 2})
+    events = some(world, work, range(3), "a")
     lane = await opened(world, *events)
     await all_counted(world, lane, 3)
     await finish(world, work, lane, events)
@@ -36,8 +46,7 @@ async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) ->
 
 @pytest.mark.landing
 async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = failing = Failing(world, {("a", 0): 4}, TransientError("still busy"))
+    work, failing = await failing_counter(world, {("a", 0): 4}, error=TransientError("still busy"))
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
     await finished(world, work, lane, [event], lambda: len(failing.of("a", 0)) == 5)
@@ -63,9 +72,8 @@ async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> No
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else f"{value} tries",
 )
 async def test_after_the_last_try_it_is_a_dead_letter(world: World, error: Exception, tries: int) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = failing = Failing(world, {("a", 0): 99}, error)
-    events = [world.event(work, "a", i) for i in range(3)]
+    work, failing = await failing_counter(world, {("a", 0): 99}, error=error)
+    events = some(world, work, range(3), "a")
     lane = await opened(world, *events)
     await world.until(lambda: lane.handled >= 3 and len(failing.of("a", 2)) == 1)
     await stopped(world, lane, work.source)
@@ -83,9 +91,8 @@ async def test_after_the_last_try_it_is_a_dead_letter(world: World, error: Excep
 
 
 async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = failing = Failing(world, {("a", 2): 4, ("a", 5): 3}, OSError("no route"))
-    events = [world.event(work, key, i) for i in range(20) for key in "abc"]
+    work, failing = await failing_counter(world, {("a", 2): 4, ("a", 5): 3}, error=OSError("no route"))
+    events = some(world, work, range(20), "abc")
     lane = await opened(world, *events)
     await world.until(lambda: len([1 for key, _ in work.hooks.calls if key == "b"]) == 20)
     assert not failing.of("a", 3), "others have passed while the key waits"
@@ -102,7 +109,7 @@ async def test_only_the_handler_that_failed_sees_the_message_again(world: World)
     work = await retrying_counter(world, tallied=True)
     failing = Failing(world, {("a", 1): 4}, TransientError("tally is busy"))
     work.hooks.before_tally = failing
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     lane = await opened(world, *events)
     await world.until(lambda: bool(failing.of("a", 3)))
     await stopped(world, lane, work.source)
@@ -113,8 +120,7 @@ async def test_only_the_handler_that_failed_sees_the_message_again(world: World)
 
 
 async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> None:
-    work = await retrying_counter(world)
-    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    work, _ = await failing_counter(world, {("a", 0): 4})
     event = world.event(work, "a", 0)
     lane = await opened(world, event, event)
     await world.until(lambda: lane.lane.counters.duplicates == 1)
@@ -129,7 +135,7 @@ async def test_a_crash_neither_loses_nor_repeats_a_try(fake: FakeWorld, point: s
     """The occasions: the commit in which it begins to wait, and those of its later tries."""
     work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
     work.hooks.before = Failing(fake, {("a", 0): 2}, TransientError("busy"))
-    events = [fake.event(work, key, i) for i in range(3) for key in "ab"]
+    events = some(fake, work, range(3), "ab")
     await fake.post(*events)
     fake.faults.kill_at(point, occasion)
     lane = fake.lane()
@@ -141,9 +147,8 @@ async def test_a_crash_neither_loses_nor_repeats_a_try(fake: FakeWorld, point: s
 
 @pytest.mark.landing
 async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> None:
-    work = await retrying_counter(world, retry=RetryPolicy(delays=(1.5,)))
-    work.hooks.before = failing = Failing(world, {("a", 0): 3}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(5)]
+    work, failing = await failing_counter(world, {("a", 0): 3}, retry=RetryPolicy(delays=(1.5,)))
+    events = some(world, work, range(5), "a")
     await handled(world, work, events)
     assert failing.of("a", 1) == []
     lane = await world.open(stores=(elsewhere := world.stores()))
@@ -166,16 +171,15 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
             raise TimeoutError("no answer")
 
     work = await retrying_asker(world, ask)
-    events = [world.event(work, key, i) for i in range(6) for key in "abc"]
+    events = some(world, work, range(6), "abc")
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: ("b", 5) in work.hooks.calls)
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "b")) == list(range(6))
 
 
 async def test_a_full_queue_sends_messages_to_the_dead_letters(world: World) -> None:
-    work = await retrying_counter(world, max_waiting=3)
-    work.hooks.before = Failing(world, {("a", 0): 3}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(6)]
+    work, _ = await failing_counter(world, {("a", 0): 3}, max_waiting=3)
+    events = some(world, work, range(6), "a")
     lane = await opened(world, *events)
     await world.until(lambda: ("a", 2) in work.hooks.calls)
     await stopped(world, lane, work.source)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lane_checker import counts
 from lane_failing import HOLDING, LATER, Failing, finish, letters_of, nothing_waits, pass_time, started
-from lane_scenes import finished, opened, retrying_asker, retrying_counter, stopped_empty
+from lane_scenes import failing_counter, finished, opened, retrying_asker, some, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -35,7 +35,7 @@ async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails
         done.append(i)
 
     work = await retrying_asker(world, ask, retry=LATER)
-    events = [world.event(work, "a", i) for i in range(3)]
+    events = some(world, work, range(3), "a")
     lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
     await world.post(events[2])
@@ -99,15 +99,14 @@ async def test_only_messages_of_the_same_ordering_key_wait(world: World) -> None
     work = counting(world.name, order_by=lambda event: "o" * 40_000 + str(event.i % 2))  # of any length
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 5)
     assert [i for _, i in work.hooks.calls] == [0, 1, 3, 0, 2]
 
 
 async def test_without_an_ordering_key_the_messages_key_orders(world: World) -> None:
-    work = await retrying_counter(world, order_by=lambda event: event.colour, retry=LATER)
-    work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
+    work, _ = await failing_counter(world, {("a", 0): 1}, order_by=lambda event: event.colour, retry=LATER)
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2)]
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 4)
@@ -172,7 +171,7 @@ async def test_a_handler_that_lets_a_cancellation_escape_is_tried_again(
     if not is_async:
         work.hooks.before = before
     await started(world, work, retry=LATER)
-    events = [world.event(work, "a", i) for i in range(2)]
+    events = some(world, work, range(2), "a")
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
@@ -183,8 +182,7 @@ async def test_an_error_that_cannot_be_shown_is_like_any_other(world: World) -> 
         def __str__(self) -> str:
             raise KeyError("text")
 
-    work = await retrying_counter(world, retry=LATER)
-    work.hooks.before = Failing(world, {("a", 0): 2}, Unshowable())
+    work, _ = await failing_counter(world, {("a", 0): 2}, error=Unshowable(), retry=LATER)
     lane = await opened(world, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters and not lane.lane.backlog)
     await lane.stop()

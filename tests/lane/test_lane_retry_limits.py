@@ -19,7 +19,7 @@ from lane_failing import (
     waiting,
     with_header,
 )
-from lane_scenes import finished, opened, retrying_counter, stopped_empty
+from lane_scenes import failing_counter, finished, opened, some, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -32,8 +32,7 @@ from streams.policy.retry import RetryPolicy
 
 @pytest.mark.parametrize("error", [PermanentError("never"), TransientError("busy")])
 async def test_later_messages_may_wait_behind_a_dead_letter(world: World, error: Exception) -> None:
-    work = await retrying_counter(world, retry=HOLDING)
-    work.hooks.before = Failing(world, {("a", 0): 99}, error)
+    work, _ = await failing_counter(world, {("a", 0): 99}, error=error, retry=HOLDING)
     await world.post(world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters)
@@ -51,8 +50,7 @@ async def test_later_messages_may_wait_behind_a_dead_letter(world: World, error:
 
 @pytest.mark.parametrize("error", [PermanentError("the cause"), TransientError("the cause")])
 async def test_a_message_too_large_to_wait_is_one_dead_letter(world: World, error: Exception) -> None:
-    work = await retrying_counter(world, retry=HOLDING)
-    work.hooks.before = Failing(world, {("a", 0): 1}, error)
+    work, _ = await failing_counter(world, {("a", 0): 1}, error=error, retry=HOLDING)
     large = with_header(world.event(work, "a", 0), "x-padding", b"x" * 19_400)
     lane = await opened(world, large, world.event(work, "a", 1))
     await stopped_empty(world, work, lane)
@@ -85,10 +83,9 @@ async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int
 
 
 async def test_a_message_past_its_deadline_is_never_tried(world: World) -> None:
-    work = await retrying_counter(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
-    work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
+    work, failing = await failing_counter(world, {("a", 0): 1}, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     now = world.clock.now()
-    events = [world.event(work, "a", i) for i in range(3)]
+    events = some(world, work, range(3), "a")
     lane = await opened(world, events[0], expiring(events[1], now + 0.5), events[2])
     await finished(world, work, lane, [events[0], events[2]], lambda: bool(failing.of("a", 2)))
     assert failing.of("a", 1) == []

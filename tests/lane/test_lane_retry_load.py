@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_scenes import Outage, finished, opened, retrying_asker, retrying_counter
+from lane_scenes import Outage, failing_counter, finished, opened, retrying_asker, retrying_counter, some
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Running, World
 
@@ -160,9 +160,8 @@ async def test_handlers_share_room_and_take_turns_in_being_first(fake: FakeWorld
 
 async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     fake.clock.set(fake.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
-    work = await retrying_counter(fake, retry=LATER)
-    work.hooks.before = failing = Failing(fake, {("a", 0): 1}, TransientError("busy"))
-    events = [fake.event(work, "a", i) for i in range(50)]
+    work, failing = await failing_counter(fake, {("a", 0): 1}, retry=LATER)
+    events = some(fake, work, range(50), "a")
     lane = await opened(fake, *events)
     await finished(fake, work, lane, events, lambda: bool(failing.of("a", 49)))
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1

@@ -11,7 +11,7 @@ from lane_checker import check_store, dead_letters
 from lane_desk import letter_ids, operated, operation
 from lane_failing import Failing, expiring, nothing_waits, pass_time
 from lane_pausing import asked
-from lane_scenes import cleared, died_of, handled, opened, operated_on, stopped
+from lane_scenes import cleared, died_of, handled, opened, operated_on, some, stopped
 from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
@@ -159,7 +159,7 @@ async def test_each_of_its_handlers_sees_it_once_in_order(
     work = counting(world.name, tallied=True, ask=ask if is_async else None, order_by=order_by)
     _, _ = unannounced = await begun(world, work=work)
     events = [world.event(work, "a", 0), newer(world.event(work, "a", 1), "a", 1)]
-    events += [world.event(work, "a", i) for i in range(2, 6)]
+    events += some(world, work, range(2, 6), "a")
     lane = await opened(world, *events, *events)
     await waits(world, lane, 2)
     await world.settled(work.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lane_checker import check, check_store
-from lane_scenes import counter, opened
+from lane_scenes import counter, opened, some
 from lane_worlds import World
 
 #: Seconds: what each message adds to its transaction, and what a transaction may take.
@@ -41,7 +41,7 @@ class Slow:
 async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: World) -> None:
     work = await counter(world, transaction_timeout=TIMEOUT, max_batch=MESSAGES)
     world.cluster = Slow(world.cluster, world.clock, work.output)
-    events = [world.event(work, key, i) for i in range(MESSAGES // 4) for key in "abcd"]
+    events = some(world, work, range(MESSAGES // 4))
     lane = await opened(world, *events)
     await world.settled(work.source)
     assert lane.lane.fenced >= 2  # the first may be another owner's doing

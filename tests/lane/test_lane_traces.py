@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_desk import Broken, letter_ids, operated, operation
-from lane_failing import QUICK, Failing, all_counted, started
+from lane_failing import QUICK, all_counted, started
 from lane_sagas import TripReply, TripWanted, trips
-from lane_scenes import counter, opened, operated_on, retrying_counter, stopped
+from lane_scenes import counter, failing_counter, opened, operated_on, retrying_counter, stopped
 from lane_traces import (
     CALLER,
     SAMPLED,
@@ -36,7 +36,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from test_lane_logs import Captured, of
 from test_lane_sagas import ended, post
 
-from streams.errors import PermanentError, TransientError
+from streams.errors import PermanentError
 from streams.model.operations import LetterCommand
 from streams.policy.retry import RetryPolicy
 from streams.testing.broker import Fault
@@ -91,8 +91,7 @@ async def test_a_span_says_who_handled_which_message(world: World, traces: Trace
 
 
 async def test_all_tries_are_spans_of_one_trace(world: World, traces: Traced) -> None:
-    work = await retrying_counter(world, retry=QUICK)
-    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    work, _ = await failing_counter(world, {("a", 0): 4}, retry=QUICK)
     await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
     spans = traces.spans()
     assert {trace_of(span) for span in spans} == {TRACE}
@@ -243,8 +242,7 @@ async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld, trac
 
 
 async def test_a_message_without_a_trace_begins_one(fake: FakeWorld, traces: Traced) -> None:
-    work = await retrying_counter(fake, tallied=True, settled=True)
-    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    work, _ = await failing_counter(fake, {("a", 0): 1}, tallied=True, settled=True)
     lane = await opened(fake, fake.event(work, "a", 0), fake.event(work, "b", 0), tracer=traces.tracer)
     await all_counted(fake, lane, 4)
     await stopped(fake, lane, work.source, work.output)
@@ -330,8 +328,7 @@ async def test_without_traces_no_header_is_added(fake: FakeWorld) -> None:
 
 
 async def test_lines_of_the_log_name_their_span(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake)
-    work.hooks.before = Failing(fake, {("a", 0): 9}, PermanentError("no such card"))
+    work, _ = await failing_counter(fake, {("a", 0): 9}, error=PermanentError("no such card"))
     events = [with_trace(fake.event(work, "a", 0), SAMPLED), with_trace(fake.event(work, "b", 0), UNSAMPLED)]
     work.hooks.text = lambda event: ""
     with Captured() as lines:
