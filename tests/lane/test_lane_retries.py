@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from math import inf
 from typing import Any
 
 import pytest
@@ -51,8 +52,9 @@ async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> No
     lane = await opened(world, event)
     await finished(world, work, lane, [event], lambda: len(failing.of("a", 0)) == 5)
     tries = failing.of("a", 0)
-    assert tries[3] - tries[2] >= 0.3
-    assert tries[4] - tries[3] >= 0.5
+    late = 1.0 if world.is_fake else inf  # a busy machine may be late
+    assert 0.3 <= tries[3] - tries[2] < 0.3 + late
+    assert 0.5 <= tries[4] - tries[3] < 0.5 + late
     for tier in (1, 2):
         (shown,) = await world.records(retry_topic(work.source, tier))
         assert (shown.key, shown.value) == (event.key, event.value)
