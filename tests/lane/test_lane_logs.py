@@ -52,12 +52,8 @@ async def test_only_what_a_handler_logs_names_its_message(world: World, lines: l
     lane = await opened(world, *events)
     await all_counted(world, lane, len(events))
     await finish(world, work, lane, events)
-    assert sorted((line["key"], line["i"], line["message_id"]) for line in of(lines, "seen")) == [
-        ("a", 0, "a-0"),
-        ("a", 1, "a-1"),
-        ("b", 0, "b-0"),
-        ("b", 1, "b-1"),
-    ]
+    seen = sorted((line["key"], line["i"], line["message_id"]) for line in of(lines, "seen"))
+    assert seen == [("a", 0, "a-0"), ("a", 1, "a-1"), ("b", 0, "b-0"), ("b", 1, "b-1")]
     assert {line["correlation_id"] for line in of(lines, "seen")} == {"a-0", "a-1", "b-0", "b-1"}
     assert "message_id" not in of(lines, "lane_opened")[0]
     assert HANDLED.get() is None

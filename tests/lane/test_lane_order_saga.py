@@ -30,9 +30,11 @@ class Workload(NamedTuple):
     resources: dict[str, Any]
 
 
-def order(order_id: str, *lines: tuple[str, int], card: str = ACCEPTED, country: str = "US") -> Order:
+def order(
+    order_id: str, *lines: tuple[str, int], card: str = ACCEPTED, country: str = "US", cents: int = 100
+) -> Order:
     wanted = tuple(OrderLine(sku=sku, units=units) for sku, units in lines)
-    return Order(order_id=order_id, customer="c", lines=wanted, total_cents=100, card=card, country=country)
+    return Order(order_id=order_id, customer="c", lines=wanted, total_cents=cents, card=card, country=country)
 
 
 ORDERED = [

@@ -6,19 +6,19 @@ import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 from lane_checker import check_positions, dead_letters, latest
 from lane_scenes import opened, post, until_so
 from lane_worlds import World
+from test_lane_order_saga import Workload, order
 
 from agents.choreographies import payment_first, stock_first
 from agents.commands import OrderSubmitted
-from agents.gateway.cards import ACCEPTED
 from agents.gateway.testing import FakeGateway
-from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
+from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
 from schemas import latest as schema
 from streams.lane import attempt, turns
@@ -51,18 +51,6 @@ def seldom_collected() -> Iterator[None]:
     gc.set_threshold(*GC_THRESHOLD)
     yield
     gc.set_threshold(*before)
-
-
-class Workload(NamedTuple):
-    wiring: Choreography
-    resources: dict[str, Any]
-
-
-def order(order_id: str, lines: list[tuple[str, int]], cents: int = 100) -> Order:
-    wanted = tuple(OrderLine(sku=sku, units=units) for sku, units in lines)
-    return Order(
-        order_id=order_id, customer="c", lines=wanted, total_cents=cents, card=ACCEPTED, country="US"
-    )
 
 
 async def start(world: World, way: Choreography) -> None:
@@ -134,11 +122,10 @@ async def test_orders_of_ten_thousand_skus_end_while_others_go_on(
         world, *(post(world, StockReceived(sku=sku, units=9)) for sku in SKUS if sku != SHORT)
     )
     await world.settled(StockReceived.TOPIC)
-    everything = [(sku, 1) for sku in SKUS]
-    wide = order("wide", [*((sku, 1) for sku in SKUS[:-1] if sku != SHORT), (SKUS[0], 2)])
-    short = order("short", everything)
+    wide = order("wide", *((sku, 1) for sku in SKUS[:-1] if sku != SHORT), (SKUS[0], 2))
+    short = order("short", *((sku, 1) for sku in SKUS))
     assert 0.95 * MAX_ORDER_BYTES < len(msgspec.json.encode(short)) < MAX_ORDER_BYTES
-    narrow = [order(f"narrow-{n}", [(SKUS[n], 1), (SKUS[-1 - n], 2)]) for n in range(20)]
+    narrow = [order(f"narrow-{n}", (SKUS[n], 1), (SKUS[-1 - n], 2)) for n in range(20)]
     await world.post(post(world, kind(order=short)), post(world, kind(order=wide)))
     await world.post(*(post(world, kind(order=one)) for one in narrow))
     ids = {one.order_id for one in narrow}
@@ -181,7 +168,7 @@ async def test_an_order_that_no_service_takes_is_cancelled(world: World, way: Ch
             "order_too_large": [(f"{n:05}".ljust(100, "x"), 1) for n in range(6000)],
         }
         for reason, lines in of_each.items():
-            one = order(f"{reason}-{kind.__name__}", lines)
+            one = order(f"{reason}-{kind.__name__}", *lines)
             refused[one.order_id] = reason
             await world.post(post(world, kind(order=one)))
     assert await until_settled(world, {*refused}) == refused
@@ -195,16 +182,16 @@ async def test_an_order_that_no_service_takes_is_cancelled(world: World, way: Ch
 
 
 BAD = {
-    "no pieces": order("bad", [("apple", 0)]),
-    "less than no pieces": order("bad", [("apple", -1)]),
-    "too many pieces": order("bad", [("apple", 10**9 + 1)]),
-    "pieces of 62 bits": order("bad", [("apple", 2**62)]),
-    "less than no cents": order("bad", [("apple", 1)], cents=-1),
-    "too many cents": order("bad", [("apple", 1)], cents=10**12 + 1),
-    "cents of 63 bits": order("bad", [("apple", 1)], cents=2**63 - 1),
-    "no sku": order("bad", [("", 1)]),
-    "a long sku": order("bad", [("x" * 201, 1)]),
-    "a long id": order("x" * 201, [("apple", 1)]),
+    "no pieces": order("bad", ("apple", 0)),
+    "less than no pieces": order("bad", ("apple", -1)),
+    "too many pieces": order("bad", ("apple", 10**9 + 1)),
+    "pieces of 62 bits": order("bad", ("apple", 2**62)),
+    "less than no cents": order("bad", ("apple", 1), cents=-1),
+    "too many cents": order("bad", ("apple", 1), cents=10**12 + 1),
+    "cents of 63 bits": order("bad", ("apple", 1), cents=2**63 - 1),
+    "no sku": order("bad", ("", 1)),
+    "a long sku": order("bad", ("x" * 201, 1)),
+    "a long id": order("x" * 201, ("apple", 1)),
 }
 
 
@@ -217,7 +204,7 @@ async def test_no_handler_sees_what_is_out_of_bounds(world: World) -> None:
         *(post(world, OrderSubmitted(order=bad)) for bad in BAD.values()),
         *(post(world, bad) for bad in deliveries),
         post(world, StockReceived(sku="pear", units=10**9)),
-        post(world, OrderPlaced(order=order("good", [("pear", 10**9)], cents=10**12))),
+        post(world, OrderPlaced(order=order("good", ("pear", 10**9), cents=10**12))),
     )
     assert (await until_settled(world, {"good"})) == {"good": "confirmed"}
     await world.settled(OrderPlaced.TOPIC, OrderSubmitted.TOPIC, StockReceived.TOPIC)
@@ -233,7 +220,7 @@ async def test_no_handler_sees_what_is_out_of_bounds(world: World) -> None:
 async def test_the_pieces_of_a_sku_are_summed_up(world: World) -> None:
     await start(world, stock_first)
     lane = await world.open()
-    heavy = order("heavy", [("pear", 10**9)] * MAX_LINES)
+    heavy = order("heavy", *[("pear", 10**9)] * MAX_LINES)
     await world.post(post(world, OrderPlaced(order=heavy)))
     assert await until_settled(world, {"heavy"}) == {"heavy": "out_of_stock"}
     assert lane.lane.counters.dead_letters == 0
