@@ -147,8 +147,7 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
     work = await counter(world, partitions=1)
     lane = await world.open()
     source = TP(work.source, 0)
-    while await world.cluster.committed(world.name, [source]) != {source: 0}:
-        await world._tick()
+    await world.until_at({source: 0})
     await lane.stop()
     await world.post(*(world.event(work, "a", i) for i in range(4)))
     await world.truncate(source, 3)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from lane_checker import check, check_store, counts
-from lane_scenes import counter, handled, opened, some, stopped
+from lane_scenes import counter, handled, opened, some, stopped, until_so
 from lane_workloads import Workload
-from lane_worlds import BOUND, FakeWorld, Post, World
+from lane_worlds import FakeWorld, Post, World
 
 import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
@@ -189,10 +187,13 @@ async def test_a_topic_that_ends_in_a_marker_may_be_emptied(
     output = TP(work.output, 0)
     await world.until(lambda: lane.handled == 6)
     end = 0
-    async with asyncio.timeout(BOUND):  # what is handled is not committed yet: its marker is still to come
-        while end <= 3 or (await world.cluster.committed(world.name, [output])).get(output) != end:
-            await world._tick()
-            end = (await world.cluster.end_offsets([output]))[output]
+
+    async def is_past_its_marker() -> bool:  # what is handled is not committed yet
+        nonlocal end
+        end = (await world.cluster.end_offsets([output]))[output]
+        return end > 3 and (await world.cluster.committed(world.name, [output])).get(output) == end
+
+    await until_so(world, is_past_its_marker)
     await lane.stop()
     await world.truncate(output, end)
     await handled(world, work, [world.event(work, "a", 9)])
