@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_workloads import Workload, counting
-from lane_worlds import FakeWorld, Post, World
+from lane_scenes import counter, handled, some, stopped
+from lane_workloads import Workload
+from lane_worlds import FakeWorld, World
 
 import streams.lane.commit
 from streams.errors import LayoutMismatch, PositionLost, TopicRecreated
@@ -16,15 +17,11 @@ from streams.ports import TP
 from streams.positions.review import At, accept, standings
 
 
-def some(world: World, work: Workload, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in "abcd"]
-
-
-async def handled(world: World, work: Workload, events: list[Post], **options: object) -> None:
-    await world.post(*events)
-    lane = await world.open(**options)
-    await world.settled(work.source)
-    await lane.stop()
+async def has_counted(world: World) -> Workload:
+    """It has counted three events of each key."""
+    work = await counter(world, partitions=1)
+    await handled(world, work, some(world, work, range(3)))
+    return work
 
 
 async def refused(world: World, match: str, **options: object) -> None:
@@ -35,12 +32,9 @@ async def refused(world: World, match: str, **options: object) -> None:
 
 
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter than before", "longer than before"])
-async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_accepted(
-    world: World, longer: bool
-) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
-    await handled(world, work, [world.event(work, "a", i) for i in range(5)])
+async def test_a_source_made_anew_goes_on_when_accepted(world: World, longer: bool) -> None:
+    work = await counter(world, partitions=1)
+    await handled(world, work, some(world, work, range(5), "a"))
     await world.recreate(work.source)
     new = [world.event(work, "a", 10 + i) for i in range(8 if longer else 3)]
     await world.post(*new)
@@ -57,10 +51,8 @@ async def test_a_source_that_was_made_anew_is_noticed_and_goes_on_when_it_is_acc
     await check_store(world)
 
 
-async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mixed(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
-    await handled(world, work, some(world, work, range(3)))
+async def test_rows_are_not_mixed_with_a_changelog_made_anew(world: World) -> None:
+    work = await has_counted(world)
     changelog = world.app.layout.changelog("counts")
     await world.recreate(changelog)
     await refused(world, changelog)
@@ -74,11 +66,8 @@ async def test_a_changelog_that_was_made_anew_is_noticed_and_its_rows_are_not_mi
     await check_store(world)
 
 
-async def test_a_store_is_the_last_to_have_rows_until_each_of_their_changelogs_is_accepted(
-    fake: FakeWorld,
-) -> None:
-    work = counting(fake.name, tallied=True)
-    await fake.start(work, partitions=1)
+async def test_a_store_keeps_rows_until_each_changelog_is_accepted(fake: FakeWorld) -> None:
+    work = await counter(fake, tallied=True, partitions=1)
     await handled(fake, work, some(fake, work, range(3)))
     counts_log, tallies_log = (fake.app.layout.changelog(table) for table in ("counts", "tallies"))
     for changelog in (counts_log, tallies_log):
@@ -94,21 +83,17 @@ async def test_a_store_is_the_last_to_have_rows_until_each_of_their_changelogs_i
 
 
 async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    work = await has_counted(fake)
     await fake.recreate(work.source)
     await accept(fake.app.layout, fake.cluster, work.source, [0])
     await fake.recreate(changelog := fake.app.layout.changelog("counts"))
     await refused(fake, changelog, stores=fake.stores())
 
 
-async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_accepted(
+async def test_a_standby_waits_until_a_new_changelog_is_accepted(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    work = await has_counted(fake)
     standby = Standby(fake.app, 0, cluster=fake.cluster, stores=fake.machine, clock=fake.clock)
     changelog = fake.app.layout.changelog("counts")
     fake.cluster.recreate_topic(changelog)
@@ -123,21 +108,16 @@ async def test_a_standby_of_a_changelog_that_was_made_anew_stands_until_it_is_ac
     await check_store(fake)
 
 
-async def test_a_lane_changelog_that_was_made_anew_is_not_mixed_with_an_old_store(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld) -> None:
+    await has_counted(fake)
     fake.cluster.recreate_topic(fake.app.layout.changelog(LANE))
     fake.cluster.forget_group(fake.name)
     await refused(fake, "the local store means nothing in it")
 
 
-async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_that_is_accepted(
-    world: World,
-) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
-    events = [world.event(work, "a", i) for i in range(3)]
+async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> None:
+    work = await counter(world, partitions=1)
+    events = some(world, work, range(3), "a")
     await handled(world, work, events)
     changelog = world.app.layout.changelog(LANE)
     await world.recreate(changelog)
@@ -147,16 +127,14 @@ async def test_after_a_lost_lane_changelog_a_lane_goes_on_from_the_group_when_th
         await world.lane().ended()
     for source in world.app.sources:
         await accept(world.app.layout, world.cluster, source, [0], At.GROUP)
-    more = [world.event(work, "a", i) for i in range(3, 5)]
+    more = some(world, work, range(3, 5), "a")
     await handled(world, work, more)
     await check(world, work, events + more)
     await check_store(world)
 
 
 async def test_another_cluster_under_the_same_name_is_noticed(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
+    await has_counted(fake)
     await fake._start()
     await refused(fake, "this is another cluster.*Check STEADFAUST_BOOTSTRAP")
 
@@ -166,12 +144,10 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
 ) -> None:
     """Of a partition that never had a message while the lane was open."""
     monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 0.1)
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+    work = await counter(world, partitions=1)
     lane = await world.open()
     source = TP(work.source, 0)
-    while await world.cluster.committed(world.name, [source]) != {source: 0}:
-        await world._tick()
+    await world.until_at({source: 0})
     await lane.stop()
     await world.post(*(world.event(work, "a", i) for i in range(4)))
     await world.truncate(source, 3)
@@ -184,8 +160,7 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
 
 
 async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWorld) -> None:
-    work = counting(fake.name, settled=True)
-    await fake.start(work, partitions=3)
+    work = await counter(fake, settled=True, partitions=3)
     key = next(key for key in "abcdefgh" if fake.app.layout.partition_of(key.encode()) == 1)
     await handled(fake, work, [fake.event(work, key, 1)])
     found = await standings(fake.app.layout, fake.cluster, fake.app.sources)
@@ -193,66 +168,59 @@ async def test_first_positions_are_recorded_with_the_first_messages(fake: FakeWo
     assert all(each.recorded == each.group and each.was == each.topic_id for each in found)
 
 
-async def test_a_topic_that_a_deploy_adds_begins_where_its_log_begins(world: World) -> None:
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=1)
-    await handled(world, work, [world.event(work, "a", i) for i in range(3)], topics=[work.source])
+async def test_a_topic_that_a_deploy_adds_begins_at_its_beginning(world: World) -> None:
+    work = await counter(world, settled=True, partitions=1)
+    await handled(world, work, some(world, work, range(3), "a"), topics=[work.source])
     await world.truncate(TP(work.output, 0), 1)
     lane = await world.open()
-    await world.settled(work.source, work.output)
-    await lane.stop()
+    await stopped(world, lane, work.source, work.output)
     assert await counts(world, "settled") == {"a": 2}
     assert not any(each.problem for each in await standings(world.app.layout, world.cluster))
 
 
 async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
-    events = [world.event(work, "a", i) for i in range(4)]
+    work = await counter(world, partitions=1)
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
     await world.set_group({TP(work.source, 0): 2})
     with pytest.raises(PositionLost, match="stands at 2, the changelog at 4"):
         await world.lane().ended()
     (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0], At.RECORDED)
     assert accepted.position == 4
-    more = [world.event(work, "a", i) for i in range(4, 6)]
+    more = some(world, work, range(4, 6), "a")
     await handled(world, work, more)
     await check(world, work, events + more)
 
 
-async def test_accepting_while_the_lane_runs_fences_it_and_it_goes_on_from_there(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
+@pytest.mark.landing
+async def test_accepting_while_the_lane_runs_fences_it(world: World) -> None:
+    work = await counter(world, partitions=1)
     lane = await world.open()
-    events = [world.event(work, "a", i) for i in range(4)]
+    events = some(world, work, range(4), "a")
     await world.post(*events)
     await world.settled(work.source)
     await accept(world.app.layout, world.cluster, work.source, [0], At.BEGIN)
     await world.post(world.event(work, "a", 4))
     await world.until(lambda: lane.lane.fenced == 1 and lane.lane.counters.duplicates == 4)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert await counts(world) == {"a": 5}
 
 
 async def test_a_position_that_cannot_be_is_refused(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
-    await handled(fake, work, [fake.event(work, "a", i) for i in range(4)])
+    work = await counter(fake, partitions=1)
+    await handled(fake, work, some(fake, work, range(4), "a"))
     with pytest.raises(PositionLost, match="holds 0 to 4, not 9"):
         await accept(fake.app.layout, fake.cluster, work.source, [0], 9)
 
 
-async def test_nothing_is_accepted_before_a_worker_has_recorded_the_number_of_lanes(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+async def test_nothing_is_accepted_before_the_number_of_lanes_is_known(fake: FakeWorld) -> None:
+    work = await counter(fake, partitions=1)
     with pytest.raises(LayoutMismatch, match="start the workers first"):
         await accept(fake.app.layout, fake.cluster, work.source, [0])
 
 
 async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, partitions=1)
     lane = await fake.open()
     await fake.post(*some(fake, work, range(1)))
     await fake.settled(work.source)
@@ -264,13 +232,12 @@ async def test_a_running_lane_notices_a_topic_that_was_made_anew(fake: FakeWorld
         await lane.ended()
 
 
-async def test_positions_that_markers_have_moved_are_committed_while_others_wake_the_lane(
+async def test_positions_past_markers_are_committed_in_a_lane_often_woken(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader looks twice a second, which must not put that off for ever."""
     monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 1.2)
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+    await counter(fake, partitions=1)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.commits == 1)
     await lane.stop()

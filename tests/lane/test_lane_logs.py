@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import structlog
 from lane_checker import dead_letters
-from lane_failing import Failing, all_counted, finish, started
-from lane_workloads import asking, counting
+from lane_failing import all_counted, finish
+from lane_scenes import failing_counter, opened, retrying_asker, retrying_counter, some, stopped
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
@@ -33,32 +35,33 @@ class Captured:
         self._processors[:] = self._before
 
 
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    with Captured() as lines:
+        yield lines
+
+
 def of(lines: list[Any], event: str) -> list[Any]:
     return [line for line in lines if line["event"] == event]
 
 
-async def test_what_a_handler_logs_names_its_message_and_nothing_after_it_does(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+async def test_only_what_a_handler_logs_names_its_message(world: World, lines: list[Any]) -> None:
+    work = await retrying_counter(world)
     work.hooks.before = lambda event: log.info("seen", i=event.i)
-    events = [world.event(work, key, i) for i in range(2) for key in "ab"]
-    await world.post(*events)
-    with Captured() as lines:
-        lane = await world.open()
-        await all_counted(world, lane, len(events))
-        await finish(world, work, lane, events)
-    assert sorted((line["key"], line["i"], line["message_id"]) for line in of(lines, "seen")) == [
-        ("a", 0, "a-0"),
-        ("a", 1, "a-1"),
-        ("b", 0, "b-0"),
-        ("b", 1, "b-1"),
-    ]
+    events = some(world, work, range(2), "ab")
+    lane = await opened(world, *events)
+    await all_counted(world, lane, len(events))
+    await finish(world, work, lane, events)
+    seen = sorted((line["key"], line["i"], line["message_id"]) for line in of(lines, "seen"))
+    assert seen == [("a", 0, "a-0"), ("a", 1, "a-1"), ("b", 0, "b-0"), ("b", 1, "b-1")]
     assert {line["correlation_id"] for line in of(lines, "seen")} == {"a-0", "a-1", "b-0", "b-1"}
     assert "message_id" not in of(lines, "lane_opened")[0]
     assert HANDLED.get() is None
 
 
-async def test_async_handlers_side_by_side_each_name_their_own_message(world: World) -> None:
+async def test_async_handlers_side_by_side_each_name_their_own_message(
+    world: World, lines: list[Any]
+) -> None:
     both, asked = asyncio.Event(), []
 
     async def ask(key: str, i: int) -> None:
@@ -68,27 +71,19 @@ async def test_async_handlers_side_by_side_each_name_their_own_message(world: Wo
         await both.wait()
         log.info("seen", asked=key)
 
-    work = asking(world.name, ask)
-    await started(world, work)
+    work = await retrying_asker(world, ask)
     events = [world.event(work, key, 0) for key in "ab"]
-    await world.post(*events)
-    with Captured() as lines:
-        lane = await world.open()
-        await all_counted(world, lane, len(events))
-        await finish(world, work, lane, events)
+    lane = await opened(world, *events)
+    await all_counted(world, lane, len(events))
+    await finish(world, work, lane, events)
     assert sorted((line["asked"], line["key"]) for line in of(lines, "seen")) == [("a", "a"), ("b", "b")]
 
 
-async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = Failing(world, {("a", 0): 9}, PermanentError("no such card"))
-    await world.post(world.event(work, "a", 0))
-    with Captured() as lines:
-        lane = await world.open()
-        await world.until(lambda: of(lines, "dead_letter"))
-        await world.settled(work.source)
-        await lane.stop()
+async def test_a_failure_and_a_dead_letter_name_their_message(world: World, lines: list[Any]) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 9}, error=PermanentError("no such card"))
+    lane = await opened(world, world.event(work, "a", 0))
+    await world.until(lambda: of(lines, "dead_letter"))
+    await stopped(world, lane, work.source)
     (failed,), (letter,) = of(lines, "handler_failed"), of(lines, "dead_letter")
     for line in (failed, letter):
         assert (line["message_id"], line["correlation_id"], line["key"]) == ("a-0", "a-0", "a")
@@ -98,15 +93,12 @@ async def test_a_failure_and_a_dead_letter_name_their_message(world: World) -> N
     assert len(await dead_letters(world, work.source)) == 1
 
 
-async def test_a_record_that_nobody_can_read_is_a_dead_letter_in_the_log_too(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await started(fake, work)
+async def test_an_unreadable_record_is_logged_as_a_dead_letter(fake: FakeWorld, lines: list[Any]) -> None:
+    work = await retrying_counter(fake)
     whole = fake.event(work, "a", 0)
-    await fake.post(whole._replace(headers=[]))
-    with Captured() as lines:
-        lane = await fake.open()
-        await fake.until(lambda: of(lines, "dead_letter"))
-        await lane.stop()
+    lane = await opened(fake, whole._replace(headers=[]))
+    await fake.until(lambda: of(lines, "dead_letter"))
+    await lane.stop()
     (letter,) = of(lines, "dead_letter")
     assert (letter["handler"], letter["key"], letter["partition"]) == ("", "a", whole.partition)
     assert letter["error"].startswith("MissingHeader")

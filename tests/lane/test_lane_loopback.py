@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lane_checker import latest
 from lane_relays import Relay, relay
+from lane_scenes import LANDING_AT_SENT, handled, opened, stopped
 from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
@@ -16,8 +17,13 @@ from streams.model.envelope import ID, LOOPBACK
 from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
 
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 KEYS = ("a", "b", "c")
+
+
+async def relayed(world: World, *, later: float = 0.0, astray: bool = False, **options: Any) -> Relay:
+    work = relay(world.name, later=later, astray=astray)
+    await world.start(work, **options)
+    return work
 
 
 async def seen(world: World, table: str) -> dict[str, list[int]]:
@@ -33,11 +39,8 @@ async def marked(world: World, topic: str) -> list[bool]:
 async def finish(world: World, work: Relay, numbers: range) -> None:
     """All is handled by a lane, each once and in order, in each table."""
     lane = await world.open()
-    for topic in (
-        work.source,
-        work.middle,
-        work.end,
-    ):  # by turns: each is written while the one before it is read
+    # By turns: each is written while the one before it is read.
+    for topic in (work.source, work.middle, work.end):
         await world.settled(topic)
     await lane.stop()
     for table in ("begun", "halves", "audits", "ended"):
@@ -48,11 +51,10 @@ def posts(world: World, work: Relay, numbers: range) -> list[Any]:
     return [world.event(work, key, i) for i in numbers for key in KEYS]
 
 
-async def test_what_a_lane_sends_to_itself_is_handled_in_the_transaction_that_writes_it(world: World) -> None:
-    work = relay(world.name)
-    await world.start(work)
-    lane = await world.open()
-    await world.post(*posts(world, work, range(1)))
+@pytest.mark.landing
+async def test_a_lane_handles_what_it_sends_itself_at_once(world: World) -> None:
+    work = await relayed(world)
+    lane = await opened(world, *posts(world, work, range(1)))
     await world.until(lambda: lane.handled == 9)
     assert lane.lane.counters.looped == 6
     await world.settled(work.source, work.middle, work.end)
@@ -62,10 +64,9 @@ async def test_what_a_lane_sends_to_itself_is_handled_in_the_transaction_that_wr
     await finish(world, work, range(1))
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point: str) -> None:
-    work = relay(world.name)
-    await world.start(work, max_batch=4)
+    work = await relayed(world, max_batch=4)
     await world.post(*posts(world, work, range(4)))
     world.faults.kill_at(point, nth=2)
     killed = world.lane()
@@ -76,11 +77,8 @@ async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point:
     await finish(world, work, range(6))
 
 
-async def test_a_lane_without_loopback_leaves_alone_what_was_handled_so_and_the_other_way_round(
-    world: World,
-) -> None:
-    work = relay(world.name)
-    await world.start(work, max_batch=4)
+async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
+    work = await relayed(world, max_batch=4)
     for begin, loopback in enumerate((True, False, True, False)):
         object.__setattr__(world.app.lane_options, "loopback", loopback)
         await world.post(*posts(world, work, range(begin * 2, begin * 2 + 2)))
@@ -92,9 +90,8 @@ async def test_a_lane_without_loopback_leaves_alone_what_was_handled_so_and_the_
     assert {True, False} == set(await marked(world, work.middle))
 
 
-async def test_a_deploy_that_declares_nothing_leaves_alone_what_was_handled_before_it(world: World) -> None:
-    work = relay(world.name)
-    await world.start(work, max_batch=4)
+async def test_a_deploy_without_loopback_leaves_alone_what_was_handled(world: World) -> None:
+    work = await relayed(world, max_batch=4)
     await world.post(*posts(world, work, range(3)))
     world.faults.kill_at("committed", nth=2)
     await world.lane().killed()
@@ -104,9 +101,8 @@ async def test_a_deploy_that_declares_nothing_leaves_alone_what_was_handled_befo
     await finish(world, work, range(3))
 
 
-async def test_a_message_whose_handler_fails_is_taken_back_and_tried_as_any_other(fake: FakeWorld) -> None:
-    work = relay(fake.name)
-    await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0,)))
+async def test_a_looped_message_that_fails_is_tried_as_any_other(fake: FakeWorld) -> None:
+    work = await relayed(fake, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0,)))
 
     def fail(number: int) -> None:
         if number == 1 and work.calls["audit"] < 3 + 3:
@@ -118,19 +114,16 @@ async def test_a_message_whose_handler_fails_is_taken_back_and_tried_as_any_othe
     assert not all(await marked(fake, work.middle))
 
 
-async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_place(fake: FakeWorld) -> None:
-    work = relay(fake.name)
-    await fake.start(work, partitions=1)
+async def test_a_looped_dead_letter_says_its_place(fake: FakeWorld) -> None:
+    work = await relayed(fake, partitions=1)
 
     def fail(number: int) -> None:
         if number == 1:
             raise PermanentError("never")
 
     work.before["finish"] = fail
-    await fake.post(*(fake.event(work, "a", i) for i in range(3)))
-    lane = await fake.open()
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    lane = await opened(fake, *(fake.event(work, "a", i) for i in range(3)))
+    await stopped(fake, lane, work.source, work.middle, work.end)
     (letter,) = await fake.records(f"{work.end}.dlq")
     headers = dict(letter.headers)
     places = {record.offset: record for record in await fake.records(work.end)}
@@ -138,11 +131,9 @@ async def test_a_message_that_no_handler_can_take_is_a_dead_letter_with_its_plac
     assert await seen(fake, "ended") == {"a": [0, 2]}
 
 
-async def test_what_nobody_can_read_keeps_no_message_of_its_key_from_being_looped(fake: FakeWorld) -> None:
-    work = relay(fake.name)
-    await fake.start(work, partitions=1)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", 0))
+async def test_what_nobody_can_read_holds_up_no_looped_message(fake: FakeWorld) -> None:
+    work = await relayed(fake, partitions=1)
+    lane = await opened(fake, fake.event(work, "a", 0))
     await fake.settled(work.source, work.middle, work.end)
     looped = lane.lane.counters.looped
     (middle,) = await fake.records(work.middle)
@@ -150,15 +141,13 @@ async def test_what_nobody_can_read_keeps_no_message_of_its_key_from_being_loope
     await fake.post(fake.raw(work.middle, "a", b"\xff", headers))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1)
     await fake.post(fake.event(work, "a", 1))
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.source, work.middle, work.end)
     assert lane.lane.counters.looped == 2 * looped > 0
 
 
 async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld) -> None:
     """Number 1 fails at the end until 2 and 3 have been sent; those may not come before it."""
-    work = relay(fake.name)
-    await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0, 5.0)))
+    work = await relayed(fake, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0, 5.0)))
     failed: list[int] = []
 
     def fail(number: int) -> None:
@@ -167,8 +156,7 @@ async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld
             raise TransientError("not now")
 
     work.before["finish"] = fail
-    lane = await fake.open()
-    await fake.post(*posts(fake, work, range(2)))
+    lane = await opened(fake, *posts(fake, work, range(2)))
     await fake.until(lambda: len(failed) >= 2)
     await fake.post(*posts(fake, work, range(2, 4)))
     await fake.until(lambda: work.calls["finish"] == 4 * len(KEYS) + len(failed))
@@ -177,22 +165,18 @@ async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld
 
 
 async def test_nothing_overtakes_what_a_timer_has_sent(fake: FakeWorld) -> None:
-    work = relay(fake.name, later=1.0)
-    await fake.start(work, partitions=1)
-    lane = await fake.open()
-    await fake.post(*posts(fake, work, range(1)))
+    work = await relayed(fake, later=1.0, partitions=1)
+    lane = await opened(fake, *posts(fake, work, range(1)))
     await fake.until(lambda: lane.lane.counters.timers == len(KEYS))
     await fake.post(*posts(fake, work, range(1, 3)))
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.source, work.middle, work.end)
     for table in ("halves", "audits", "ended"):
         assert await seen(fake, table) == {key: [0, 1, 2] for key in KEYS}
 
 
 async def test_nothing_overtakes_what_was_written_before_the_lane_opened(fake: FakeWorld) -> None:
     """It lies in the topic, unread, when the lane has more to send."""
-    work = relay(fake.name)
-    await fake.start(work, partitions=1, loopback=False, max_batch=3)
+    work = await relayed(fake, partitions=1, loopback=False, max_batch=3)
     await fake.post(*posts(fake, work, range(4)))
     fake.faults.kill_at("committed", nth=1)
     await fake.lane().killed()
@@ -202,13 +186,10 @@ async def test_nothing_overtakes_what_was_written_before_the_lane_opened(fake: F
 
 
 async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld) -> None:
-    work = relay(fake.name)
-    await fake.start(work, partitions=1)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", -100), fake.event(work, "b", 0))
+    work = await relayed(fake, partitions=1)
+    lane = await opened(fake, fake.event(work, "a", -100), fake.event(work, "b", 0))
     await fake.until(lambda: work.calls["finish"] == 2)
-    await fake.settled(work.source, work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.source, work.middle, work.end)
     found = await seen(fake, "halves")
     assert found == {"a": list(range(-100, 1)), "b": [0]}
     marks = await marked(fake, work.middle)
@@ -216,8 +197,7 @@ async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld
 
 
 async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> None:
-    work = relay(fake.name)
-    await fake.start(work, partitions=1)
+    work = await relayed(fake, partitions=1)
     codec = fake.app.message_codecs[work.middle]
     event = fake.event(work, "a", 7)
     headers = [
@@ -226,31 +206,23 @@ async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> N
     lane = await fake.open()
     for group in (fake.name, "another"):
         await fake.post(fake.raw(work.middle, "a", event.value, [*headers, (LOOPBACK, group.encode())]))
-    await fake.settled(work.middle, work.end)
-    await lane.stop()
+    await stopped(fake, lane, work.middle, work.end)
     assert await seen(fake, "halves") == {"a": [7]}
 
 
 @pytest.mark.parametrize("later", [0.0, 1.0], ids=["at once", "by a timer"])
-async def test_a_message_that_leaves_its_key_against_its_declaration_is_not_sent(
-    fake: FakeWorld, later: float
-) -> None:
-    work = relay(fake.name, later=later, astray=True)
-    await fake.start(work, partitions=1, retry=RetryPolicy(immediate=0, delays=()))
-    await fake.post(fake.event(work, "a", 0))
-    lane = await fake.open()
-    await fake.settled(work.source)
-    await lane.stop()
+async def test_a_message_that_leaves_its_declared_key_is_not_sent(fake: FakeWorld, later: float) -> None:
+    once = RetryPolicy(immediate=0, delays=())
+    work = await relayed(fake, later=later, astray=True, partitions=1, retry=once)
+    await handled(fake, work, [fake.event(work, "a", 0)])
     (letter,) = await fake.records(f"{work.source}.dlq")
     assert b"SAME_KEY" in dict(letter.headers)["dlq-error-message"]
     assert await fake.records(work.middle) == []
 
 
 async def test_positions_follow_when_nothing_more_comes(fake: FakeWorld) -> None:
-    work = relay(fake.name)
-    await fake.start(work, partitions=1)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", 0))
+    work = await relayed(fake, partitions=1)
+    lane = await opened(fake, fake.event(work, "a", 0))
     await fake.settled(work.source, work.middle, work.end)
     commits = lane.lane.commits
     await fake.passes(60.0, real=0.0)

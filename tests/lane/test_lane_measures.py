@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
-from lane_failing import Failing, all_counted, finish, started
-from lane_workloads import asking, counting
+from lane_failing import all_counted, finish, started
+from lane_scenes import failing_counter, finished, opened, retrying_asker, retrying_counter, some
+from lane_workloads import counting
 from lane_worlds import FakeWorld, World
 
-from streams.errors import TransientError
 from streams.staging.measures import Distribution, HandlerMeasures
 
 
-def test_a_distribution_counts_a_value_at_its_bound_and_one_beyond_all() -> None:
+def test_a_distribution_counts_values_at_and_beyond_bounds() -> None:
     found = Distribution((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 7.0):
         found.add(value)
     assert (found.counts, found.total) == ([2, 2, 1], 12.0)
 
 
-async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    events = [world.event(work, key, i) for i in range(5) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
+async def test_a_lane_measures_its_transactions(world: World) -> None:
+    work = await retrying_counter(world)
+    events = some(world, work, range(5), "abc")
+    lane = await opened(world, *events)
     await all_counted(world, lane, len(events))
     await world.until(lambda: lane.lane.measures.lag == 0)
     measures = lane.lane.measures
@@ -37,20 +35,16 @@ async def test_a_lane_measures_its_transactions_and_is_not_behind_at_the_end(wor
     await finish(world, work, lane, events)
 
 
-async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message_waits(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lane_knows_how_far_it_is_behind(fake: FakeWorld) -> None:
     answered, asked = asyncio.Event(), []
 
     async def ask(key: str, i: int) -> None:
         asked.append((key, i))
         await answered.wait()
 
-    work = asking(fake.name, ask)
-    await started(fake, work, max_in_flight=2)
+    work = await retrying_asker(fake, ask, max_in_flight=2)
     events = [fake.event(work, f"k{n}", 0) for n in range(10)]
-    await fake.post(*events)
-    lane = await fake.open()
+    lane = await opened(fake, *events)
     measures = lane.lane.measures
     await fake.until(lambda: len(asked) == 2)
     await fake.passes(5, real=0)
@@ -63,15 +57,12 @@ async def test_a_lane_knows_how_far_it_is_behind_and_how_long_its_oldest_message
 
 
 async def test_attempts_are_measured_by_outcome_and_retries_by_tier(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    work, _ = await failing_counter(world, {("a", 0): 4})
     events = [world.event(work, "a", 0), world.event(work, "b", 0)]
     await world.post(*events)
     measured = HandlerMeasures()
     lane = await world.open(handlers={"bench.count": measured})
-    await world.until(lambda: sum(measured.succeeded.counts) == 2)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: sum(measured.succeeded.counts) == 2)
     assert sum(measured.succeeded.counts) == 2
     assert sum(measured.failed.counts) == 4
     assert measured.succeeded.total > 0 < measured.failed.total
@@ -83,8 +74,7 @@ async def test_an_async_handler_is_measured_with_what_it_waits_for(world: World)
     async def ask(key: str, i: int) -> None:
         await asyncio.sleep(0.01)
 
-    work = asking(world.name, ask)
-    await started(world, work)
+    work = await retrying_asker(world, ask)
     events = [world.event(work, key, 0) for key in "abc"]
     await world.post(*events)
     name = next(iter(world.app.handlers))
@@ -102,12 +92,10 @@ async def test_without_measures_no_handler_is_measured(fake: FakeWorld) -> None:
     assert [gate.measures for gate in lane.lane.gates.values()] == [None]
 
 
-async def test_a_lane_that_opens_knows_how_much_it_has_still_to_recover(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    events = [world.event(work, "a", i) for i in range(7)]
-    await world.post(*events)
-    first = await world.open()
+async def test_a_lane_knows_how_much_it_has_still_to_recover(world: World) -> None:
+    work = await retrying_counter(world)
+    events = some(world, work, range(7), "a")
+    first = await opened(world, *events)
     await all_counted(world, first, len(events))
     await first.stop()
     seen: list[int] = []

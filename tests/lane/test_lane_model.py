@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from lane_scenes import counter
 from lane_shadow import NAMES, Walk
-from lane_workloads import counting
 from lane_worlds import FakeWorld
 
 from chaos.model.spec import Spec
@@ -29,8 +29,7 @@ ENDING = (Fault.COMMIT_DONE, Fault.COMMIT_LOST)
 
 
 async def walk_in(world: FakeWorld) -> Walk:
-    work = counting(world.name)
-    await world.start(work, partitions=1, max_batch=2, fenced_pause=2.0)
+    work = await counter(world, partitions=1, max_batch=2, fenced_pause=2.0)
     walk = Walk(world, work, SPEC)
     await walk.begin()
     await walk.compare()
@@ -163,7 +162,7 @@ async def test_a_lane_goes_through_every_phase_of_the_model(walk: Walk) -> None:
     assert walk.phases == {"idle", "opening 0", "opening 1", "opening 2", "ready", "sending", "answered"}
 
 
-async def test_an_owner_overtaken_before_it_asks_for_positions_does_what_the_model_does(walk: Walk) -> None:
+async def test_an_overtaken_owner_does_what_the_model_does(walk: Walk) -> None:
     await go_to(walk, 0, "opening 2")
     await go_to(walk, 1, "answered")
     await go_on(walk, 0)
@@ -203,5 +202,5 @@ async def two_owners(walk: Walk) -> None:
     await go_to(walk, 1, "answered")
 
 
-async def test_two_owners_on_the_fake_broker_are_those_of_the_model(walk: Walk) -> None:
+async def test_two_owners_do_what_those_of_the_model_do(walk: Walk) -> None:
     await two_owners(walk)

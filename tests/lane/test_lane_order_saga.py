@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from lane_checker import check_positions, check_store, latest
-from lane_worlds import FakeWorld, Post, World
+from lane_checker import check_positions, check_store
+from lane_scenes import POINTS, opened, post, stopped, until_so
+from lane_scenes import rows_of as table
+from lane_worlds import FakeWorld, World
 
 from agents.choreographies import stock_keeping
 from agents.commands import OrderSagaTransition, OrderSubmitted
@@ -17,16 +19,10 @@ from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, St
 from agents.order_saga import orchestrated
 from agents.payments.gateway import Charge
 from streams.model.choreography import choreography
-from streams.model.envelope import new_headers
-from streams.model.message import Message, Row
-from streams.model.row_keys import split_row_key
-from streams.model.table import Table
 from streams.policy.retry import RetryPolicy
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK
-
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 class Workload(NamedTuple):
@@ -34,9 +30,11 @@ class Workload(NamedTuple):
     resources: dict[str, Any]
 
 
-def order(order_id: str, *lines: tuple[str, int], card: str = ACCEPTED, country: str = "US") -> Order:
+def order(
+    order_id: str, *lines: tuple[str, int], card: str = ACCEPTED, country: str = "US", cents: int = 100
+) -> Order:
     wanted = tuple(OrderLine(sku=sku, units=units) for sku, units in lines)
-    return Order(order_id=order_id, customer="c", lines=wanted, total_cents=100, card=card, country=country)
+    return Order(order_id=order_id, customer="c", lines=wanted, total_cents=cents, card=card, country=country)
 
 
 ORDERED = [
@@ -57,49 +55,27 @@ ENDS = {
 }
 
 
-def post(world: World, message: Message) -> Post:
-    body = world.app.message_codecs[message.TOPIC].encode(message)
-    headers = new_headers(message.TOPIC, message.key, source="outside", time=1e9, message_id=message.key)
-    return world.raw(message.TOPIC, message.key, body, headers)
-
-
-async def table(world: World, of: Table[Any]) -> dict[str, Row]:
-    found = await latest(world, of.name)
-    return {
-        split_row_key(key)[0].decode(): msgspec.json.decode(value[8:], type=of.row)
-        for (_, key), value in found.items()
-    }
-
-
 async def begin(world: World, **lane_options: Any) -> FakeGateway:
     gateway = FakeGateway()
     await world.start(
         Workload(choreography(*orchestrated, *stock_keeping), {"gateway": gateway, "clock": world.clock}),
         **lane_options,
     )
-    stock = [StockReceived(sku=sku, units=5) for sku in ("apple", "pear")]
-    await world.post(*(post(world, message) for message in stock))
-    lane = await world.open()
-    await world.settled(StockReceived.TOPIC)
-    await lane.stop()
+    stock = (StockReceived(sku=sku, units=5) for sku in ("apple", "pear"))
+    lane = await opened(world, *(post(world, message) for message in stock))
+    await stopped(world, lane, StockReceived.TOPIC)
     await world.post(*(post(world, OrderSubmitted(order=one)) for one in ORDERED))
     return gateway
 
 
 async def finish(world: World, lane: Any) -> None:
     """Wait until each order has ended and all that came of it is handled."""
-    done: list[bool] = []
 
-    async def watch() -> None:
-        while True:
-            sagas: Any = await table(world, ORDER_SAGAS)
-            if len(sagas) == len(ORDERED) - 1 and all(row.ended for row in sagas.values()):
-                break
-            await world.clock.sleep(0.05)
-        done.append(True)
+    async def over() -> bool:
+        sagas = await table(world, ORDER_SAGAS)
+        return len(sagas) == len(ORDERED) - 1 and all(row.ended for row in sagas.values())
 
-    world.spawn(watch())
-    await world.until(lambda: done)
+    await until_so(world, over)
     quiet = -1
     while quiet != lane.handled:
         quiet = lane.handled
@@ -108,7 +84,7 @@ async def finish(world: World, lane: Any) -> None:
 
 
 async def check(world: World, gateway: FakeGateway) -> None:
-    tracked: Any = await table(world, ORDERS)
+    tracked = await table(world, ORDERS)
     assert {key: row.reason for key, row in tracked.items()} == ENDS
     assert {key for key, row in tracked.items() if row.status == "confirmed"} == {"good"}
     ends = [*await world.records(OrderConfirmed.TOPIC), *await world.records(OrderCancelled.TOPIC)]
@@ -117,23 +93,21 @@ async def check(world: World, gateway: FakeGateway) -> None:
     refunded = {name for name, done in gateway.done.items() if not isinstance(done, Charge)}
     assert captured == {"capture:good", "capture:far"}
     assert refunded == {"refund:far"}
-    stock: Any = await table(world, STOCK)
+    stock = await table(world, STOCK)
     levels = {sku: (row.received, row.on_hand, row.reserved, row.shipped) for sku, row in stock.items()}
     assert levels == {"apple": (5, 3, 0, 2), "pear": (5, 4, 0, 1)}
     told: dict[str, list[int]] = {}
     for record in await world.records(OrderSagaTransition.TOPIC):
         entry = msgspec.json.decode(record.value or b"", type=OrderSagaTransition)
         told.setdefault(entry.key, []).append(entry.number)
-    sagas: Any = await table(world, ORDER_SAGAS)
+    sagas = await table(world, ORDER_SAGAS)
     assert told == {key: list(range(1, row.entries + 1)) for key, row in sagas.items()}
     await check_positions(world, world.app.routes)
 
 
 @pytest.mark.parametrize("nth", [1, 4, 8])
 @pytest.mark.parametrize("point", POINTS)
-async def test_orders_end_as_their_data_calls_for_when_the_lane_is_killed(
-    fake: FakeWorld, point: str, nth: int
-) -> None:
+async def test_orders_end_rightly_when_the_lane_is_killed(fake: FakeWorld, point: str, nth: int) -> None:
     gateway = await begin(fake)
     fake.faults.kill_at(point, nth=fake.faults.reached[point] + nth)
     await fake.lane().killed()
@@ -143,9 +117,8 @@ async def test_orders_end_as_their_data_calls_for_when_the_lane_is_killed(
     await check_store(fake)
 
 
-async def test_an_order_whose_payment_is_not_heard_of_is_cancelled_and_its_money_comes_back(
-    world: World,
-) -> None:
+@pytest.mark.landing
+async def test_money_comes_back_when_a_payment_is_not_heard_of(world: World) -> None:
     gateway = await begin(world, retry=RetryPolicy(immediate=1, delays=()))
     charge = gateway.charge
 
@@ -154,13 +127,12 @@ async def test_an_order_whose_payment_is_not_heard_of_is_cancelled_and_its_money
         raise ConnectionError("the answer was lost")
 
     gateway.charge = charge_and_say_nothing  # type: ignore[assignment]
-    lane = await world.open()
-    await finish(world, lane)
-    tracked: Any = await table(world, ORDERS)
+    await finish(world, await world.open())
+    tracked = await table(world, ORDERS)
     assert tracked["good"].status == "cancelled"
     assert {
         name for name, done in gateway.done.items() if isinstance(done, Charge) and not done.declined
     } == {name.replace("refund", "capture") for name in gateway.done if name.startswith("refund")}
     assert "refund:good" in gateway.done
-    stock: Any = await table(world, STOCK)
+    stock = await table(world, STOCK)
     assert {sku: row.on_hand for sku, row in stock.items()} == {"apple": 5, "pear": 5}

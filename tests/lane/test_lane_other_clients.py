@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from lane_checker import check, check_store, dead_letters
 from lane_kafka import KafkaWorld
-from lane_workloads import counting
+from lane_scenes import counter, some, stopped
 from lane_worlds import Post, closing
 
 from streams.local import Stack
@@ -47,14 +47,12 @@ def write(bootstrap: str, codec: str, posts: list[Post]) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_messages_of_another_client_are_handled_in_each_codec(world: KafkaWorld, codec: str) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     events = [world.event(work, key, i) for key in "abc" for i in range(50)]
     await asyncio.to_thread(write, world.bootstrap, codec, events)
     lane = await world.open()
     await world.until(lambda: lane.handled == len(events))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     assert lane.lane.reopened == 0
     await check(world, work, events)
     await check_store(world)
@@ -65,9 +63,8 @@ async def test_what_is_damaged_between_another_clients_messages_harms_none(world
     """It stands for a client that sends headers in another encoding than UTF-8: librdkafka takes any bytes,
     its Python form does not.
     """
-    work = counting(world.name)
-    await world.start(work)
-    events = [world.event(work, "a", i) for i in range(20)]
+    work = await counter(world)
+    events = some(world, work, range(20), "a")
     await asyncio.to_thread(write, world.bootstrap, "zstd", events[:10])
     bad = world.event(work, "a", 99)
     named = [*bad.headers, (LATIN, b"x")]
@@ -76,8 +73,7 @@ async def test_what_is_damaged_between_another_clients_messages_harms_none(world
     await asyncio.to_thread(write, world.bootstrap, "lz4", events[10:])
     lane = await world.open()
     await world.until(lambda: lane.handled == len(events) and lane.lane.counters.dead_letters == 1)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await check(world, work, events)
     (letter,) = await dead_letters(world, work.source)
     assert letter.key == b"a"

@@ -7,21 +7,19 @@ opens again, and stops when it finds the very same two positions. Now it asks ag
 
 from __future__ import annotations
 
+import pytest
 from lane_checker import check, check_store
-from lane_workloads import counting
+from lane_scenes import counter, handled, some, stopped
 from lane_worlds import World
 
 from streams.testing.faults import ScriptedFaults
 
 
+@pytest.mark.landing
 async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
-    events = [world.event(work, key, i) for i in range(2) for key in "abcd"]
-    await world.post(*events)
-    first = await world.open()
-    await world.settled(work.source)
-    await first.stop()
+    work = await counter(world)
+    events = some(world, work, range(2))
+    await handled(world, work, events)
 
     faults = ScriptedFaults()
     pause = faults.pause_at("recovering")
@@ -30,17 +28,15 @@ async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> N
     await pause.reached()
     # A worker that has not heard yet that it lost the lane: it fences the owner, and commits.
     late = await world.open()
-    more = [world.event(work, key, i) for i in range(2, 4) for key in "abcd"]
+    more = some(world, work, range(2, 4))
     await world.post(*more)
-    await world.settled(work.source)
-    await late.stop()
+    await stopped(world, late, work.source)
     pause.resume()
     await world.until(lambda: owner.lane.state == "open")
 
     last = [world.event(work, key, 4) for key in "abcd"]
     await world.post(*last)
-    await world.settled(work.source)
-    await owner.stop()
+    await stopped(world, owner, work.source)
     assert faults.pending == []
     await check(world, work, events + more + last)
     await check_store(world, stores=elsewhere)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,52 +10,56 @@ from lane_checker import check, check_store, counts
 from lane_desk import order_of
 from lane_failing import (
     LATER,
-    Failing,
     all_counted,
     finish,
     letters_of,
     nothing_waits,
     pass_time,
     settled,
-    started,
     with_header,
 )
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
-from lane_workloads import counting, reminding
-from lane_worlds import FakeWorld, Post, World
+from lane_scenes import POINTS, failing_counter, finished, opened, retrying_counter, stopped_empty
+from lane_workloads import Workload, reminding
+from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
-from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, PauseState
 from streams.staging.changes import QUEUES_BY_DUE
 from streams.testing.faults import ScriptedFaults
 
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
-
-async def test_one_id_may_name_commands_of_different_kinds_and_of_different_handlers(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name, tallied=True)
-    await started(world, work)
+async def paused(world: World, **options: Any) -> tuple[Workload, Running]:
+    """A lane whose handler is paused."""
+    work = await retrying_counter(world, **options)
     lane = await world.open()
+    await asked(world, HandlerCommand.PAUSE)
+    return work, lane
+
+
+async def come(world: World, work: Workload, lane: Running, *events: Post) -> None:
+    """Messages come, and are tried or wait."""
+    await world.post(*events)
+    await settled(world, work, lane)
+
+
+async def test_one_id_may_name_different_commands(fake: FakeWorld) -> None:
+    await retrying_counter(fake, tallied=True)
+    lane = await fake.open()
     for handler in (COUNT, "bench.tally"):
-        await asked(world, HandlerCommand.PAUSE, handler, operation_id="deploy-42")
-    await asked(world, HandlerCommand.RESUME, operation_id="deploy-42")
-    assert (len(await states(world)), len(await states(world, "bench.tally"))) == (0, 2)
-    await asked(world, HandlerCommand.PAUSE, operation_id="deploy-42")
-    assert await states(world) == {}, "the same id again does nothing"
+        await asked(fake, HandlerCommand.PAUSE, handler, operation_id="deploy-42")
+    await asked(fake, HandlerCommand.RESUME, operation_id="deploy-42")
+    assert (len(await states(fake)), len(await states(fake, "bench.tally"))) == (0, 2)
+    await asked(fake, HandlerCommand.PAUSE, operation_id="deploy-42")
+    assert await states(fake) == {}, "the same id again does nothing"
     assert lane.lane.counters.duplicates == 2
     await lane.stop()
 
 
-async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_on(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await started(world, work)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE)
+async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
+    work, lane = await paused(world, tallied=True)
     events = some(world, work, range(4))
-    await world.post(*events)
-    await settled(world, work, lane)
+    await come(world, work, lane, *events)
     await world.passes(5.0, real=0.5)
     assert work.hooks.calls == []
     assert await counts(world, "tallies") == dict.fromkeys(KEYS, 4)
@@ -74,50 +79,41 @@ async def test_what_comes_for_a_paused_handler_waits_and_others_of_the_topic_go_
 
 
 async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE)
-    await world.post(*some(world, work, range(1)))
-    await settled(world, work, lane)
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == len(KEYS))
-    await settled(world, work, lane)
-    changelog = world.app.layout.changelog("lane")
-    queues = [record for record in (await world.records(changelog)) if record.key[:1] == b"q"]
+    work, lane = await paused(fake)
+    await come(fake, work, lane, *some(fake, work, range(1)))
+    await asked(fake, HandlerCommand.RESUME)
+    await fake.until(lambda: len(work.hooks.calls) == len(KEYS))
+    await settled(fake, work, lane)
+    changelog = fake.app.layout.changelog("lane")
+    queues = [record for record in (await fake.records(changelog)) if record.key[:1] == b"q"]
     assert [record.value for record in queues].count(None) == len(KEYS)
     assert len(queues) == 2 * len(KEYS), "each begins and ends"
     await lane.stop()
 
 
-@pytest.mark.parametrize("disk", ["kept", "lost"])
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("kind", [HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN])
+SETTLED = (HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN)
+ON_KAFKA = (pytest.mark.stack, pytest.mark.landing)
+
+
+@pytest.mark.parametrize(
+    ("world", "kind", "point", "disk"),
+    [
+        *product(["fake"], SETTLED, POINTS, ["kept", "lost"]),
+        pytest.param("kafka", HandlerCommand.PAUSE, "sent", "lost", marks=ON_KAFKA),
+    ],
+    indirect=["world"],
+)
 async def test_a_lane_killed_while_it_settles_a_command_is_continued(
-    fake: FakeWorld, kind: HandlerCommand, point: str, disk: str
+    world: World, kind: HandlerCommand, point: str, disk: str
 ) -> None:
-    await killed_while_it_settles(fake, kind, point, disk)
-
-
-async def test_a_lane_killed_before_the_commit_of_a_command_is_continued_on_another_machine(
-    world: World,
-) -> None:
-    await killed_while_it_settles(world, HandlerCommand.PAUSE, "sent", "lost")
-
-
-async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str, disk: str) -> None:
-    """Kill the lane at a point of the commit that settles a command; another one finishes what it began."""
-    work = counting(world.name)
-    await started(world, work)
+    """By another lane, on the same machine or on another one."""
+    work = await retrying_counter(world)
     events = some(world, work, range(3))
     lane = await world.open()
-    await world.post(*events[:4])
-    await settled(world, work, lane)
+    await come(world, work, lane, *events[:4])
     if kind is HandlerCommand.RESUME:
         await asked(world, HandlerCommand.PAUSE)
-    await world.post(*events[4:12])
-    await settled(world, work, lane)
+    await come(world, work, lane, *events[4:12])
     world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
     await world.post(*commanded(world, kind), *events[12:])
     await lane.killed()
@@ -137,8 +133,7 @@ async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str
         assert len(work.hooks.calls) == before
         await asked(world, HandlerCommand.RESUME)
     await world.until(lambda: not lane.lane.gates[COUNT].queues and not lane.lane.backlog)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     await check(world, work, events)
     await check_store(world, stores=stores)
     await nothing_waits(world)
@@ -147,55 +142,46 @@ async def killed_while_it_settles(world: World, kind: HandlerCommand, point: str
 
 
 async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, partitions=4)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE)
-    events = some(world, work, range(2))
-    await world.post(*events)
-    await settled(world, work, lane)
-    await lane.stop()
-    two = world.cut_into(work, lanes=2)
-    stores = world.stores()
+    work, lane = await paused(fake, partitions=4)
+    events = some(fake, work, range(2))
+    await fake.post(*events)
+    await stopped_empty(fake, work, lane)
+    two = fake.cut_into(work, lanes=2)
+    stores = fake.stores()
     with capture_logs() as logs:
-        lanes = [await world.open(number, app=two, stores=stores) for number in range(2)]
+        lanes = [await fake.open(number, app=two, stores=stores) for number in range(2)]
     warned = [each for each in logs if each["event"] == "handler_is_paused"]
     assert [(each["handler"], each["partitions"]) for each in warned] == [(COUNT, {"paused": 2})] * 2
-    more = some(world, work, range(2, 3))
-    await world.post(*more)
-    await world.settled(work.source)
-    await pass_time(world, 2.0)
+    more = some(fake, work, range(2, 3))
+    await fake.post(*more)
+    await fake.settled(work.source)
+    await pass_time(fake, 2.0)
     assert work.hooks.calls == []
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: sum(each.handled for each in lanes) >= len(events + more))
-    await world.until(lambda: not any(each.lane.gates[COUNT].queues or each.lane.backlog for each in lanes))
-    await world.settled(work.source)
+    await asked(fake, HandlerCommand.RESUME)
+    await fake.until(lambda: sum(each.handled for each in lanes) >= len(events + more))
+    await fake.until(lambda: not any(each.lane.gates[COUNT].queues or each.lane.backlog for each in lanes))
+    await fake.settled(work.source)
     for each in lanes:
         await each.stop()
-    await check(world, work, events + more)
-    await nothing_waits(world)
+    await check(fake, work, events + more)
+    await nothing_waits(fake)
 
 
-async def test_a_command_that_comes_twice_is_settled_once_and_one_for_what_is_so_changes_nothing(
-    fake: FakeWorld,
-) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE, operation_id="first")
-    await asked(world, HandlerCommand.PAUSE, operation_id="first")
+async def test_a_command_that_comes_twice_is_settled_once(fake: FakeWorld) -> None:
+    await retrying_counter(fake)
+    lane = await fake.open()
+    await asked(fake, HandlerCommand.PAUSE, operation_id="first")
+    await asked(fake, HandlerCommand.PAUSE, operation_id="first")
     assert lane.lane.counters.duplicates == 2
-    await asked(world, HandlerCommand.PAUSE, operation_id="second", who="bob")
-    await world.until(lambda: not lane.lane.backlog)
+    await asked(fake, HandlerCommand.PAUSE, operation_id="second", who="bob")
+    await fake.until(lambda: not lane.lane.backlog)
     assert {pause.who for pause in lane.lane.gates[COUNT].pauses.values()} == {"ann"}
-    assert [how for _, _, how in await told(world)] == ["paused"] * 2 + ["already paused"] * 2
-    await asked(world, HandlerCommand.RESUME)
-    await asked(world, HandlerCommand.PAUSE, operation_id="first")
-    assert await states(world) == {}, "the first one is an old command"
+    assert [how for _, _, how in await told(fake)] == ["paused"] * 2 + ["already paused"] * 2
+    await asked(fake, HandlerCommand.RESUME)
+    await asked(fake, HandlerCommand.PAUSE, operation_id="first")
+    assert await states(fake) == {}, "the first one is an old command"
     await lane.stop()
-    await check_store(world)
+    await check_store(fake)
 
 
 @pytest.mark.parametrize(
@@ -205,62 +191,50 @@ async def test_a_command_that_comes_twice_is_settled_once_and_one_for_what_is_so
         b'{"kind": "pause", "handler": "bench.count", "who": "ann", "why": "", "at_ms": 4611686018427387904}',
     ],
 )
-async def test_a_command_that_nobody_can_read_or_about_no_handler_changes_nothing(
+async def test_an_unreadable_command_or_one_about_no_handler_changes_nothing(
     fake: FakeWorld, value: bytes
 ) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work)
-    lane = await world.open()
-    (post,) = commanded(world, HandlerCommand.PAUSE, operation_id="cut off", partitions=[0])
+    work = await retrying_counter(fake)
+    lane = await fake.open()
+    (post,) = commanded(fake, HandlerCommand.PAUSE, operation_id="cut off", partitions=[0])
     with capture_logs() as logs:
-        await world.post(post._replace(value=value))
-        await asked(world, HandlerCommand.PAUSE, "bench.nobody")
+        await fake.post(post._replace(value=value))
+        await asked(fake, HandlerCommand.PAUSE, "bench.nobody")
     assert [each["event"] for each in logs if each["event"].endswith("unreadable")] == [
         "operation_unreadable"
     ]
-    assert {how for _, _, how in await told(world)} == {"refused: there is no handler bench.nobody"}
-    await world.post(*(events := some(world, work, range(1))))
-    await all_counted(world, lane, len(events))
-    await finish(world, work, lane, events)
+    assert {how for _, _, how in await told(fake)} == {"refused: there is no handler bench.nobody"}
+    await fake.post(*(events := some(fake, work, range(1))))
+    await all_counted(fake, lane, len(events))
+    await finish(fake, work, lane, events)
 
 
 async def test_a_pause_of_one_partition_leaves_the_others(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
-    work.hooks.before = Failing(world, {(key, 0): 1 for key in KEYS}, TransientError("busy"))
-    running = {key for key in KEYS if world.app.layout.partition_of(key.encode()) == 1}
+    work, _ = await failing_counter(fake, {(key, 0): 1 for key in KEYS}, retry=LATER)
+    running = {key for key in KEYS if fake.app.layout.partition_of(key.encode()) == 1}
     held = sorted(set(KEYS) - running)
     assert running
-    before = some(world, work, range(1), held[0])
-    await world.post(*before)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.retries == 1)
-    await asked(world, HandlerCommand.PAUSE, partitions=[0])
-    events = [event for event in some(world, work, range(2)) if event not in before]
-    await world.post(*events)
-    await world.until(lambda: len(work.hooks.calls) == 1 + 3 * len(running))
-    await settled(world, work, lane)
+    before = some(fake, work, range(1), held[0])
+    lane = await opened(fake, *before)
+    await fake.until(lambda: lane.lane.counters.retries == 1)
+    await asked(fake, HandlerCommand.PAUSE, partitions=[0])
+    events = [event for event in some(fake, work, range(2)) if event not in before]
+    await fake.post(*events)
+    await fake.until(lambda: len(work.hooks.calls) == 1 + 3 * len(running))
+    await settled(fake, work, lane)
     commits = lane.lane.commits
-    await pass_time(world, 3.0)
+    await pass_time(fake, 3.0)
     assert lane.lane.commits == commits, "what is held does not even set out"
     assert {key for key, _ in work.hooks.calls} == {held[0], *running}
-    assert await counts(world) == dict.fromkeys(running, 2)
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 3 * len(KEYS))
-    await finish(world, work, lane, before + events)
+    assert await counts(fake) == dict.fromkeys(running, 2)
+    await asked(fake, HandlerCommand.RESUME)
+    await finished(fake, work, lane, before + events, lambda: len(work.hooks.calls) == 3 * len(KEYS))
 
 
-async def test_a_paused_handler_costs_no_look_at_what_waits_for_it(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE)
-    events = some(world, work, range(1))
-    await world.post(*events)
-    await settled(world, work, lane)
+async def test_nobody_looks_at_what_waits_for_a_paused_handler(fake: FakeWorld) -> None:
+    work, lane = await paused(fake)
+    events = some(fake, work, range(1))
+    await come(fake, work, lane, *events)
     store: Any = lane.lane.store
     looked: list[str] = []
     scan = store.scan
@@ -270,47 +244,38 @@ async def test_a_paused_handler_costs_no_look_at_what_waits_for_it(fake: FakeWor
         return scan(table, **bounds)
 
     store.scan = spied
-    await pass_time(world, 2.0)
+    await pass_time(fake, 2.0)
     assert looked, "the timers are looked at meanwhile"
     assert QUEUES_BY_DUE not in looked
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == len(KEYS))
+    await asked(fake, HandlerCommand.RESUME)
+    await fake.until(lambda: len(work.hooks.calls) == len(KEYS))
     assert QUEUES_BY_DUE in looked
-    await finish(world, work, lane, events)
+    await finish(fake, work, lane, events)
 
 
 async def test_more_than_may_wait_of_a_key_become_dead_letters(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, max_waiting=3)
-    lane = await world.open()
-    await asked(world, HandlerCommand.PAUSE)
-    events = some(world, work, range(5), "a")
-    await world.post(*events)
-    await settled(world, work, lane)
-    assert [dict(letter)["ce_id"] for letter in await letters_of(world, work)] == [b"a-3", b"a-4"]
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await finish(world, work, lane, events[:3])
+    work, lane = await paused(fake, max_waiting=3)
+    events = some(fake, work, range(5), "a")
+    await come(fake, work, lane, *events)
+    assert [dict(letter)["ce_id"] for letter in await letters_of(fake, work)] == [b"a-3", b"a-4"]
+    await asked(fake, HandlerCommand.RESUME)
+    await finished(fake, work, lane, events[:3], lambda: len(work.hooks.calls) == 3)
 
 
-async def test_timers_of_a_paused_handler_fire_and_their_messages_wait_for_whoever_takes_them(
-    fake: FakeWorld,
-) -> None:
-    world = fake
-    work = reminding(world.name)
-    await world.start(work)
-    lane = await world.open()
-    due = world.clock.now() + 1.0
+async def test_timers_of_a_paused_handler_fire(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    await fake.start(work)
+    lane = await fake.open()
+    due = fake.clock.now() + 1.0
     headers = with_header(Post("", 0, b"", b"", []), "ce_id", b"1").headers
-    await world.post(world.raw(work.asked.TOPIC, "a", b'{"k":"a","due":%f}' % due, headers))
-    await world.settled(work.asked.TOPIC)
-    await asked(world, HandlerCommand.PAUSE, "timers.remind")
-    await asked(world, HandlerCommand.PAUSE, "timers.ring")
-    await pass_time(world, 3.0)
+    await fake.post(fake.raw(work.asked.TOPIC, "a", b'{"k":"a","due":%f}' % due, headers))
+    await fake.settled(work.asked.TOPIC)
+    await asked(fake, HandlerCommand.PAUSE, "timers.remind")
+    await asked(fake, HandlerCommand.PAUSE, "timers.ring")
+    await pass_time(fake, 3.0)
     assert lane.lane.counters.timers == 1
-    assert await counts(world, "rings") == {}
-    await asked(world, HandlerCommand.RESUME, "timers.ring")
-    await world.until(lambda: not lane.lane.gates["timers.ring"].queues and not lane.lane.backlog)
-    assert await counts(world, "rings") == {"a": 1}
+    assert await counts(fake, "rings") == {}
+    await asked(fake, HandlerCommand.RESUME, "timers.ring")
+    await fake.until(lambda: not lane.lane.gates["timers.ring"].queues and not lane.lane.backlog)
+    assert await counts(fake, "rings") == {"a": 1}
     await lane.stop()

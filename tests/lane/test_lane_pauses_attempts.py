@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
 
 from lane_checker import counts, dead_letters
-from lane_desk import Broken, letter_ids, operated, operation, order_of
-from lane_failing import (
-    HOLDING,
-    LATER,
-    Failing,
-    all_counted,
-    finish,
-    pass_time,
-    settled,
-    started,
-)
+from lane_desk import Broken, order_of
+from lane_failing import HOLDING, LATER, Failing, all_counted, finish, pass_time, settled, started
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
-from lane_workloads import asking, counting
-from lane_worlds import FakeWorld
+from lane_scenes import (
+    Outage,
+    failing_counter,
+    finished,
+    opened,
+    operated_on,
+    retrying_asker,
+    retrying_counter,
+)
+from lane_workloads import Workload, counting
+from lane_worlds import FakeWorld, Post, Running
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
@@ -27,51 +27,56 @@ from streams.policy.breaker import BreakerPolicy, BreakerState
 from streams.policy.retry import RetryPolicy
 
 
-async def test_retries_and_their_followers_wait_for_the_resume_at_their_own_times(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0, 10.0)))
-    work.hooks.before = failing = Failing(world, {("a", 0): 2, ("b", 0): 1}, TransientError("busy"))
-    events = some(world, work, range(2), "ab")
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(failing.of("a", 0)) == 2, timeout=60)
-    await world.until(lambda: len(failing.of("b", 1)) == 1)
-    await asked(world, HandlerCommand.PAUSE)
-    resumed = world.clock.now() + 3.0
-    await pass_time(world, 3.0)
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(failing.of("a", 1)) == 1)
+async def pausing(fake: FakeWorld, lane: Running) -> None:
+    """The lane has heard of a pause; attempts may still be under way."""
+    await fake.post(*commanded(fake, HandlerCommand.PAUSE))
+    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+
+
+async def resumed(
+    fake: FakeWorld, work: Workload, lane: Running, events: Sequence[Post], *, calls: int
+) -> None:
+    """After the resume, and so many calls in all, these events are handled."""
+    await asked(fake, HandlerCommand.RESUME)
+    await finished(fake, work, lane, events, lambda: len(work.hooks.calls) == calls)
+
+
+async def test_retries_wait_for_the_resume_and_their_own_times(fake: FakeWorld) -> None:
+    work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(2.0, 10.0)))
+    work.hooks.before = failing = Failing(fake, {("a", 0): 2, ("b", 0): 1}, TransientError("busy"))
+    events = some(fake, work, range(2), "ab")
+    lane = await opened(fake, *events)
+    await fake.until(lambda: len(failing.of("a", 0)) == 2)
+    await fake.until(lambda: len(failing.of("b", 1)) == 1)
+    await asked(fake, HandlerCommand.PAUSE)
+    resumed = fake.clock.now() + 3.0
+    await pass_time(fake, 3.0)
+    await asked(fake, HandlerCommand.RESUME)
+    await fake.until(lambda: len(failing.of("a", 1)) == 1)
     _, second, third = failing.of("a", 0)
     assert third >= second + 10.0, "its own time was later than the resume"
     assert third > resumed
-    await finish(world, work, lane, events)
-    assert await order_of(world, work, "a") == [0, 1]
+    await finish(fake, work, lane, events)
+    assert await order_of(fake, work, "a") == [0, 1]
 
 
 async def test_a_retry_that_is_due_while_paused_is_not_tried(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
-    work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    events = some(world, work, range(3), "a")
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.retries == 1)
-    await asked(world, HandlerCommand.PAUSE)
-    await pass_time(world, 5.0)
+    work, failing = await failing_counter(fake, {("a", 0): 1}, retry=LATER)
+    events = some(fake, work, range(3), "a")
+    lane = await opened(fake, *events)
+    await fake.until(lambda: lane.lane.counters.retries == 1)
+    await asked(fake, HandlerCommand.PAUSE)
+    await pass_time(fake, 5.0)
     assert len(failing.tries) == 1
-    await settled(world, work, lane)
-    assert await reasons(world) == {"retry": 1}
-    await asked(world, HandlerCommand.RESUME)
-    await all_counted(world, lane, 3)
-    await world.until(lambda: len(failing.tries) == 4)
-    await finish(world, work, lane, events)
-    assert await order_of(world, work, "a") == [0, 1, 2]
+    await settled(fake, work, lane)
+    assert await reasons(fake) == {"retry": 1}
+    await asked(fake, HandlerCommand.RESUME)
+    await all_counted(fake, lane, 3)
+    await finished(fake, work, lane, events, lambda: len(failing.tries) == 4)
+    assert await order_of(fake, work, "a") == [0, 1, 2]
 
 
 async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWorld) -> None:
-    world = fake
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -80,28 +85,22 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
             if key == "b" and work.hooks.calls.count(("b", 0)) == 1:
                 raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work)
-    events = some(world, work, range(2), "ab")
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 2)
-    await world.post(*commanded(world, HandlerCommand.PAUSE))
-    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    work = await retrying_asker(fake, ask)
+    events = some(fake, work, range(2), "ab")
+    lane = await opened(fake, *events)
+    await fake.until(lambda: len(work.hooks.calls) == 2)
+    await pausing(fake, lane)
     assert lane.lane.gates[COUNT].under_way == 2
     answered.set()
-    await settled(world, work, lane)
-    await pass_time(world, 2.0)
+    await settled(fake, work, lane)
+    await pass_time(fake, 2.0)
     assert sorted(work.hooks.calls) == [("a", 0), ("b", 0)], "no immediate retry, and none that came behind"
     assert lane.lane.gates[COUNT].under_way == 0
-    assert await counts(world) == {"a": 1}
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, events)
+    assert await counts(fake) == {"a": 1}
+    await resumed(fake, work, lane, events, calls=5)
 
 
-async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: FakeWorld) -> None:
-    world = fake
+async def test_what_stands_behind_a_paused_head_waits_on(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -109,47 +108,36 @@ async def test_what_stands_behind_a_head_that_ends_while_paused_waits_on(fake: F
             raise TransientError("busy")
         await answered.wait()
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER)
-    events = some(world, work, range(2), "a")
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 2)
-    await world.post(*commanded(world, HandlerCommand.PAUSE))
-    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    work = await retrying_asker(fake, ask, retry=LATER)
+    events = some(fake, work, range(2), "a")
+    lane = await opened(fake, *events)
+    await fake.until(lambda: len(work.hooks.calls) == 2)
+    await pausing(fake, lane)
     handled = lane.handled
     answered.set()
-    await world.until(lambda: lane.handled > handled)
-    await settled(world, work, lane)
+    await fake.until(lambda: lane.handled > handled)
+    await settled(fake, work, lane)
     assert (lane.handled, len(work.hooks.calls)) == (handled + 1, 2)
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await finish(world, work, lane, events)
+    await resumed(fake, work, lane, events, calls=3)
 
 
-async def test_a_pause_takes_effect_though_all_places_for_async_handlers_are_taken(fake: FakeWorld) -> None:
-    world = fake
+async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
         await answered.wait()
 
-    work = asking(world.name, ask)
-    await started(world, work, max_in_flight=2)
-    events = some(world, work, range(1))
-    await world.post(*events, *commanded(world, HandlerCommand.PAUSE))
-    lane = await world.open()
-    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    work = await retrying_asker(fake, ask, max_in_flight=2)
+    events = some(fake, work, range(1))
+    lane = await opened(fake, *events, *commanded(fake, HandlerCommand.PAUSE))
+    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
     answered.set()
-    await settled(world, work, lane)
+    await settled(fake, work, lane)
     assert len(work.hooks.calls) <= 2
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == len(KEYS))
-    await finish(world, work, lane, events)
+    await resumed(fake, work, lane, events, calls=len(KEYS))
 
 
-async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -> None:
-    world = fake
+async def test_a_head_that_has_not_begun_waits_on(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -158,95 +146,70 @@ async def test_a_head_that_has_set_out_but_not_begun_waits_on(fake: FakeWorld) -
         if i == 1:
             await answered.wait()
 
-    work = asking(world.name, ask, order_by=lambda event: str(event.i))
-    await started(world, work, retry=LATER)
-    events = some(world, work, range(2), "a")
-    await world.post(events[0])
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
-    await world.post(events[1])
-    await world.until(lambda: ("a", 1) in work.hooks.calls)
-    await world.until(lambda: bool(lane.lane.gates[COUNT].running), timeout=10)
-    await world.post(*commanded(world, HandlerCommand.PAUSE))
-    await world.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    work = await retrying_asker(fake, ask, order_by=lambda event: str(event.i), retry=LATER)
+    events = some(fake, work, range(2), "a")
+    lane = await opened(fake, events[0])
+    await fake.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
+    await fake.post(events[1])
+    await fake.until(lambda: ("a", 1) in work.hooks.calls)
+    await fake.until(lambda: bool(lane.lane.gates[COUNT].running))
+    await pausing(fake, lane)
     answered.set()
-    await settled(world, work, lane)
-    await pass_time(world, 2.0)
+    await settled(fake, work, lane)
+    await pass_time(fake, 2.0)
     assert work.hooks.calls == [("a", 0), ("a", 1)]
     assert not lane.lane.gates[COUNT].running
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await finish(world, work, lane, events)
+    await resumed(fake, work, lane, events, calls=3)
 
 
 async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
+    work = counting(fake.name)
     breaker = BreakerPolicy(minimum=4, open_for=20.0, max_open_for=20.0, probes=2)
-    await started(world, work, breaker=breaker)
-    down = True
-
-    def outage(event: Any) -> None:
-        if down:
-            raise ConnectionError("nobody there")
-
-    work.hooks.before = outage
-    events = some(world, work, range(2))
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN)
-    await settled(world, work, lane)
-    await asked(world, HandlerCommand.PAUSE)
+    await started(fake, work, breaker=breaker)
+    work.hooks.before = outage = Outage()
+    events = some(fake, work, range(2))
+    lane = await opened(fake, *events)
+    await fake.until(lambda: lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN)
+    await settled(fake, work, lane)
+    await asked(fake, HandlerCommand.PAUSE)
     tried = len(work.hooks.calls)
-    await pass_time(world, 60.0)
+    await pass_time(fake, 60.0)
     assert len(work.hooks.calls) == tried, "no probe either"
     assert lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN
-    down = False
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(set(work.hooks.calls)) == len(events))
-    await world.until(lambda: not lane.lane.gates[COUNT].queues)
+    outage.down = False
+    await asked(fake, HandlerCommand.RESUME)
+    await fake.until(lambda: len(set(work.hooks.calls)) == len(events))
+    await fake.until(lambda: not lane.lane.gates[COUNT].queues)
     assert lane.lane.gates[COUNT].breaker.state is BreakerState.CLOSED
-    await finish(world, work, lane, events)
-    assert await dead_letters(world, work.source) == []
+    await finish(fake, work, lane, events)
+    assert await dead_letters(fake, work.source) == []
 
 
 async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
+    work = await retrying_counter(fake, retry=LATER)
     work.hooks.before = broken = Broken(("a", 0))
-    events = some(world, work, range(3), "a")
-    await world.post(events[0])
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    events = some(fake, work, range(3), "a")
+    lane = await opened(fake, events[0])
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     broken.mend()
-    await asked(world, HandlerCommand.PAUSE)
-    await world.post(*events[1:])
-    await settled(world, work, lane)
-    (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
-    await pass_time(world, 2.0)
+    await asked(fake, HandlerCommand.PAUSE)
+    await fake.post(*events[1:])
+    await settled(fake, work, lane)
+    await operated_on(fake, lane, LetterCommand.REPLAY)
+    await pass_time(fake, 2.0)
     assert len(work.hooks.calls) == 1
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 4)
-    await finish(world, work, lane, events)
-    assert await order_of(world, work, "a") == [0, 1, 2]
+    await resumed(fake, work, lane, events, calls=4)
+    assert await order_of(fake, work, "a") == [0, 1, 2]
 
 
 async def test_what_a_discarded_letter_releases_waits_for_the_resume(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING)
+    work = await retrying_counter(fake, retry=HOLDING)
     work.hooks.before = Broken(("a", 0))
-    events = some(world, work, range(2), "a")
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
-    await asked(world, HandlerCommand.PAUSE)
-    (ident,) = await letter_ids(world)
-    await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
-    await pass_time(world, 2.0)
+    events = some(fake, work, range(2), "a")
+    lane = await opened(fake, *events)
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
+    await asked(fake, HandlerCommand.PAUSE)
+    await operated_on(fake, lane, LetterCommand.DISCARD)
+    await pass_time(fake, 2.0)
     assert len(work.hooks.calls) == 1
-    await asked(world, HandlerCommand.RESUME)
-    await world.until(lambda: len(work.hooks.calls) == 2)
-    await finish(world, work, lane, events[1:])
+    await resumed(fake, work, lane, events[1:], calls=2)

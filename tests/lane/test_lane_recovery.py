@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from lane_checker import check, check_store, counts
-from lane_workloads import Workload, counting
-from lane_worlds import BOUND, FakeWorld, Post, World
+from lane_scenes import counter, handled, opened, some, stopped, until_so
+from lane_workloads import Workload
+from lane_worlds import FakeWorld, Post, World
 
 import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
@@ -18,27 +17,25 @@ from streams.staging.changes import POSITIONS
 BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
 
 
-def some(world: World, work: Workload, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in "abcd"]
-
-
-async def handled(world: World, work: Workload, events: list[Post], **options: object) -> object:
-    """Handle events with a lane that is stopped afterwards."""
-    await world.post(*events)
-    lane = await world.open(**options)
-    await world.settled(work.source)
-    await lane.stop()
-    return lane
-
-
-async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
-    events = some(world, work, range(2))
+async def has_counted(world: World, numbers: range) -> tuple[Workload, list[Post]]:
+    """It has counted these events of each key."""
+    work = await counter(world)
+    events = some(world, work, numbers)
     await handled(world, work, events)
+    return work, events
+
+
+def spoil(world: World, positions: dict[TP, int]) -> None:
+    """A row that no changelog has gets into the store of a closed lane."""
     store = world.machine.open(0)
-    store.apply([BOGUS], {TP(world.app.layout.changelog("counts"), 0): 10_000})
+    store.apply([BOGUS], positions)
     store.close()
+
+
+@pytest.mark.landing
+async def test_a_store_ahead_of_its_changelog_is_rebuilt(world: World) -> None:
+    work, events = await has_counted(world, range(2))
+    spoil(world, {TP(world.app.layout.changelog("counts"), 0): 10_000})
     lane = await world.open()
     assert lane.lane.recovered > 0
     await lane.stop()
@@ -47,11 +44,10 @@ async def test_a_store_that_is_ahead_of_its_changelog_is_wiped_and_rebuilt(world
 
 
 @pytest.mark.parametrize(("retention", "kept"), [(3.0, False), (3600.0, True)], ids=["too old", "recent"])
-async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebuilt(
+async def test_a_store_too_old_for_kept_deletions_is_rebuilt(
     world: World, retention: float, kept: bool
 ) -> None:
-    work = counting(world.name)
-    await world.start(work, delete_retention=retention)
+    work = await counter(world, delete_retention=retention)
     await handled(world, work, some(world, work, range(2)))
     store = world.machine.open(0)
     store.apply([BOGUS], {})
@@ -64,14 +60,11 @@ async def test_a_store_older_than_half_the_time_that_deletions_are_kept_is_rebui
     await lane.stop()
 
 
-async def test_a_store_whose_changelog_was_cut_off_behind_it_is_rebuilt(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work, partitions=1)
+async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorld) -> None:
+    work = await counter(fake, partitions=1)
     changelog = TP(fake.app.layout.changelog("counts"), 0)
     await handled(fake, work, some(fake, work, range(1)))
-    store = fake.machine.open(0)
-    store.apply([BOGUS], {changelog: 1})
-    store.close()
+    spoil(fake, {changelog: 1})
     fake.cluster.truncate(changelog, 2)
     lane = await fake.open()
     assert lane.lane.store.get("counts", BOGUS.key) is None
@@ -79,10 +72,7 @@ async def test_a_store_whose_changelog_was_cut_off_behind_it_is_rebuilt(fake: Fa
 
 
 async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    events = some(fake, work, range(2))
-    await handled(fake, work, events)
+    await has_counted(fake, range(2))
     fake.machine.damage(0)
     with pytest.raises(StoreBroken):
         fake.machine.open(0)
@@ -93,10 +83,7 @@ async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
 
 
 async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    events = some(fake, work, range(2))
-    await handled(fake, work, events)
+    work, events = await has_counted(fake, range(2))
     lane = await fake.open()
     store = lane.lane.store
     broke = []
@@ -115,8 +102,7 @@ async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorl
     store.wipe = mended
     more = some(fake, work, range(2, 4))
     await fake.post(*more)
-    await fake.settled(work.source)
-    await lane.stop()
+    await stopped(fake, lane, work.source)
     assert broke
     assert lane.lane.recovered > 0
     await check(fake, work, events + more)
@@ -124,10 +110,7 @@ async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorl
 
 
 async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    events = some(fake, work, range(5))
-    await handled(fake, work, events)
+    work, _ = await has_counted(fake, range(5))
     for topic, table in fake.app.changelogs.items():
         if table != "inbox":
             fake.cluster.compact(topic, delete_retention=0)
@@ -138,9 +121,9 @@ async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(f
     await check_store(fake, stores=elsewhere)
 
 
-async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, max_batch=4)
+@pytest.mark.landing
+async def test_an_open_transaction_of_a_lost_owner_misleads_no_recovery(world: World) -> None:
+    work = await counter(world, max_batch=4)
     events = some(world, work, range(4))
     await world.post(*events)
     world.faults.kill_at("sent", nth=3)
@@ -152,11 +135,10 @@ async def test_a_recovery_is_not_misled_by_an_open_transaction_of_a_lost_owner(w
     await check_store(world, stores=elsewhere)
 
 
-@pytest.mark.parametrize("moved", [0, 2, 5])
-async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: World, moved: int) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
-    events = [world.event(work, "a", i) for i in range(4)]
+@pytest.mark.parametrize("moved", [0, pytest.param(2, marks=pytest.mark.landing), 5])
+async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> None:
+    work = await counter(world, partitions=1)
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
     await world.set_group({TP(work.source, 0): moved})
     lane = world.lane()
@@ -166,12 +148,9 @@ async def test_a_group_that_was_reset_is_noticed_and_nothing_is_handled(world: W
     assert await counts(world) == {"a": 4}
 
 
-async def test_positions_that_the_cluster_has_forgotten_are_those_of_the_changelog(world: World) -> None:
+async def test_forgotten_positions_are_those_of_the_changelog(world: World) -> None:
     """A group without members loses its own after a while; nobody has reset anything."""
-    work = counting(world.name)
-    await world.start(work)
-    events = some(world, work, range(3))
-    await handled(world, work, events)
+    work, events = await has_counted(world, range(3))
     await world.forget_group()
     assert await world.cluster.committed(world.name, [TP(work.source, 0)]) == {}
     more = some(world, work, range(3, 5))
@@ -181,9 +160,8 @@ async def test_positions_that_the_cluster_has_forgotten_are_those_of_the_changel
 
 
 async def test_messages_deleted_before_they_were_handled_are_noticed(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=1)
-    await handled(world, work, [world.event(work, "a", i) for i in range(4)])
+    work = await counter(world, partitions=1)
+    await handled(world, work, some(world, work, range(4), "a"))
     await world.post(*(world.event(work, "a", i) for i in range(4, 8)))
     await world.truncate(TP(work.source, 0), 6)
     with pytest.raises(PositionLost, match="handled up to 4, but the log now begins at 6: 2 messages"):
@@ -191,31 +169,31 @@ async def test_messages_deleted_before_they_were_handled_are_noticed(world: Worl
 
 
 async def test_messages_deleted_after_they_were_handled_are_no_loss(world: World) -> None:
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=1)
-    events = [world.event(work, "a", i) for i in range(4)]
+    work = await counter(world, settled=True, partitions=1)
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
     await world.truncate(TP(work.source, 0), 4)
-    more = [world.event(work, "a", i) for i in range(4, 8)]
+    more = some(world, work, range(4, 8), "a")
     await handled(world, work, more)
     assert await counts(world) == {"a": 8}
 
 
-async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
+async def test_a_topic_that_ends_in_a_marker_may_be_emptied(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.lane.commit, "IDLE_COMMIT", 0.2)
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=1)
-    await world.post(*(world.event(work, "a", i) for i in range(3)))
-    lane = await world.open()
+    work = await counter(world, settled=True, partitions=1)
+    lane = await opened(world, *(world.event(work, "a", i) for i in range(3)))
     output = TP(work.output, 0)
     await world.until(lambda: lane.handled == 6)
     end = 0
-    async with asyncio.timeout(BOUND):  # what is handled is not committed yet: its marker is still to come
-        while end <= 3 or (await world.cluster.committed(world.name, [output])).get(output) != end:
-            await world._tick()
-            end = (await world.cluster.end_offsets([output]))[output]
+
+    async def is_past_its_marker() -> bool:  # what is handled is not committed yet
+        nonlocal end
+        end = (await world.cluster.end_offsets([output]))[output]
+        return end > 3 and (await world.cluster.committed(world.name, [output])).get(output) == end
+
+    await until_so(world, is_past_its_marker)
     await lane.stop()
     await world.truncate(output, end)
     await handled(world, work, [world.event(work, "a", 9)])
@@ -223,8 +201,7 @@ async def test_a_topic_that_ends_in_a_marker_may_be_emptied_by_its_retention(
 
 
 async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
-    work = counting(world.name, settled=True)
-    await world.start(work, partitions=3)
+    work = await counter(world, settled=True, partitions=3)
     await handled(world, work, some(world, work, range(2)))
     store = world.machine.open(0)
     recorded = {(key[2:].decode(), key[1]): int(value) for key, value in store.scan(POSITIONS)}
@@ -235,15 +212,14 @@ async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
     assert recorded == {tuple(tp): offset for tp, offset in committed.items()}
 
 
+@pytest.mark.landing
 async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+    work = await counter(world)
     elsewhere = world.stores()
     standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
     task = world.spawn(standby.run())
     events = some(world, work, range(5))
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.settled(work.source)
     written = sum([len(await world.records(topic)) for topic in world.app.changelogs])
     await world.until(lambda: standby.records == written)
@@ -260,8 +236,7 @@ async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World
 
 
 async def test_the_number_of_lanes_may_change_between_runs(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, partitions=4, lanes=4)
+    work = await counter(world, partitions=4, lanes=4)
     events = some(world, work, range(3))
     await world.post(*events)
     lanes = [await world.open(n) for n in range(4)]

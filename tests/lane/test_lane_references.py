@@ -9,6 +9,7 @@ from lane_checker import dead_letters, latest
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import LATER, Failing
 from lane_parcels import BUCKET, THRESHOLD, Parcels
+from lane_scenes import Outage, opened, operated_on, stopped
 from lane_workloads import Workload, carrying, messages_of
 from lane_worlds import FakeWorld, Running, World
 
@@ -46,6 +47,22 @@ async def begun(world: FakeWorld, **options: Any) -> Parcels:
     return parcels
 
 
+async def waits(parcels: Parcels, before: Any, numbers: range = range(1)) -> Running:
+    """A lane that has tried large parcels of one key, in which something goes wrong."""
+    parcels.work.hooks.before = before
+    for number in numbers:
+        await parcels.post("a", number, LARGE)
+    lane = await parcels.world.open()
+    await parcels.world.settled(parcels.work.sent.TOPIC)
+    return lane
+
+
+async def check_kept(parcels: Parcels, objects: int) -> None:
+    """So many objects are named, and the sweeper takes none."""
+    assert len(await parcels.named()) == objects
+    assert (await swept(parcels)).deleted.objects == 0
+
+
 def stored(world: FakeWorld) -> list[bytes]:
     """The rows in a closed lane's store."""
     store = world.machine.open(0)
@@ -64,14 +81,13 @@ async def swept(parcels: Parcels, grace: float = DAY) -> Any:
     return await sweep(parcels.blobs, names(), now=parcels.world.clock.now, grace=grace, delete=True)
 
 
-async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: FakeWorld) -> None:
+async def test_a_row_goes_after_its_retention_and_then_its_object(fake: FakeWorld) -> None:
     parcels = await begun(fake)
     await parcels.post("a", 0, LARGE)
     lane = await fake.open()
     await parcels.settled()
     await passes(fake, 1.9 * DAY)
-    assert len(await parcels.named()) == 2
-    assert (await swept(parcels)).deleted.objects == 0
+    await check_kept(parcels, 2)
     await passes(fake, 0.2 * DAY)
     assert await parcels.named() == set()
     assert lane.lane.counters.references_removed == 2
@@ -83,9 +99,7 @@ async def test_a_row_goes_when_its_retention_is_over_and_then_its_object(fake: F
     assert parcels.blobs.names == []
 
 
-async def test_whatever_is_referred_to_is_named_after_a_crash_and_the_sweeper_takes_orphans_only(
-    world: World,
-) -> None:
+async def test_the_sweeper_takes_orphans_only_after_a_crash(world: World) -> None:
     parcels = Parcels(world, carrying(world.name))
     await parcels.start(retry=LATER)
     parcels.work.hooks.before = Failing(world, {("b", 0): 1}, TransientError("busy"))
@@ -96,8 +110,7 @@ async def test_whatever_is_referred_to_is_named_after_a_crash_and_the_sweeper_ta
     await world.lane().killed()
     await parcels.blobs.put(f"{PREFIX}nobodys/orphan-{'0' * 64}", b"of a try", AVRO)
     lane = await world.open(stores=world.stores())
-    await parcels.settled()
-    await lane.stop()
+    await stopped(parcels, lane)
     await parcels.check()
     report = await swept(parcels, grace=0.0)
     assert report.found[Sweepable.REFERENCED].objects == len(await parcels.named()) == 12
@@ -120,40 +133,19 @@ async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:
 
 async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(9 * DAY,)))
-    down = True
-
-    def outage(event: Any) -> None:
-        if down:
-            raise ConnectionError("nobody there")
-
-    parcels.work.hooks.before = outage
-    await parcels.post("a", 0, LARGE)
-    await parcels.post("a", 1, LARGE)
-    lane = await fake.open()
-    await fake.settled(parcels.work.sent.TOPIC)
+    lane = await waits(parcels, outage := Outage(), range(2))
     for _ in range(10):
         await passes(fake, 0.8 * DAY)
-        assert len(await parcels.named()) == 2
-        assert (await swept(parcels)).deleted.objects == 0
-    down = False
+        await check_kept(parcels, 2)
+    outage.down = False
     await passes(fake, DAY)
-    await parcels.settled()
-    await lane.stop()
+    await stopped(parcels, lane)
     await parcels.check()
 
 
-async def test_a_lane_that_was_closed_for_longer_than_the_retention_forgets_nothing_that_waits(
-    fake: FakeWorld,
-) -> None:
+async def test_a_lane_closed_for_long_forgets_nothing_that_waits(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(30 * DAY,)))
-
-    def outage(event: Any) -> None:
-        raise ConnectionError("nobody there")
-
-    parcels.work.hooks.before = outage
-    await parcels.post("a", 0, LARGE)
-    lane = await fake.open()
-    await fake.settled(parcels.work.sent.TOPIC)
+    lane = await waits(parcels, Outage())
     await lane.stop()
     fake.clock.set(fake.clock.now() + 9 * DAY)
     again = await fake.open()
@@ -162,16 +154,9 @@ async def test_a_lane_that_was_closed_for_longer_than_the_retention_forgets_noth
     await again.stop()
 
 
-async def test_the_row_of_a_dead_letter_counts_from_when_it_became_one(fake: FakeWorld) -> None:
+async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
-
-    def outage(event: Any) -> None:
-        raise ConnectionError("nobody there")
-
-    parcels.work.hooks.before = outage
-    await parcels.post("a", 0, LARGE)
-    lane = await fake.open()
-    await fake.settled(parcels.work.sent.TOPIC)
+    lane = await waits(parcels, Outage())
     await passes(fake, 1.6 * DAY)
     (letter,) = await dead_letters(fake, parcels.work.sent.TOPIC)
     claim = claim_in(dict(letter.headers))
@@ -183,19 +168,14 @@ async def test_the_row_of_a_dead_letter_counts_from_when_it_became_one(fake: Fak
     await lane.stop()
 
 
-async def test_what_a_dead_letter_refers_to_is_named_until_it_holds_no_others_and_has_expired(
-    fake: FakeWorld,
-) -> None:
+async def test_what_a_dead_letter_refers_to_stays_named_while_held(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(), hold_while_dead=True))
-    parcels.work.hooks.before = Broken(("a", 0))
-    await parcels.post("a", 0, LARGE)
-    lane = await fake.open()
+    lane = await waits(parcels, Broken(("a", 0)))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     (ident,) = await letter_ids(fake)
     for _ in range(6):
         await passes(fake, 0.9 * DAY)
-        assert len(await parcels.named()) == 1
-        assert (await swept(parcels)).deleted.objects == 0
+        await check_kept(parcels, 1)
     await operated(fake, lane, operation(fake, LetterCommand.DISCARD, ident))
     for _ in range(4):
         await passes(fake, DAY)
@@ -204,9 +184,7 @@ async def test_what_a_dead_letter_refers_to_is_named_until_it_holds_no_others_an
     await lane.stop()
 
 
-async def test_what_a_worker_without_an_object_store_gave_up_is_named_by_one_that_has_it(
-    fake: FakeWorld,
-) -> None:
+async def test_what_was_given_up_without_an_object_store_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=LATER, dead_letter_retention=10 * DAY, inbox_retention=11 * DAY)
     await parcels.post("a", 0, LARGE)
     without = await fake.open(app=fake.cut_into(parcels.work, lanes=1))
@@ -215,13 +193,10 @@ async def test_what_a_worker_without_an_object_store_gave_up_is_named_by_one_tha
     assert await parcels.named() == set()
     lane = await fake.open()
     await passes(fake, 2 * DAY)
-    assert len(await parcels.named()) == 1
-    assert (await swept(parcels)).deleted.objects == 0
-    (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await check_kept(parcels, 1)
+    await operated_on(fake, lane, LetterCommand.REPLAY)
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await parcels.settled()
-    await lane.stop()
+    await stopped(parcels, lane)
     await parcels.check()
 
 
@@ -248,16 +223,21 @@ class Ringing:
 
         self.wiring = choreography(on(Made, remind), on(Counted, ring))
 
+    async def late(self, world: FakeWorld) -> None:
+        """It is set, and its lane is closed until long after it is due."""
+        lane = await self.begin(world)
+        await lane.stop()
+        world.clock.set(world.clock.now() + 5 * DAY)
+
     async def begin(self, world: FakeWorld) -> Running:
         checks = ClaimChecks(self.blobs, bucket=BUCKET, threshold=THRESHOLD, cache_bytes=0)
         await world.start(self, claims=checks, **KEPT, delete_retention=100 * DAY)
-        await world.post(world.event(self, "a", 0))
-        lane = await world.open()
+        lane = await opened(world, world.event(self, "a", 0))
         await world.settled(self.source)
         return lane
 
 
-async def test_the_row_of_a_timer_is_kept_until_it_rings_and_beyond(fake: FakeWorld) -> None:
+async def test_the_row_of_a_timer_outlives_its_ringing(fake: FakeWorld) -> None:
     work = Ringing(fake, after=7 * DAY)
     lane = await work.begin(fake)
     await passes(fake, 6 * DAY)
@@ -274,9 +254,7 @@ async def test_the_row_of_a_timer_is_kept_until_it_rings_and_beyond(fake: FakeWo
 
 async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> None:
     work = Ringing(fake, after=DAY)
-    lane = await work.begin(fake)
-    await lane.stop()
-    fake.clock.set(fake.clock.now() + 5 * DAY)
+    await work.late(fake)
     late = fake.clock.now()
     again = await fake.open()
     await passes(fake, 0.0)
@@ -287,19 +265,17 @@ async def test_a_timer_that_rings_late_writes_its_row_anew(fake: FakeWorld) -> N
     await again.stop()
 
 
-async def test_a_timer_that_rings_late_names_its_object_in_the_same_transaction(fake: FakeWorld) -> None:
+async def test_a_timer_that_rings_late_names_its_object_at_once(fake: FakeWorld) -> None:
     """Its row may be gone by then, and whoever reads the message may be long in coming."""
     work = Ringing(fake, after=DAY)
-    lane = await work.begin(fake)
-    await lane.stop()
-    fake.clock.set(fake.clock.now() + 5 * DAY)
+    await work.late(fake)
     fake.faults.kill_at("committed", fake.faults.reached["committed"] + 1)
     await fake.lane().killed()
     assert work.rung == []
     assert len(await fake.records(fake.app.layout.changelog(CLAIMS))) == 2
 
 
-async def test_what_is_sent_on_to_its_own_partition_is_named_in_the_same_transaction(fake: FakeWorld) -> None:
+async def test_what_is_sent_on_is_named_at_once(fake: FakeWorld) -> None:
     parcels = await begun(fake)
     post = await parcels.made("a", 0, "x" * LARGE)
     await fake.post(post._replace(partition=1 - post.partition))
@@ -317,7 +293,7 @@ class Unannounced(JsonCodec[Any]):
             raise UnknownSchema("f" * 16)
 
 
-async def test_what_waits_for_its_schema_is_named_in_the_same_transaction(fake: FakeWorld) -> None:
+async def test_what_waits_for_its_schema_is_named_at_once(fake: FakeWorld) -> None:
     parcels = await begun(fake, codecs=lambda kind, _: Unannounced(kind))
     post = await parcels.made("a", 0, "x" * LARGE)
     await fake.post(post._replace(headers=[*post.headers, ("schema-fingerprint", b"f" * 16)]))
@@ -327,9 +303,7 @@ async def test_what_waits_for_its_schema_is_named_in_the_same_transaction(fake: 
     assert len(await parcels.named()) == 1
 
 
-async def test_a_handler_that_has_sent_nothing_large_does_not_run_again_for_one_that_has(
-    fake: FakeWorld,
-) -> None:
+async def test_only_the_handler_that_sends_something_large_runs_again(fake: FakeWorld) -> None:
     """The second one's payload is written in the background, and that one runs again; the first has run."""
     Made, Counted = messages_of(fake.name)  # noqa: N806 - classes
     service, runs = Service("bench"), []
@@ -350,8 +324,6 @@ async def test_a_handler_that_has_sent_nothing_large_does_not_run_again_for_one_
     wiring = choreography(on(Made, small, large))
     work = Workload(wiring, Made, Counted)
     await fake.start(work, claims=checks)
-    await fake.post(fake.event(work, "a", 0))
-    lane = await fake.open()
-    await fake.settled(Made.TOPIC)
-    await lane.stop()
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await stopped(fake, lane, Made.TOPIC)
     assert (runs.count("small"), runs[-1], len(await fake.records(Counted.TOPIC))) == (1, "large", 1)

@@ -7,12 +7,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from math import inf
 from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
-from lane_workloads import asking, counting
+from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits
+from lane_scenes import (
+    POINTS,
+    Outage,
+    failing_counter,
+    finished,
+    handled,
+    opened,
+    retrying_asker,
+    retrying_counter,
+    some,
+    stopped,
+)
 from lane_worlds import FakeWorld, World
 
 import streams.retry.retries
@@ -21,16 +33,11 @@ from streams.model.layout import retry_topic
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
-
 
 async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = failing = Failing(world, {("a", 1): 2}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
+    work, failing = await failing_counter(world, {("a", 1): 2})
+    events = some(world, work, range(3), "a")
+    lane = await opened(world, *events)
     await all_counted(world, lane, 3)
     await finish(world, work, lane, events)
     assert len(failing.of("a", 1)) == 3
@@ -38,46 +45,46 @@ async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) ->
     assert await world.records(retry_topic(work.source, 1)) == []
 
 
-async def test_then_it_is_tried_later_never_early_and_shown_in_its_retry_topic(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = failing = Failing(world, {("a", 0): 4}, TransientError("still busy"))
+@pytest.mark.landing
+async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> None:
+    work, failing = await failing_counter(world, {("a", 0): 4}, error=TransientError("still busy"))
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
-    await world.until(lambda: len(failing.of("a", 0)) == 5)
-    await finish(world, work, lane, [event])
+    lane = await opened(world, event)
+    await finished(world, work, lane, [event], lambda: len(failing.of("a", 0)) == 5)
     tries = failing.of("a", 0)
-    assert 0.3 <= tries[3] - tries[2] < 1.3
-    assert 0.5 <= tries[4] - tries[3] < 1.5
+    late = 1.0 if world.is_fake else inf  # a busy machine may be late
+    assert 0.3 <= tries[3] - tries[2] < 0.3 + late
+    assert 0.5 <= tries[4] - tries[3] < 0.5 + late
     for tier in (1, 2):
         (shown,) = await world.records(retry_topic(work.source, tier))
-        headers = dict(shown.headers)
         assert (shown.key, shown.value) == (event.key, event.value)
-        assert headers["retry-handler"] == b"bench.count"
-        assert headers["retry-service"] == b"bench"
-        assert headers["retry-attempt"] == b"%d" % (tier + 2)
-        assert headers["retry-error-message"] == b"still busy"
-        assert headers["ce_id"] == b"a-0"
+        assert dict(shown.headers).items() >= {
+            ("retry-handler", b"bench.count"),
+            ("retry-service", b"bench"),
+            ("retry-attempt", b"%d" % (tier + 2)),
+            ("retry-error-message", b"still busy"),
+            ("ce_id", b"a-0"),
+        }
     assert await world.records(retry_topic(work.source, 3)) == []
 
 
-async def test_after_the_last_tier_it_is_a_dead_letter_and_the_next_of_its_key_runs(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = failing = Failing(world, {("a", 0): 99}, TransientError("down"))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [(TransientError("down"), 6), (ZeroDivisionError("unknown"), 6), (PermanentError("never"), 1)],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else f"{value} tries",
+)
+async def test_after_the_last_try_it_is_a_dead_letter(world: World, error: Exception, tries: int) -> None:
+    work, failing = await failing_counter(world, {("a", 0): 99}, error=error)
+    events = some(world, work, range(3), "a")
+    lane = await opened(world, *events)
     await world.until(lambda: lane.handled >= 3 and len(failing.of("a", 2)) == 1)
-    await world.settled(work.source)
-    await lane.stop()
-    assert len(failing.of("a", 0)) == 6
+    await stopped(world, lane, work.source)
+    assert len(failing.of("a", 0)) == tries
     (letter,) = await dead_letters(world, work.source)
     headers = dict(letter.headers)
     assert (letter.key, letter.value) == (events[0].key, events[0].value)
-    assert headers["dlq-retry-count"] == b"5"
-    assert headers["dlq-error-type"] == b"TransientError"
+    assert int(headers["dlq-retry-count"]) == tries - 1
+    assert headers["dlq-error-type"] == type(error).__name__.encode()
     assert headers["dlq-handler"] == b"bench.count"
     assert work.hooks.calls[-2:] == [("a", 1), ("a", 2)]
     assert await counts(world) == {"a": 2}
@@ -85,27 +92,10 @@ async def test_after_the_last_tier_it_is_a_dead_letter_and_the_next_of_its_key_r
     await check_store(world)
 
 
-async def test_a_permanent_error_is_a_dead_letter_at_once(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = failing = Failing(world, {("a", 0): 99}, PermanentError("never"))
-    await world.post(world.event(work, "a", 0), world.event(work, "a", 1))
-    lane = await world.open()
-    await all_counted(world, lane, 2)
-    await world.settled(work.source)
-    await lane.stop()
-    assert len(failing.of("a", 0)) == 1
-    assert len(await dead_letters(world, work.source)) == 1
-    assert await counts(world) == {"a": 1}
-
-
-async def test_later_messages_of_the_key_wait_in_order_and_other_keys_pass(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = failing = Failing(world, {("a", 2): 4, ("a", 5): 3}, OSError("no route"))
-    events = [world.event(work, key, i) for i in range(20) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
+async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> None:
+    work, failing = await failing_counter(world, {("a", 2): 4, ("a", 5): 3}, error=OSError("no route"))
+    events = some(world, work, range(20), "abc")
+    lane = await opened(world, *events)
     await world.until(lambda: len([1 for key, _ in work.hooks.calls if key == "b"]) == 20)
     assert not failing.of("a", 3), "others have passed while the key waits"
     await world.until(lambda: bool(failing.of("a", 19)))
@@ -118,16 +108,13 @@ async def test_later_messages_of_the_key_wait_in_order_and_other_keys_pass(world
 
 
 async def test_only_the_handler_that_failed_sees_the_message_again(world: World) -> None:
-    work = counting(world.name, tallied=True)
-    await started(world, work)
+    work = await retrying_counter(world, tallied=True)
     failing = Failing(world, {("a", 1): 4}, TransientError("tally is busy"))
     work.hooks.before_tally = failing
-    events = [world.event(work, "a", i) for i in range(4)]
-    await world.post(*events)
-    lane = await world.open()
+    events = some(world, work, range(4), "a")
+    lane = await opened(world, *events)
     await world.until(lambda: bool(failing.of("a", 3)))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await check(world, work, events)
     await check(world, work, events, table="tallies")
     assert Counter(work.hooks.calls) == Counter({("a", i): 1 for i in range(4)})
@@ -135,53 +122,40 @@ async def test_only_the_handler_that_failed_sees_the_message_again(world: World)
 
 
 async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
+    work, _ = await failing_counter(world, {("a", 0): 4})
     event = world.event(work, "a", 0)
-    await world.post(event, event)
-    lane = await world.open()
+    lane = await opened(world, event, event)
     await world.until(lambda: lane.lane.counters.duplicates == 1)
     await world.post(event)
     await world.until(lambda: lane.lane.counters.duplicates == 2 and lane.lane.counters.retries == 2)
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, [event])
+    await finished(world, work, lane, [event], lambda: len(work.hooks.calls) == 5)
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("occasion", [1, 2, 3])
-async def test_a_crash_at_any_point_neither_loses_nor_repeats_a_try(
-    fake: FakeWorld, point: str, occasion: int
-) -> None:
+async def test_a_crash_neither_loses_nor_repeats_a_try(fake: FakeWorld, point: str, occasion: int) -> None:
     """The occasions: the commit in which it begins to wait, and those of its later tries."""
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
-    work.hooks.before = Failing(world, {("a", 0): 2}, TransientError("busy"))
-    events = [world.event(work, key, i) for i in range(3) for key in "ab"]
-    await world.post(*events)
-    world.faults.kill_at(point, occasion)
-    lane = world.lane()
+    work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
+    work.hooks.before = Failing(fake, {("a", 0): 2}, TransientError("busy"))
+    events = some(fake, work, range(3), "ab")
+    await fake.post(*events)
+    fake.faults.kill_at(point, occasion)
+    lane = fake.lane()
     await lane.killed()
-    again = await world.open()
-    await world.until(lambda: bool([1 for call in work.hooks.calls if call == ("a", 2)]))
-    await finish(world, work, again, events)
+    again = await fake.open()
+    await fake.until(lambda: bool([1 for call in work.hooks.calls if call == ("a", 2)]))
+    await finish(fake, work, again, events)
 
 
+@pytest.mark.landing
 async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(delays=(1.5,)))
-    work.hooks.before = failing = Failing(world, {("a", 0): 3}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(5)]
-    await world.post(*events)
-    first = await world.open()
-    await world.settled(work.source)
-    await first.stop()
+    work, failing = await failing_counter(world, {("a", 0): 3}, retry=RetryPolicy(delays=(1.5,)))
+    events = some(world, work, range(5), "a")
+    await handled(world, work, events)
     assert failing.of("a", 1) == []
     lane = await world.open(stores=(elsewhere := world.stores()))
     await world.until(lambda: bool(failing.of("a", 4)))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     tries = failing.of("a", 0)
     assert tries[3] - tries[2] >= 1.5
     await check(world, work, events)
@@ -198,26 +172,19 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
             fails[key, i] -= 1
             raise TimeoutError("no answer")
 
-    work = asking(world.name, ask)
-    await started(world, work)
-    events = [world.event(work, key, i) for i in range(6) for key in "abc"]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: ("b", 5) in work.hooks.calls)
-    await finish(world, work, lane, events)
+    work = await retrying_asker(world, ask)
+    events = some(world, work, range(6), "abc")
+    lane = await opened(world, *events)
+    await finished(world, work, lane, events, lambda: ("b", 5) in work.hooks.calls)
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "b")) == list(range(6))
 
 
-async def test_a_queue_that_is_full_sends_further_messages_to_the_dead_letters(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, max_waiting=3)
-    work.hooks.before = Failing(world, {("a", 0): 3}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(6)]
-    await world.post(*events)
-    lane = await world.open()
+async def test_a_full_queue_sends_messages_to_the_dead_letters(world: World) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 3}, max_waiting=3)
+    events = some(world, work, range(6), "a")
+    lane = await opened(world, *events)
     await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     letters = await dead_letters(world, work.source)
     assert [dict(letter.headers)["ce_id"] for letter in letters] == [b"a-3", b"a-4", b"a-5"]
     assert {dict(letter.headers)["dlq-error-type"] for letter in letters} == {b"QueueFull"}
@@ -226,33 +193,23 @@ async def test_a_queue_that_is_full_sends_further_messages_to_the_dead_letters(w
 
 
 async def test_an_outage_makes_messages_wait_instead_of_burying_them(world: World) -> None:
-    work = counting(world.name)
     first = 2.0 if world.is_fake else 0.1
     breaker = BreakerPolicy(window=10, minimum=10, open_for=first, max_open_for=4 * first, probes=2)
-    await started(world, work, breaker=breaker)
-    down = True
-
-    def outage(event: Any) -> None:
-        if down:
-            raise ConnectionError("nobody there")
-
-    work.hooks.before = outage
+    work = await retrying_counter(world, breaker=breaker)
+    work.hooks.before = outage = Outage()
     events = [world.event(work, f"k{n}", i) for i in range(2) for n in range(60)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.passes(60.0, real=1.5)
     tried = len(work.hooks.calls)
     assert await dead_letters(world, work.source) == []
     assert tried < 60, "an open breaker lets a few probes through, no more"
-    down = False
+    outage.down = False
     await world.until(lambda: lane.handled >= len(events) and len(set(work.hooks.calls)) == len(events))
     await finish(world, work, lane, events)
 
 
 async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name, tallied=True)
-    await started(world, work, breaker=BreakerPolicy(minimum=5, open_for=30.0))
+    work = await retrying_counter(fake, tallied=True, breaker=BreakerPolicy(minimum=5, open_for=30.0))
     tallied: list[str] = []
 
     def outage(event: Any) -> None:
@@ -260,22 +217,18 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
         raise ConnectionError("nobody there")
 
     work.hooks.before_tally = outage
-    events = [world.event(work, f"k{n}", 0) for n in range(50)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
-    assert len(await counts(world)) == 50
+    events = [fake.event(work, f"k{n}", 0) for n in range(50)]
+    await handled(fake, work, events)
+    assert len(await counts(fake)) == 50
     assert len(tallied) < 10
-    assert await dead_letters(world, work.source) == []
+    assert await dead_letters(fake, work.source) == []
 
 
-async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
+async def test_waiting_for_another_version_takes_no_tries(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams.retry.retries, "NOT_YET_PAUSE", 0.3)
-    world, work = fake, counting(fake.name)
-    await started(world, work)
+    work = await retrying_counter(fake)
     errors = [*[NotYet] * QUICK.max_attempts, TransientError]
 
     def before(event: Any) -> None:
@@ -283,24 +236,7 @@ async def test_waiting_for_another_version_takes_none_of_a_message_s_tries(
             raise errors.pop(0)("not now")
 
     work.hooks.before = before
-    event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 1)
-    await finish(world, work, lane, [event])
-    assert await dead_letters(world, work.source) == []
-
-
-async def test_an_unknown_error_is_retried_and_then_buried_but_never_ends_the_lane(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
-    work.hooks.before = Failing(world, {("a", 1): 99}, ZeroDivisionError("oops"))
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await world.settled(work.source)
-    await lane.stop()
-    (letter,) = await dead_letters(world, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"ZeroDivisionError"
-    assert await counts(world) == {"a": 2}
+    event = fake.event(work, "a", 0)
+    lane = await opened(fake, event)
+    await finished(fake, work, lane, [event], lambda: len(fake.cluster.visible(work.output)) == 1)
+    assert await dead_letters(fake, work.source) == []

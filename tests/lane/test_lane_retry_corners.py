@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 from lane_checker import counts
-from lane_failing import (
-    HOLDING,
-    LATER,
-    Failing,
-    finish,
-    letters_of,
-    nothing_waits,
-    pass_time,
-    settled,
-    started,
-)
+from lane_failing import HOLDING, LATER, Failing, finish, letters_of, nothing_waits, pass_time, started
+from lane_scenes import failing_counter, finished, opened, retrying_asker, some, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 
@@ -32,9 +23,7 @@ from streams.policy.retry import RetryPolicy
 
 
 @pytest.mark.parametrize("fails", [{0: 1}, {0: 1, 2: 1}])
-async def test_what_comes_while_the_head_is_under_way_keeps_its_place(
-    world: World, fails: dict[int, int]
-) -> None:
+async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails: dict[int, int]) -> None:
     answered, left, done = asyncio.Event(), dict(fails), []
 
     async def ask(key: str, i: int) -> None:
@@ -45,25 +34,21 @@ async def test_what_comes_while_the_head_is_under_way_keeps_its_place(
             await answered.wait()
         done.append(i)
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER)
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(*events[:2])
-    lane = await world.open()
+    work = await retrying_asker(world, ask, retry=LATER)
+    events = some(world, work, range(3), "a")
+    lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
     await world.post(events[2])
     await world.until(lambda: lane.lane.backlog == 2)
     answered.set()
     await world.until(lambda: ("a", 2) in work.hooks.calls)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     lane = await world.open()  # from what was committed
-    await world.until(lambda: len(done) == 3)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(done) == 3)
     assert done == [0, 1, 2]
 
 
-async def test_a_delay_begins_when_the_attempt_ends_however_long_it_took(fake: FakeWorld) -> None:
+async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
     world, begun, ended = fake, [], []
 
     async def ask(key: str, i: int) -> None:
@@ -73,19 +58,14 @@ async def test_a_delay_begins_when_the_attempt_ends_however_long_it_took(fake: F
         if len(begun) == 1:
             raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER)
+    work = await retrying_asker(world, ask, retry=LATER)
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
-    await world.until(lambda: len(ended) == 2)
-    await finish(world, work, lane, [event])
+    lane = await opened(world, event)
+    await finished(world, work, lane, [event], lambda: len(ended) == 2)
     assert 0.3 <= begun[1] - ended[0] < 0.5
 
 
-async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_once_its_time_is_up(
-    fake: FakeWorld,
-) -> None:
+async def test_a_breaker_opened_under_a_head_lets_the_next_run(fake: FakeWorld) -> None:
     world, answered = fake, asyncio.Event()
     fails = {("a", 0): 1, ("b", 0): 1}
 
@@ -100,8 +80,7 @@ async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_o
     breaker = BreakerPolicy(minimum=2, failure_rate=1.0, open_for=1.0, max_open_for=1.0)
     await started(world, work, retry=LATER, breaker=breaker)
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 0)]
-    await world.post(*events[:2])
-    lane = await world.open()
+    lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
     await world.post(events[2])
     await world.until(lambda: ("b", 0) in work.hooks.calls)
@@ -110,41 +89,32 @@ async def test_a_breaker_that_opened_under_a_head_lets_the_next_of_the_key_run_o
     ended = world.clock.now()
     await world.until(lambda: ("a", 1) in work.hooks.calls)
     assert world.clock.now() - ended < 0.3
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 5)
 
 
 # -- ordering keys ----------------------------------------------------------------------------------------
 
 
-async def test_with_a_finer_ordering_key_only_messages_of_the_same_one_wait(world: World) -> None:
+async def test_only_messages_of_the_same_ordering_key_wait(world: World) -> None:
     work = counting(world.name, order_by=lambda event: "o" * 40_000 + str(event.i % 2))  # of any length
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(4)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 5)
-    await finish(world, work, lane, events)
+    events = some(world, work, range(4), "a")
+    lane = await opened(world, *events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 5)
     assert [i for _, i in work.hooks.calls] == [0, 1, 3, 0, 2]
 
 
-async def test_an_ordering_key_that_cannot_be_told_is_that_of_the_message(world: World) -> None:
-    work = counting(world.name, order_by=lambda event: event.colour)
-    await started(world, work, retry=LATER)
-    work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
+async def test_without_an_ordering_key_the_messages_key_orders(world: World) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 1}, order_by=lambda event: event.colour, retry=LATER)
     events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 4)
-    await finish(world, work, lane, events)
+    lane = await opened(world, *events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 4)
     assert [i for key, i in work.hooks.calls if key == "a"] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(("error", "counted"), [(TransientError("busy"), 2), (PermanentError("never"), 1)])
-async def test_an_ordering_key_that_is_told_differently_each_time_loses_no_message(
-    world: World, error: Exception, counted: int
-) -> None:
+async def test_a_changing_ordering_key_loses_no_message(world: World, error: Exception, counted: int) -> None:
     told = iter(["first", "another"])
     work = counting(world.name, order_by=lambda event: next(told, "first"))
     await started(world, work, retry=HOLDING)
@@ -155,11 +125,9 @@ async def test_an_ordering_key_that_is_told_differently_each_time_loses_no_messa
         (second if event.i else first)(event)
 
     work.hooks.before = before
-    await world.post(world.event(work, "a", 0), world.event(work, "a", 1))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0), world.event(work, "a", 1))
     await world.until(lambda: len(first.of("a", 0)) == 2 and len(second.of("a", 1)) == counted)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     assert await counts(world) == {"a": counted}
     await nothing_waits(world)
 
@@ -174,8 +142,7 @@ async def test_attempts_of_one_handler_are_not_counted_for_the_next(world: World
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("count is busy"))
     work.hooks.before_tally = tallying = Failing(world, {("a", 0): 1}, TransientError("tally is busy"))
     event = world.event(work, "a", 0)
-    await world.post(event)
-    lane = await world.open()
+    lane = await opened(world, event)
     await world.until(lambda: len(tallying.of("a", 0)) == 2 and len(work.hooks.calls) == 2)
     await finish(world, work, lane, [event])
     assert await counts(world, "tallies") == {"a": 1}
@@ -204,24 +171,19 @@ async def test_a_handler_that_lets_a_cancellation_escape_is_tried_again(
     if not is_async:
         work.hooks.before = before
     await started(world, work, retry=LATER)
-    events = [world.event(work, "a", i) for i in range(2)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await finish(world, work, lane, events)
+    events = some(world, work, range(2), "a")
+    lane = await opened(world, *events)
+    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
 
 
-async def test_an_error_that_cannot_be_shown_is_retried_and_buried_like_any_other(world: World) -> None:
+async def test_an_error_that_cannot_be_shown_is_like_any_other(world: World) -> None:
     class Unshowable(Exception):
         def __str__(self) -> str:
             raise KeyError("text")
 
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
-    work.hooks.before = Failing(world, {("a", 0): 2}, Unshowable())
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
+    work, _ = await failing_counter(world, {("a", 0): 2}, error=Unshowable(), retry=LATER)
+    lane = await opened(world, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters and not lane.lane.backlog)
     await lane.stop()
     (letter,) = await letters_of(world, work)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from lane_checker import counts
-from lane_failing import LATER, Failing, letters_of, nothing_waits, pass_time, settled, started
+from lane_failing import LATER, Failing, letters_of, nothing_waits, pass_time, started
+from lane_scenes import cleared, opened, stopped_empty
 from lane_workloads import counting, deployed
 from lane_worlds import FakeWorld, World
 
 from streams.errors import TransientError
 
 
-async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_until_it_does_again(
-    world: World,
-) -> None:
+async def test_what_waits_of_a_dropped_topic_waits_for_its_return(world: World) -> None:
     work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
     await started(world, work, retry=LATER)
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
-    await settled(world, work, lane)
-    await lane.stop()
+    lane = await opened(world, world.event(work, "a", 0))
+    await stopped_empty(world, work, lane)
     lane = await world.open(app=world.cut_into(without, lanes=1))
     await world.post(world.event(without, "a", 1), world.event(without, "b", 2))
     await world.until(lambda: bool(without.hooks.calls))
@@ -28,55 +25,40 @@ async def test_what_waits_of_a_topic_that_its_handler_no_longer_takes_waits_unti
     assert without.hooks.calls == [("b", 2)], "those of the key wait behind it"
     await lane.stop()
     lane = await world.open()
-    await world.until(lambda: len(work.hooks.calls) == 3)
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
+    await cleared(world, lane, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
     assert await counts(world) == {"a": 2, "b": 1}
-    await nothing_waits(world)
 
 
-async def test_what_waits_for_a_handler_that_is_gone_waits_until_it_is_back(fake: FakeWorld) -> None:
-    world = fake
-    work, without = counting(world.name, tallied=True), counting(world.name)
-    await started(world, work, retry=LATER)
-    work.hooks.before_tally = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    await world.post(world.event(work, "a", 0))
-    lane = await world.open()
-    await settled(world, work, lane)
-    await lane.stop()
-    lane = await world.open(app=world.cut_into(without, lanes=1))
-    await pass_time(world, 3.0)
+async def test_what_waits_for_a_handler_waits_until_its_return(fake: FakeWorld) -> None:
+    work, without = counting(fake.name, tallied=True), counting(fake.name)
+    await started(fake, work, retry=LATER)
+    work.hooks.before_tally = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await stopped_empty(fake, work, lane)
+    lane = await fake.open(app=fake.cut_into(without, lanes=1))
+    await pass_time(fake, 3.0)
     assert (lane.lane.state, lane.lane.reopened) == ("open", 0)
     await lane.stop()
-    lane = await world.open()
-    await pass_time(world, 1.0)
+    lane = await fake.open()
+    await pass_time(fake, 1.0)
     await lane.stop()
-    assert await counts(world, "tallies") == {"a": 1}
-    await nothing_waits(world)
+    assert await counts(fake, "tallies") == {"a": 1}
+    await nothing_waits(fake)
 
 
-async def test_what_a_newer_version_cannot_decode_becomes_a_dead_letter_and_the_next_of_its_key_runs(
-    fake: FakeWorld,
-) -> None:
-    world = fake
-    work, newer = deployed(world.name, 1), deployed(world.name, 1, wants_colour=True)
-    await started(world, work, retry=LATER)
-    work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    coloured = world.event(work, "a", 1)
-    await world.post(
-        world.event(work, "a", 0), coloured._replace(value=b'{"k": "a", "i": 1, "colour": "red"}')
-    )
-    lane = await world.open()
-    await settled(world, work, lane)
-    await lane.stop()
-    lane = await world.open(app=world.cut_into(newer, lanes=1))
-    await world.until(lambda: newer.hooks.calls == [("a", 1)])
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
+async def test_what_a_newer_version_cannot_decode_is_dead(fake: FakeWorld) -> None:
+    work, newer = deployed(fake.name, 1), deployed(fake.name, 1, wants_colour=True)
+    await started(fake, work, retry=LATER)
+    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    coloured = fake.event(work, "a", 1)
+    await fake.post(fake.event(work, "a", 0), coloured._replace(value=b'{"k": "a", "i": 1, "colour": "red"}'))
+    lane = await fake.open()
+    await stopped_empty(fake, work, lane)
+    lane = await fake.open(app=fake.cut_into(newer, lanes=1))
+    await cleared(fake, lane, lambda: newer.hooks.calls == [("a", 1)])
     assert not lane.lane.reopened
-    (letter,) = await letters_of(world, work)
+    (letter,) = await letters_of(fake, work)
     assert letter["dlq-error-type"] == b"Undecodable"
     assert letter["dlq-handler"] == b"bench.count"
-    assert await counts(world) == {"a": 1}
-    await nothing_waits(world)
+    assert await counts(fake) == {"a": 1}

@@ -15,11 +15,11 @@ from lane_failing import (
     letters_of,
     nothing_waits,
     pass_time,
-    settled,
     started,
     waiting,
     with_header,
 )
+from lane_scenes import failing_counter, finished, opened, some, stopped_empty
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, Post, World
 
@@ -31,21 +31,15 @@ from streams.policy.retry import RetryPolicy
 
 
 @pytest.mark.parametrize("error", [PermanentError("never"), TransientError("busy")])
-async def test_where_the_policy_says_so_later_messages_wait_behind_a_dead_letter(
-    world: World, error: Exception
-) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING)
-    work.hooks.before = Failing(world, {("a", 0): 99}, error)
+async def test_later_messages_may_wait_behind_a_dead_letter(world: World, error: Exception) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 99}, error=error, retry=HOLDING)
     await world.post(world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 2))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     lane = await world.open(stores=world.stores())
     await world.post(world.event(work, "a", 3), world.event(work, "b", 4))
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     assert len(await letters_of(world, work)) == 1
     assert {i for _, i in work.hooks.calls} == {0, 2, 4}
     assert sorted(key[:1] for key in await waiting(world)) == [b"q", b"w", b"w", b"w"]
@@ -55,17 +49,11 @@ async def test_where_the_policy_says_so_later_messages_wait_behind_a_dead_letter
 
 
 @pytest.mark.parametrize("error", [PermanentError("the cause"), TransientError("the cause")])
-async def test_a_message_too_large_to_wait_is_one_dead_letter_with_the_error_that_it_failed_with(
-    world: World, error: Exception
-) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=HOLDING)
-    work.hooks.before = Failing(world, {("a", 0): 1}, error)
+async def test_a_message_too_large_to_wait_is_one_dead_letter(world: World, error: Exception) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 1}, error=error, retry=HOLDING)
     large = with_header(world.event(work, "a", 0), "x-padding", b"x" * 19_400)
-    await world.post(large, world.event(work, "a", 1))
-    lane = await world.open()
-    await settled(world, work, lane)
-    await lane.stop()
+    lane = await opened(world, large, world.event(work, "a", 1))
+    await stopped_empty(world, work, lane)
     (letter,) = await letters_of(world, work)
     assert letter["dlq-error-message"] == b"the cause"
     assert await counts(world) == {"a": 1}
@@ -76,20 +64,16 @@ async def test_a_message_too_large_to_wait_is_one_dead_letter_with_the_error_tha
 @pytest.mark.parametrize(
     ("size", "waits"), [(19_000, True), (19_700, True), (19_800, False), (29_000, False)]
 )
-async def test_near_the_limit_a_message_waits_or_is_a_dead_letter_and_the_lane_goes_on(
-    world: World, size: int, *, waits: bool
-) -> None:
+async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int, *, waits: bool) -> None:
     """Its row has the key three times: in its own key, as the record's, and in the message."""
     work, key = counting(world.name), "k" * size
     await started(world, work, retry=LATER, max_message_bytes=60_000)
     work.hooks.before = failing = Failing(world, {(key, 0): 1}, TransientError("busy"))
     long = world.event(work, key, 0, message_id="long")
     long = long._replace(headers=[header for header in long.headers if header[0] != "ce_subject"])
-    await world.post(long, world.event(work, "a", 0))
-    lane = await world.open()
+    lane = await opened(world, long, world.event(work, "a", 0))
     await world.until(lambda: lane.lane.counters.dead_letters or len(failing.of(key, 0)) == 2)
-    await settled(world, work, lane)
-    await lane.stop()
+    await stopped_empty(world, work, lane)
     assert not lane.lane.reopened
     assert await counts(world) == ({key: 1, "a": 1} if waits else {"a": 1})
     assert len(await letters_of(world, work)) == (not waits)
@@ -98,18 +82,12 @@ async def test_near_the_limit_a_message_waits_or_is_a_dead_letter_and_the_lane_g
 # -- deadlines --------------------------------------------------------------------------------------------
 
 
-async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_a_dead_letter_and_never_tried(
-    world: World,
-) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)))
-    work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
+async def test_a_message_past_its_deadline_is_never_tried(world: World) -> None:
+    work, failing = await failing_counter(world, {("a", 0): 1}, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     now = world.clock.now()
-    events = [world.event(work, "a", i) for i in range(3)]
-    await world.post(events[0], expiring(events[1], now + 0.5), events[2])
-    lane = await world.open()
-    await world.until(lambda: bool(failing.of("a", 2)))
-    await finish(world, work, lane, [events[0], events[2]])
+    events = some(world, work, range(3), "a")
+    lane = await opened(world, events[0], expiring(events[1], now + 0.5), events[2])
+    await finished(world, work, lane, [events[0], events[2]], lambda: bool(failing.of("a", 2)))
     assert failing.of("a", 1) == []
     (letter,) = await letters_of(world, work)
     assert (letter["ce_id"], letter["dlq-handler"]) == (b"a-1", b"bench.count")
@@ -117,9 +95,7 @@ async def test_a_message_whose_deadline_is_over_when_its_turn_comes_is_a_dead_le
 
 
 @pytest.mark.parametrize("commit", range(1, 6))
-async def test_a_deadline_that_is_over_while_its_key_is_busy_loses_nothing_in_a_crash(
-    fake: FakeWorld, commit: int
-) -> None:
+async def test_a_deadline_over_in_a_crash_loses_nothing(fake: FakeWorld, commit: int) -> None:
     """The head is given up after those that came before it: each of the key's commits may be the last."""
     world, answered, fails = fake, asyncio.Event(), {1: 1}
 
@@ -133,8 +109,7 @@ async def test_a_deadline_that_is_over_while_its_key_is_busy_loses_nothing_in_a_
     work = asking(world.name, ask, order_by=lambda event: str(event.i >= 10))
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)), max_batch=1)
     events: list[Post] = [world.event(work, "a", i) for i in (1, 2, 10, 3)]
-    await world.post(expiring(events[0], world.clock.now() + 1.5), events[1])
-    lane = await world.open()
+    lane = await opened(world, expiring(events[0], world.clock.now() + 1.5), events[1])
     await world.until(lambda: lane.lane.counters.waiting == 2)
     await world.post(*events[2:])
     await world.until(lambda: lane.lane.backlog == 2)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_workloads import asking, counting
+from lane_scenes import Outage, failing_counter, finished, opened, retrying_asker, retrying_counter, some
+from lane_workloads import counting
 from lane_worlds import FakeWorld, Running, World
 
 from streams.errors import TransientError
@@ -23,17 +24,6 @@ from streams.staging.changes import QUEUES_BY_DUE
 QUICK_BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
 
 
-class Outage:
-    """While it is down, every attempt fails."""
-
-    def __init__(self) -> None:
-        self.down = True
-
-    def __call__(self, event: Any) -> None:
-        if self.down:
-            raise ConnectionError("nobody there")
-
-
 def due_entries(lane: Running) -> int:
     """Entries of the index of what is due, stale ones among them."""
     assert lane.lane.store is not None
@@ -44,19 +34,15 @@ def due_entries(lane: Running) -> int:
 
 
 async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
-    events = [world.event(work, f"k{n}", 0) for n in range(10)]
-    await world.post(*events)
-    lane = await world.open()
-    await pass_time(world, 120.0)
+    events = [fake.event(work, f"k{n}", 0) for n in range(10)]
+    lane = await opened(fake, *events)
+    await pass_time(fake, 120.0)
     assert len(work.hooks.calls) > 60
-    assert await dead_letters(world, work.source) == []
+    assert await dead_letters(fake, work.source) == []
     outage.down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
-    await finish(world, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 10)
 
 
 async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
@@ -69,12 +55,10 @@ async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
         if event.k == "k5" and refused:
             raise refused.pop()
 
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(world, breaker=QUICK_BREAKER)
     work.hooks.before = before
     events = [world.event(work, f"k{n}", 0) for n in range(10)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await pass_time(world, 60.0)
     outage.down = False
     await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
@@ -84,36 +68,30 @@ async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
 
 
 async def test_a_lane_that_opens_in_mid_outage_begins_with_probes(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
-    events = [world.event(work, f"k{n}", 0) for n in range(40)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.waiting == 40 and not lane.lane.backlog)
+    events = [fake.event(work, f"k{n}", 0) for n in range(40)]
+    lane = await opened(fake, *events)
+    await fake.until(lambda: lane.lane.counters.waiting == 40 and not lane.lane.backlog)
     await lane.stop()
     tried = len(work.hooks.calls)
-    lane = await world.open()
-    await pass_time(world, 0.9 * QUICK_BREAKER.open_for)
+    lane = await fake.open()
+    await pass_time(fake, 0.9 * QUICK_BREAKER.open_for)
     assert 0 < len(work.hooks.calls) - tried <= QUICK_BREAKER.probes
     outage.down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 40)
-    await finish(world, work, lane, events)
+    await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 40)
 
 
-async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
+async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
     world, outage = fake, Outage()
 
     async def ask(key: str, i: int) -> None:
         await world.clock.sleep(0.05)
-        outage(None)
+        outage()
 
-    work = asking(world.name, ask)
-    await started(world, work, breaker=QUICK_BREAKER, max_in_flight=8)
+    work = await retrying_asker(world, ask, breaker=QUICK_BREAKER, max_in_flight=8)
     events = [world.event(work, f"k{n}", 0) for n in range(40)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await pass_time(world, 10.0)
     outage.down, over = False, world.clock.now()
     await world.until(lambda: len(world.cluster.visible(work.output)) == 40)
@@ -121,36 +99,31 @@ async def test_when_an_outage_is_over_what_waited_for_an_async_handler_is_soon_d
     await finish(world, work, lane, events)
 
 
-async def test_messages_that_expired_in_an_outage_do_not_hold_up_its_end(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, breaker=QUICK_BREAKER)
+async def test_messages_expired_in_an_outage_hold_up_nothing(fake: FakeWorld) -> None:
+    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
-    soon = world.clock.now() + 0.5
-    expired = [expiring(world.event(work, f"e{n}", 0), soon) for n in range(30)]
-    events = [world.event(work, f"k{n}", 0) for n in range(10)]
-    await world.post(*expired, *events)
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.handled == 40)
-    outage.down, over = False, world.clock.now()
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
-    assert world.clock.now() - over < 3.0
-    await finish(world, work, lane, events)
-    assert len(await dead_letters(world, work.source)) == 30
+    soon = fake.clock.now() + 0.5
+    expired = [expiring(fake.event(work, f"e{n}", 0), soon) for n in range(30)]
+    events = [fake.event(work, f"k{n}", 0) for n in range(10)]
+    lane = await opened(fake, *expired, *events)
+    await fake.until(lambda: lane.lane.counters.handled == 40)
+    outage.down, over = False, fake.clock.now()
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 10)
+    assert fake.clock.now() - over < 3.0
+    await finish(fake, work, lane, events)
+    assert len(await dead_letters(fake, work.source)) == 30
 
 
 # -- turns ------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(world: World) -> None:
+async def test_what_is_due_has_its_turn_in_a_full_lane(world: World) -> None:
     """There are always more new ones than the lane takes at a time, until the late ones are through."""
-    work = counting(world.name)
-    await started(world, work, retry=LATER, max_backlog=100)
+    work = await retrying_counter(world, retry=LATER, max_backlog=100)
     late = {(f"late-{n}", 0): 1 for n in range(20)}
     work.hooks.before = failing = Failing(world, late, TransientError("busy"))
     events = [world.event(work, key, i) for key, i in late]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     while not all(len(failing.of(*which)) == 2 for which in late):
         events += (
             new := [world.event(work, f"new-{i % 10}", i) for i in range(len(events), len(events) + 100)]
@@ -163,7 +136,7 @@ async def test_what_is_due_has_its_turn_while_new_messages_keep_the_lane_full(wo
     await finish(world, work, lane, events)
 
 
-async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(fake: FakeWorld) -> None:
+async def test_handlers_share_room_and_take_turns_in_being_first(fake: FakeWorld) -> None:
     world, outage, again = fake, Outage(), []
 
     def tried(name: str) -> Any:
@@ -177,33 +150,24 @@ async def test_handlers_share_what_room_there_is_and_take_turns_in_being_first(f
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(20.0,)), max_backlog=4)
     work.hooks.before, work.hooks.before_tally = tried("count"), tried("tally")
     events = [world.event(work, f"k{n}", 0) for n in range(20)]
-    await world.post(*events)
-    lane = await world.open()
+    lane = await opened(world, *events)
     await world.until(lambda: lane.lane.counters.retries == 40 and not lane.lane.backlog)
     outage.down = False
-    await world.until(lambda: len(again) == 40)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(again) == 40)
     assert set(again[:4]) == {"count", "tally"}
     assert again[:12].count("count") == 6, again
 
 
 async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
-    world = fake
-    world.clock.set(world.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
-    work.hooks.before = failing = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    events = [world.event(work, "a", i) for i in range(50)]
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: bool(failing.of("a", 49)))
-    await finish(world, work, lane, events)
+    fake.clock.set(fake.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
+    work, failing = await failing_counter(fake, {("a", 0): 1}, retry=LATER)
+    events = some(fake, work, range(50), "a")
+    lane = await opened(fake, *events)
+    await finished(fake, work, lane, events, lambda: bool(failing.of("a", 49)))
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
 
 
-async def test_a_due_message_has_its_turn_while_new_ones_fill_all_slots_of_an_async_handler(
-    fake: FakeWorld,
-) -> None:
+async def test_a_due_message_has_its_turn_among_full_slots(fake: FakeWorld) -> None:
     world, tries, running, most = fake, [], 0, 0
 
     async def ask(key: str, i: int) -> None:
@@ -217,8 +181,7 @@ async def test_a_due_message_has_its_turn_while_new_ones_fill_all_slots_of_an_as
             if len(tries) == 1:
                 raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER, max_in_flight=4)
+    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=4)
     await world.post(world.event(work, "bad", 0), *(world.event(work, f"k{n}", 0) for n in range(400)))
     await world.open()
     await world.until(lambda: len(tries) == 2)
@@ -227,7 +190,7 @@ async def test_a_due_message_has_its_turn_while_new_ones_fill_all_slots_of_an_as
     assert most == 4
 
 
-async def test_a_due_message_has_its_turn_while_others_of_its_key_keep_coming(fake: FakeWorld) -> None:
+async def test_a_due_message_has_its_turn_among_its_key(fake: FakeWorld) -> None:
     world, tries = fake, []
 
     async def ask(key: str, i: int) -> None:
@@ -237,8 +200,7 @@ async def test_a_due_message_has_its_turn_while_others_of_its_key_keep_coming(fa
             if len(tries) == 1:
                 raise TransientError("busy")
 
-    work = asking(world.name, ask, order_by=lambda event: str(event.i))
-    await started(world, work, retry=LATER)
+    work = await retrying_asker(world, ask, order_by=lambda event: str(event.i), retry=LATER)
     await world.post(world.event(work, "a", 0))
     await world.open()
     for i in range(1, 40):
@@ -248,11 +210,11 @@ async def test_a_due_message_has_its_turn_while_others_of_its_key_keep_coming(fa
     assert tries[1] - tries[0] < 3.0
 
 
-async def test_a_handler_with_much_to_try_again_slowly_leaves_others_their_turn(fake: FakeWorld) -> None:
+async def test_slow_retries_of_a_handler_leave_others_their_turn(fake: FakeWorld) -> None:
     world, outage, settled = fake, Outage(), []
 
     async def ask(key: str, i: int) -> None:
-        outage(None)
+        outage()
         await world.clock.sleep(2.0)
 
     def settle(event: Any) -> None:
@@ -267,8 +229,7 @@ async def test_a_handler_with_much_to_try_again_slowly_leaves_others_their_turn(
     headers = new_headers(work.output, "z", source="outside", time=1e9, message_id="z-0")
     headers.append(("schema-fingerprint", codec.fingerprint))
     other = world.raw(work.output, "z", codec.encode(work.counted(k="z", i=0, n=0)), headers)
-    await world.post(other, *(world.event(work, f"k{n}", 0) for n in range(30)))
-    lane = await world.open()
+    lane = await opened(world, other, *(world.event(work, f"k{n}", 0) for n in range(30)))
     await world.until(lambda: lane.lane.counters.retries == 31)
     outage.down, over = False, world.clock.now()
     await world.until(lambda: bool(settled))
@@ -294,30 +255,25 @@ async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWor
     padded = [
         event._replace(value=(event.value or b"")[:-1] + b',"p":"%b"}' % (b"p" * 9000)) for event in events
     ]
-    await world.post(*padded)
-    lane = await world.open()
+    lane = await opened(world, *padded)
     await world.until(lambda: lane.lane.counters.waiting == 100)
     outage.down = False
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
-    await finish(world, work, lane, events)
+    await finished(world, work, lane, events, lambda: len(world.cluster.visible(work.output)) == 100)
     assert 0 < most <= 50_000 // 9000 + 1
 
 
 async def test_housekeeping_leaves_nothing_of_queues_that_have_ended(fake: FakeWorld) -> None:
-    world = fake
-    work = counting(world.name)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3)))
-    events = [world.event(work, f"k{n}", 0) for n in range(100)]
-    work.hooks.before = Failing(world, {(f"k{n}", 0): 3 for n in range(100)}, TransientError("busy"))
-    await world.post(*events)
-    lane = await world.open()
-    await world.until(lambda: len(world.cluster.visible(work.output)) == 100)
-    await world.clock.advance(HOUSEKEEPING + 1.0)
+    work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3)))
+    events = [fake.event(work, f"k{n}", 0) for n in range(100)]
+    work.hooks.before = Failing(fake, {(f"k{n}", 0): 3 for n in range(100)}, TransientError("busy"))
+    lane = await opened(fake, *events)
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 100)
+    await fake.clock.advance(HOUSEKEEPING + 1.0)
     assert due_entries(lane) == 0
-    await finish(world, work, lane, events)
+    await finish(fake, work, lane, events)
 
 
-async def test_entries_of_what_has_been_tried_do_not_pile_up_under_load(fake: FakeWorld) -> None:
+async def test_entries_of_what_was_tried_do_not_pile_up(fake: FakeWorld) -> None:
     world, failed = fake, set()
 
     async def ask(key: str, i: int) -> None:
@@ -326,10 +282,8 @@ async def test_entries_of_what_has_been_tried_do_not_pile_up_under_load(fake: Fa
             failed.add(key)
             raise TransientError("busy")
 
-    work = asking(world.name, ask)
-    await started(world, work, retry=LATER, max_in_flight=4)
-    await world.post(*(world.event(work, f"k{n}", 0) for n in range(300)))
-    lane = await world.open()
+    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=4)
+    lane = await opened(world, *(world.event(work, f"k{n}", 0) for n in range(300)))
     await world.until(lambda: len(world.cluster.visible(work.output)) > 100)
     done = len(world.cluster.visible(work.output))
     assert done < 150, "it is still busy"

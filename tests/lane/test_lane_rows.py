@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import pytest
 from lane_checker import check_store, latest
-from lane_worlds import FakeWorld, Post, World
+from lane_scenes import post as sent
+from lane_scenes import stopped
+from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 
-from streams.lane import turns
+from streams.lane import attempt, intake, turns
 from streams.model.choreography import choreography, on
 from streams.model.codecs import decode_row, json_without_schema
-from streams.model.envelope import new_headers
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
@@ -66,15 +66,6 @@ def naming(name: str) -> Work:
     return Work(choreography(on(Named, service.handler(lines=LINES.any)(count))), Named, read, {})
 
 
-def post(world: World, work: Work, key: str, *names: str) -> Post:
-    message = work.message(k=key, names=names)
-    body = world.app.message_codecs[message.TOPIC].encode(message)
-    headers = new_headers(
-        message.TOPIC, key, source="outside", time=1e9, message_id=f"{key}-{'-'.join(names)}"
-    )
-    return world.raw(message.TOPIC, key, body, headers)
-
-
 async def rows(world: World) -> dict[tuple[str, str], int]:
     codec = json_without_schema(Line, "")
     found = {}
@@ -84,37 +75,40 @@ async def rows(world: World) -> dict[tuple[str, str], int]:
     return found
 
 
-async def test_a_handler_reads_and_writes_the_rows_of_its_key_that_it_asks_for(world: World) -> None:
+async def test_a_handler_reads_and_writes_rows_of_its_key(world: World) -> None:
     work = naming(world.name)
     await world.start(work)
     lane = await world.open()
-    await world.post(post(world, work, "a", "x", "y", ""), post(world, work, "b", "x"))
-    await world.post(post(world, work, "a", "y", "-x", "z"))
-    await world.settled(work.message.TOPIC)
-    await lane.stop()
+    named = [("a", "x", "y", ""), ("b", "x"), ("a", "y", "-x", "z")]
+    messages = [work.message(k=key, names=tuple(names)) for key, *names in named]
+    await world.post(*(sent(world, message, number) for number, message in enumerate(messages)))
+    await stopped(world, lane, work.message.TOPIC)
     assert work.read.count("x") == 3
     assert await rows(world) == {("a", ""): 1, ("a", "y"): 2, ("a", "z"): 1, ("b", "x"): 1}
     await check_store(world)
 
 
-class Slow(NamedTuple):
-    """A choreography of which every message keeps the loop busy for a while."""
+class Timekeeper:
+    """The clock by which turns are measured: time passes only while a handler is busy."""
 
-    wiring: Any
-    message: Any
-    resources: dict[str, Any]
+    def __init__(self) -> None:
+        self.now = 1000.0
 
-
-def busy(seconds: float) -> None:
-    """Hold the loop."""
-    until = perf_counter() + seconds
-    while perf_counter() < until:
-        pass
+    def __call__(self) -> float:
+        return self.now
 
 
-def holding(name: str, seconds: float, *, waits: bool = False, beside: bool = False) -> Slow:
-    """A handler that holds the loop, and when it `waits` lets go of it before and after; or `beside` an async
-    one that does not.
+@pytest.fixture
+def turn(monkeypatch: pytest.MonkeyPatch) -> Timekeeper:
+    made = Timekeeper()
+    for module in (attempt, intake, turns):
+        monkeypatch.setattr(module, "perf_counter", made)
+    return made
+
+
+def holding(name: str, turn: Timekeeper, kind: str, seconds: float) -> Work:
+    """A handler that holds the loop: a `sync` one; an `async` one that lets go of it before and after; or a
+    sync one `beside` an async one that does not.
     """
     service = Service("slow")
 
@@ -127,17 +121,15 @@ def holding(name: str, seconds: float, *, waits: bool = False, beside: bool = Fa
             return self.k
 
     def at_once(message: Any) -> Outcome:
-        del message
-        busy(seconds)
+        turn.now += seconds
         return outcome()
 
     async def waiting(message: Any) -> Outcome:
         await asyncio.sleep(0)
         with pytest.raises(ZeroDivisionError):
             await fails()
-        busy(seconds)
+        turn.now += seconds
         await asyncio.sleep(0)
-        del message
         return outcome()
 
     async def fails() -> None:
@@ -145,76 +137,53 @@ def holding(name: str, seconds: float, *, waits: bool = False, beside: bool = Fa
         raise ZeroDivisionError
 
     async def quick(message: Any) -> Outcome:
-        del message
         await asyncio.sleep(0)
         return outcome()
 
-    functions: list[Any] = [quick, at_once] if beside else [waiting if waits else at_once]
+    functions: list[Any] = {"sync": [at_once], "async": [waiting], "beside": [quick, at_once]}[kind]
     for function in functions:
         function.__annotations__["message"] = Heavy
-    return Slow(choreography(on(Heavy, *map(service.handler(), functions))), Heavy, {})
+    return Work(choreography(on(Heavy, *map(service.handler(), functions))), Heavy, [], {})
 
 
-async def handle(world: World, work: Slow, keys: int) -> list[Any]:
+async def handle(world: World, work: Work, keys: int) -> list[Any]:
     """What the log says of turns while messages of so many keys are handled."""
     await world.start(work)
-    codec = world.app.message_codecs[work.message.TOPIC]
-    posts = []
-    for n in range(keys):
-        headers = new_headers(work.message.TOPIC, f"k{n}", source="outside", time=1e9, message_id=f"m{n}")
-        posts.append(world.raw(work.message.TOPIC, f"k{n}", codec.encode(work.message(k=f"k{n}")), headers))
-    await world.post(*posts)
+    await world.post(*(sent(world, work.message(k=f"k{n}")) for n in range(keys)))
     with capture_logs() as logs:
         lane = await world.open()
-        await world.settled(work.message.TOPIC)
-        counted = lane.lane.counters.held_loop
-        await lane.stop()
+        await stopped(world, lane, work.message.TOPIC)
     told = [entry for entry in logs if entry["event"] == "handler_held_loop"]
-    assert (counted > 0) == bool(told)
-    assert counted in (0, keys)
+    assert lane.lane.counters.held_loop == (keys if told else 0)
     return told
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["sync", "async"])
-async def test_a_handler_that_holds_the_loop_is_told_of_once_in_a_while(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+@pytest.mark.parametrize(
+    ("kind", "handler"), [("sync", "slow.at_once"), ("async", "slow.waiting"), ("beside", "slow.at_once")]
+)
+async def test_a_handler_that_holds_the_loop_is_told_of_once(
+    fake: FakeWorld, turn: Timekeeper, kind: str, handler: str
 ) -> None:
-    monkeypatch.setattr(turns, "HELD", 0.02)
-    (told,) = await handle(fake, holding(fake.name, 0.03, waits=waits), 5)
-    assert told["handler"] == ("slow.waiting" if waits else "slow.at_once")
-    assert told["seconds"] >= 0.03
-    assert told["key_bytes"] == 2
+    (told,) = await handle(fake, holding(fake.name, turn, kind, 1.2 * turns.HELD), 5)
+    assert (told["handler"], told["seconds"], told["key_bytes"]) == (handler, 1.2 * turns.HELD, 2)
 
 
-async def test_a_sync_handler_beside_an_async_one_is_told_of_too(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "HELD", 0.02)
-    (told,) = await handle(fake, holding(fake.name, 0.03, beside=True), 5)
-    assert told["handler"] == "slow.at_once"
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_handler_that_is_quick_is_not_told_of(fake: FakeWorld, turn: Timekeeper, kind: str) -> None:
+    assert await handle(fake, holding(fake.name, turn, kind, 0.8 * turns.HELD), 5) == []
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["sync", "async"])
-async def test_a_handler_that_is_quick_is_not_told_of(fake: FakeWorld, *, waits: bool) -> None:
-    assert await handle(fake, holding(fake.name, 0.0, waits=waits), 5) == []
-
-
-async def test_messages_that_take_long_are_handled_a_few_at_a_time(fake: FakeWorld) -> None:
+async def test_slow_messages_are_handled_a_few_at_a_time(fake: FakeWorld, turn: Timekeeper) -> None:
     """All that had been fetched was handled in one go: hundreds of messages of 20 ms stopped a worker."""
     keys, seconds = 100, 0.01
-    longest, before, done = 0.0, perf_counter(), asyncio.Event()
+    longest, before = 0.0, turn.now
 
     async def watch() -> None:
         nonlocal longest, before
-        while not done.is_set():
-            now = perf_counter()
-            longest, before = max(longest, now - before), now
+        while True:
+            longest, before = max(longest, turn.now - before), turn.now
             await asyncio.sleep(0)
 
-    watcher = asyncio.create_task(watch())
-    try:
-        await handle(fake, holding(fake.name, seconds, waits=False), keys)
-    finally:
-        done.set()
-        await watcher
-    assert longest < keys * seconds / 2
+    fake.spawn(watch())
+    await handle(fake, holding(fake.name, turn, "sync", seconds), keys)
+    assert seconds <= longest < keys * seconds / 2

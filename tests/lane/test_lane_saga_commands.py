@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -46,85 +45,86 @@ class Operator:
         return [line for line in found if "event" not in line]
 
 
-@asynccontextmanager
-async def an_operator(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Operator, Any, Any]]:
+@pytest.fixture
+async def stands(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Operator, Any]]:
+    """An operator at the pages of a worker, and what the sagas there need."""
     monkeypatch.setattr(commands, "PAUSE", 0.01)
     work, lane = await stuck(fake)
     async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-        yield Operator(server.url, fake), lane, work
+        yield Operator(server.url, fake), work
 
 
-async def test_sagas_are_listed_by_status_and_age_and_shown_with_their_timeline(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def operator(stands: tuple[Operator, Any]) -> Operator:
+    return stands[0]
+
+
+@pytest.fixture
+def work(stands: tuple[Operator, Any]) -> Any:
+    return stands[1]
+
+
+async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, operator: Operator) -> None:
+    found = await operator.lines("list")
+    assert {saga["id"]: saga["status"] for saga in found} == {
+        **{f"trip:{key}": "failed" for key in "abcd"},
+        "trip:e": "started",
+    }
+    failed = await operator.run("list", "--status", "failed", "--limit", "2")
+    assert failed.stdout.count("waits for an operator: ticket") == 2
+    assert (await operator.run("list", "--older-than", "1h")).exit_code == NOTHING
+    assert (await operator.run("list", "--stalled")).exit_code == NOTHING
+    fake.clock.set(fake.clock.now() + 3600)
+    assert len(await operator.lines("list", "--older-than", "60m")) == 5
+    assert [saga["id"] for saga in await operator.lines("list", "--stalled", "--status", "started")] == [
+        "trip:e"
+    ]
+    shown = (await operator.run("show", "trip:a")).stdout
+    for expected in (
+        "trip:a  orchestrated  failed stalled",
+        "step   ticket",
+        "error: PermanentError: no paper",
+        "ticket in_progress -> failed",
+        "started -> failed",
+    ):
+        assert expected in shown
+    (plain,) = await operator.lines("show", "trip:a")
+    assert [step["status"] for step in plain["steps"]] == ["completed", "failed"]
+
+
+async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, operator: Operator, work: Any) -> None:
+    retried = await operator.run("retry", "trip:a", *WHY)
+    assert retried.exit_code == 0, retried.output
+    assert "failed -> started: ticket retried: paper is in (ann)" in retried.stdout
+    statuses = {**dict.fromkeys("bcd", "failed"), "a": "completed", "e": "started"}
+    await until_they_stand(fake, statuses)
+    assert work.printer.printed == {"trip:a:ticket": 1}
+
+
+async def test_steps_are_skipped_and_done_and_sagas_called_off(
+    fake: FakeWorld, operator: Operator, work: Any
 ) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, _):
-        found = await operator.lines("list")
-        assert {saga["id"]: saga["status"] for saga in found} == {
-            **{f"trip:{key}": "failed" for key in "abcd"},
-            "trip:e": "started",
-        }
-        failed = await operator.run("list", "--status", "failed", "--limit", "2")
-        assert failed.stdout.count("waits for an operator: ticket") == 2
-        assert (await operator.run("list", "--older-than", "1h")).exit_code == NOTHING
-        assert (await operator.run("list", "--stalled")).exit_code == NOTHING
-        fake.clock.set(fake.clock.now() + 3600)
-        assert len(await operator.lines("list", "--older-than", "60m")) == 5
-        assert [saga["id"] for saga in await operator.lines("list", "--stalled", "--status", "started")] == [
-            "trip:e"
-        ]
-        shown = (await operator.run("show", "trip:a")).stdout
-        for expected in (
-            "trip:a  orchestrated  failed stalled",
-            "step   ticket",
-            "error: PermanentError: no paper",
-            "ticket in_progress -> failed",
-            "started -> failed",
-        ):
-            assert expected in shown
-        (plain,) = await operator.lines("show", "trip:a")
-        assert [step["status"] for step in plain["steps"]] == ["completed", "failed"]
+    (skipped,) = await operator.lines("skip", "trip:a", "ticket", *WHY)
+    assert (skipped["settled"]["detail"], skipped["saga"]["status"]) == (
+        "ticket skipped: paper is in (ann)",
+        "completed",
+    )
+    assert (await operator.run("done", "trip:b", *WHY)).exit_code == 0
+    assert (await operator.run("cancel", "trip:e", *WHY)).exit_code == 0
+    statuses = {**dict.fromkeys("cd", "failed"), **dict.fromkeys("ab", "completed"), "e": "compensated"}
+    await until_they_stand(fake, statuses)
+    assert not work.printer.printed
 
 
-async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, work):
-        retried = await operator.run("retry", "trip:a", *WHY)
-        assert retried.exit_code == 0, retried.output
-        assert "failed -> started: ticket retried: paper is in (ann)" in retried.stdout
-        stands = {**dict.fromkeys("bcd", "failed"), "a": "completed", "e": "started"}
-        await until_they_stand(fake, stands)
-        assert work.printer.printed == {"trip:a:ticket": 1}
-
-
-async def test_steps_are_skipped_and_done_by_hand_and_a_saga_is_called_off(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, work):
-        (skipped,) = await operator.lines("skip", "trip:a", "ticket", *WHY)
-        assert (skipped["settled"]["detail"], skipped["saga"]["status"]) == (
-            "ticket skipped: paper is in (ann)",
-            "completed",
-        )
-        assert (await operator.run("done", "trip:b", *WHY)).exit_code == 0
-        assert (await operator.run("cancel", "trip:e", *WHY)).exit_code == 0
-        stands = {**dict.fromkeys("cd", "failed"), **dict.fromkeys("ab", "completed"), "e": "compensated"}
-        await until_they_stand(fake, stands)
-        assert not work.printer.printed
-
-
-async def test_what_is_refused_says_so_and_changes_nothing(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, _):
-        result = await operator.run("cancel", "trip:a", *WHY)
-        assert result.exit_code == REFUSED
-        assert "cancel refused: trip:a cannot go back: ticket may have been done" in result.stdout
-        result = await operator.run("skip", "trip:a", "seat", *WHY)
-        assert result.exit_code == REFUSED
-        assert "trip:a does not wait for step seat, but for ticket" in result.stdout
-        (shown,) = await operator.lines("show", "trip:a")
-        assert shown["saga"]["status"] == "failed"
+async def test_what_is_refused_says_so_and_changes_nothing(operator: Operator) -> None:
+    result = await operator.run("cancel", "trip:a", *WHY)
+    assert result.exit_code == REFUSED
+    assert "cancel refused: trip:a cannot go back: ticket may have been done" in result.stdout
+    result = await operator.run("skip", "trip:a", "seat", *WHY)
+    assert result.exit_code == REFUSED
+    assert "trip:a does not wait for step seat, but for ticket" in result.stdout
+    (shown,) = await operator.lines("show", "trip:a")
+    assert shown["saga"]["status"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -138,31 +138,28 @@ async def test_what_is_refused_says_so_and_changes_nothing(
         (("list", "--status", "faild"), "use started, completing"),
     ],
 )
-async def test_what_cannot_be_asked_is_an_error_and_nothing_is_sent(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
+async def test_what_cannot_be_asked_is_an_error(
+    fake: FakeWorld, operator: Operator, words: tuple[str, ...], says: str
 ) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, _):
-        result = await operator.run(*words)
-        assert result.exit_code == 1
-        assert says in str(result.exception)
-        assert await fake.records(TripRepair.TOPIC) == []
+    result = await operator.run(*words)
+    assert result.exit_code == 1
+    assert says in str(result.exception)
+    assert await fake.records(TripRepair.TOPIC) == []
 
 
-async def test_options_that_say_nothing_are_refused(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, _):
-        assert (await operator.run("list", "--older-than", "soon")).exit_code == 2
-        assert (await operator.run("retry", "trip:a")).exit_code == 2, "a reason is needed"
+async def test_options_that_say_nothing_are_refused(operator: Operator) -> None:
+    assert (await operator.run("list", "--older-than", "soon")).exit_code == 2
+    assert (await operator.run("retry", "trip:a")).exit_code == 2, "a reason is needed"
 
 
-async def test_one_that_does_not_wait_or_waits_in_vain_says_where_to_look(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+async def test_one_that_does_not_wait_says_where_to_look(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with an_operator(fake, monkeypatch) as (operator, _, _):
-        asked = await operator.run("retry", "trip:a", "--no-wait", *WHY)
-        assert (asked.exit_code, "steadfaust saga show trip:a" in asked.stdout) == (0, True)
-        monkeypatch.setattr(Pages, "operate", _to_nobody)
-        lost = await operator.run("retry", "trip:b", "--timeout", "0.1", *WHY)
-        assert (lost.exit_code, "steadfaust saga show trip:b" in lost.stdout) == (UNFINISHED, True)
+    asked = await operator.run("retry", "trip:a", "--no-wait", *WHY)
+    assert (asked.exit_code, "steadfaust saga show trip:a" in asked.stdout) == (0, True)
+    monkeypatch.setattr(Pages, "operate", _to_nobody)
+    lost = await operator.run("retry", "trip:b", "--timeout", "0.1", *WHY)
+    assert (lost.exit_code, "steadfaust saga show trip:b" in lost.stdout) == (UNFINISHED, True)
 
 
 async def _to_nobody(self: Any, posts: Any) -> None:

@@ -9,8 +9,9 @@ import pytest
 from lane_checker import check_positions, check_store
 from lane_errands import Errands, TripRepair, stuck, until_they_stand
 from lane_sagas import TripTransition
+from lane_scenes import POINTS, post, stopped
 from lane_worlds import FakeWorld, Post
-from test_lane_sagas import POINTS, post, rows
+from test_lane_sagas import rows, statuses
 
 from streams.testing.broker import Fault
 
@@ -40,7 +41,7 @@ def asked(fake: FakeWorld) -> list[Post]:
 
 
 async def check(fake: FakeWorld, work: Errands) -> None:
-    assert {key: row.status for key, row in (await rows(fake)).items()} == ENDS
+    assert await statuses(fake) == ENDS
     assert work.printer.printed == {"trip:a:ticket": 1}
     told: dict[str, list[Any]] = {}
     for record in await fake.records(TripTransition.TOPIC):
@@ -58,8 +59,7 @@ async def check(fake: FakeWorld, work: Errands) -> None:
 
 async def end(fake: FakeWorld, lane: Any) -> None:
     await until_they_stand(fake, ENDS)
-    await fake.settled(*fake.app.routes)
-    await lane.stop()
+    await stopped(fake, lane, *fake.app.routes)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -88,7 +88,7 @@ async def test_operations_are_done_once_when_their_commit_has_no_answer(
     await check(fake, work)
 
 
-async def test_an_operation_that_comes_again_much_later_is_not_done_again(fake: FakeWorld) -> None:
+async def test_an_operation_that_comes_again_is_not_done_again(fake: FakeWorld) -> None:
     work, lane = await stuck(fake)
     work.printer.broken = True
     first = post(fake, ASKED[0], 10)

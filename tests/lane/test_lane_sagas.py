@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from lane_checker import check_positions, check_store, latest
+from lane_checker import check_positions, check_store
 from lane_desk import letter_ids, operated, operation
 from lane_pausing import asked
 from lane_sagas import (
+    SEATS,
+    TRIPS,
     GiveMoneyBack,
     LeaveSeat,
     TakeMoney,
@@ -24,70 +26,60 @@ from lane_sagas import (
     take_money,
     trips,
 )
-from lane_worlds import FakeWorld, Post, World
+from lane_scenes import POINTS, opened, post, rows_of, stopped, until_so
+from lane_worlds import FakeWorld, World
 
 import streams.retry.retries
-from streams.model.envelope import new_headers
 from streams.model.layout import dead_letter_topic
-from streams.model.message import Message
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
+from streams.ports import Record
 from streams.saga.definition import Saga, saga
-from streams.saga.messages import Command
 from streams.saga.state import SagaRow
 from streams.testing.broker import Fault
 
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 WHERE = {"a": "home", "b": "nowhere", "c": "away"}
 ENDS = {"a": "completed", "b": "compensated", "c": "completed"}
 
 
-def post(world: World, message: Message, number: int = 1) -> Post:
-    body = world.app.message_codecs[message.TOPIC].encode(message)
-    headers = new_headers(
-        message.TOPIC, message.key, source="outside", time=1e9, message_id=f"{message.key}-{number}"
-    )
-    return world.raw(message.TOPIC, message.key, body, headers)
-
-
 async def rows(world: World) -> dict[str, SagaRow]:
-    found = await latest(world, "trips")
-    return {
-        split_row_key(key)[0].decode(): msgspec.json.decode(value[8:], type=SagaRow)
-        for (_, key), value in found.items()
-    }
+    return await rows_of(world, TRIPS)
+
+
+async def statuses(world: World) -> dict[str, str]:
+    return {key: row.status for key, row in (await rows(world)).items()}
+
+
+async def replies(world: World, what: str = "outcome") -> list[str]:
+    return [json.loads(record.value or b"")[what] for record in await world.records(TripReply.TOPIC)]
+
+
+async def wanted(world: World, **lane_options: Any) -> Trips:
+    """Trips that somebody wants to go on, and that no lane has seen."""
+    work = trips(world.clock)
+    await world.start(work, **lane_options)
+    await world.post(*(post(world, TripWanted(k=key, to=to)) for key, to in WHERE.items()))
+    return work
 
 
 async def ended(world: World, lane: Any, ends: dict[str, str] = ENDS) -> None:
     """Wait until every topic has been handled to its end and every saga has ended."""
 
     async def over() -> bool:
-        return {key: row.status for key, row in (await rows(world)).items()} == ends
+        return await statuses(world) == ends
 
-    done: list[bool] = []
-
-    async def watch() -> None:
-        while not await over():
-            await world.clock.sleep(0.05)
-        done.append(True)
-
-    world.spawn(watch())
-    await world.until(lambda: done)
-    await world.settled(*(topic for topic in world.app.routes))
-    await lane.stop()
+    await until_so(world, over)
+    await stopped(world, lane, *(topic for topic in world.app.routes))
 
 
 async def check(world: World, work: Trips) -> None:
     """Money and seats are as the sagas ended, and each transition was told once, in order."""
-    assert {key: row.status for key, row in (await rows(world)).items()} == ENDS
+    assert await statuses(world) == ENDS
     kept = work.till.taken - work.till.given_back
     assert kept == {f"trip:{key}:money" for key, end in ENDS.items() if end == "completed"}
-    seats = {
-        split_row_key(key)[0].decode(): json.loads(value[8:])["taken"]
-        for (_, key), value in (await latest(world, "seats")).items()
-    }
-    assert seats == {key: end == "completed" for key, end in ENDS.items()}
+    seats = await rows_of(world, SEATS)
+    taken = {key for key, seat in seats.items() if seat.taken}
+    assert (taken, seats.keys()) == ({key for key, end in ENDS.items() if end == "completed"}, ENDS.keys())
     told: dict[str, list[int]] = {}
     for record in await world.records(TripTransition.TOPIC):
         entry = json.loads(record.value or b"")
@@ -99,12 +91,10 @@ async def check(world: World, work: Trips) -> None:
 
 @pytest.mark.parametrize(("nth", "loopback"), [(1, True), (2, True), (3, True), (3, False), (5, False)])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_saga_whose_lane_is_killed_ends_as_if_it_had_not_been(
+async def test_a_saga_whose_lane_is_killed_ends_all_the_same(
     fake: FakeWorld, point: str, nth: int, loopback: bool
 ) -> None:
-    work = trips(fake.clock)
-    await fake.start(work, loopback=loopback)
-    await fake.post(*(post(fake, TripWanted(k=key, to=to)) for key, to in WHERE.items()))
+    work = await wanted(fake, loopback=loopback)
     fake.faults.kill_at(point, nth=nth)
     await fake.lane().killed()
     assert fake.faults.pending == []
@@ -116,9 +106,7 @@ async def test_a_saga_whose_lane_is_killed_ends_as_if_it_had_not_been(
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_DONE, Fault.COMMIT_LOST])
 async def test_a_commit_without_answer_changes_no_saga(fake: FakeWorld, fault: Fault) -> None:
-    work = trips(fake.clock)
-    await fake.start(work)
-    await fake.post(*(post(fake, TripWanted(k=key, to=to)) for key, to in WHERE.items()))
+    work = await wanted(fake)
     fake.cluster.inject(fault, skip=2)
     lane = await fake.open()
     await ended(fake, lane)
@@ -129,18 +117,16 @@ async def test_a_commit_without_answer_changes_no_saga(fake: FakeWorld, fault: F
 async def waiting(world: World, version: Saga = Trip) -> TripReply:
     """A saga whose command nobody has answered yet, and whose lane is gone; the reply that it waits for."""
     await world.start(trips(world.clock, participants=False, versions=(version,)))
-    await world.post(post(world, TripWanted(k="a", to="home")))
-    lane = await world.open()
-    await world.settled(TripWanted.TOPIC)
-    await lane.stop()
+    lane = await opened(world, post(world, TripWanted(k="a", to="home")))
+    await stopped(world, lane, TripWanted.TOPIC)
     (sent,) = await world.records(TakeSeat.TOPIC)
-    return success_of(msgspec.json.decode(sent.value or b"", type=TakeSeat))
+    return success_of(sent)
 
 
-def success_of(command: Command) -> TripReply:
-    return TripReply(
-        saga_id=command.saga_id, step=command.step, command_id=command.command_id, outcome="success"
-    )
+def success_of(sent: Record) -> TripReply:
+    command = msgspec.json.decode(sent.value or b"", type=TakeSeat)
+    told = {"saga_id": command.saga_id, "step": command.step, "command_id": command.command_id}
+    return TripReply(**told, outcome="success")
 
 
 def quick_trip(timeout: float) -> Saga:
@@ -152,10 +138,7 @@ def quick_trip(timeout: float) -> Saga:
     )
 
 
-async def step_status(fake: FakeWorld) -> str:
-    return (await rows(fake))["a"].step("seat").status
-
-
+@pytest.mark.landing
 async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: World) -> None:
     # Long enough for the first lane to end before it is over, on a busy machine too.
     reply = await waiting(world, quick_trip(4.0))
@@ -164,35 +147,26 @@ async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: Worl
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.timers == 1)
     await world.until(lambda: lane.handled >= 2)
-    await world.settled(TripReply.TOPIC)
-    await lane.stop()
-    outcomes = [json.loads(r.value or b"")["outcome"] for r in await world.records(TripReply.TOPIC)]
-    assert outcomes == ["success", "timed_out"]
+    await stopped(world, lane, TripReply.TOPIC)
+    assert await replies(world) == ["success", "timed_out"]
     row = (await rows(world))["a"]
-    assert (row.status, row.step("seat").status, row.step("money").status) == (
-        "started",
-        "completed",
-        "in_progress",
-    )
+    stands = (row.status, row.step("seat").status, row.step("money").status)
+    assert stands == ("started", "completed", "in_progress")
 
 
-async def test_a_deadline_without_a_reply_turns_the_saga_back_and_the_late_reply_changes_nothing(
-    fake: FakeWorld,
-) -> None:
+async def test_a_late_reply_changes_nothing(fake: FakeWorld) -> None:
     reply = await waiting(fake)
     fake.clock.set(fake.clock.now() + 60)
     lane = await fake.open()
     await fake.until(lambda: lane.handled >= 1)
     await fake.post(post(fake, reply))
-    await fake.settled(TripReply.TOPIC)
-    await lane.stop()
-    assert await step_status(fake) == "compensating"
-    assert (await rows(fake))["a"].log[-1].detail.startswith("not awaited: success")
+    await stopped(fake, lane, TripReply.TOPIC)
+    row = (await rows(fake))["a"]
+    assert row.step("seat").status == "compensating"
+    assert row.log[-1].detail.startswith("not awaited: success")
 
 
-async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_no_dead_letter(
-    world: World,
-) -> None:
+async def test_a_command_too_late_to_succeed_is_answered_at_once(world: World) -> None:
     work, wait = trips(world.clock), 10.0 if world.is_fake else 1.0
     work.till.closed = True
     await world.start(work, retry=RetryPolicy(immediate=2, delays=(wait, 60.0)))
@@ -208,7 +182,7 @@ async def test_a_command_that_cannot_succeed_in_time_is_answered_at_once_and_is_
     assert not lane.lane.gates["money.take_money"].queues  # nothing waits behind it for ever
 
 
-async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_letter(fake: FakeWorld) -> None:
+async def test_a_command_too_late_is_answered_and_no_dead_letter(fake: FakeWorld) -> None:
     """It was held up here, by a pause of its participant; what came after it asks too late."""
     work = trips(fake.clock)
     await fake.start(work)
@@ -224,8 +198,7 @@ async def test_a_command_whose_turn_comes_too_late_is_told_so_and_is_no_dead_let
     await fake.until(lambda: not lane.lane.gates["money.take_money"].queues)
     await ended(fake, lane, {"a": "compensated"})
     assert work.till.asked == 0
-    outcomes = [json.loads(r.value or b"")["outcome"] for r in await fake.records(TripReply.TOPIC)]
-    assert sorted(outcomes) == ["expired", "expired", "success", "success", "success", "timed_out"]
+    assert sorted(await replies(fake)) == ["expired", "expired", "success", "success", "success", "timed_out"]
     assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
 
 
@@ -234,15 +207,14 @@ async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld)
     work = trips(fake.clock)
     await fake.start(work, max_message_bytes=1_000_000, max_backlog_bytes=32 << 20)
     largest = TripWanted(k="a", to="x" * 748_600)  # its first row just fits, with the JSON of these tests
-    await fake.post(post(fake, largest), post(fake, TripWanted(k="b", to="home")))
-    lane = await fake.open()
+    lane = await opened(fake, post(fake, largest), post(fake, TripWanted(k="b", to="home")))
     await ended(fake, lane, {"b": "completed"})
     (letter,) = await fake.records(dead_letter_topic(TripWanted.TOPIC))
     assert letter.key == b"a"
     assert work.till.taken == {"trip:b:money"}
 
 
-async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_no_others(
+async def test_sagas_of_an_unknown_version_hold_up_no_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a rolling deploy: their lane goes from a worker that has the version to one that has not."""
@@ -251,21 +223,16 @@ async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_n
     new = trips(world.clock, participants=False, versions=(Trip, replace(Trip, version=2)))
     await world.start(new)
     keys = [str(i) for i in range(30)]
-    await world.post(*(post(world, TripWanted(k=key, to="home")) for key in keys))
-    lane = await world.open()
-    await world.settled(TripWanted.TOPIC)
-    await lane.stop()
-    sent = [
-        msgspec.json.decode(each.value or b"", type=TakeSeat) for each in await world.records(TakeSeat.TOPIC)
-    ]
-    await world.post(*(post(world, success_of(command)) for command in sent))
+    lane = await opened(world, *(post(world, TripWanted(k=key, to="home")) for key in keys))
+    await stopped(world, lane, TripWanted.TOPIC)
+    await world.post(*[post(world, success_of(record)) for record in await world.records(TakeSeat.TOPIC)])
     lane = await world.open(app=world.cut_into(trips(world.clock, participants=False), lanes=1))
     await world.settled(TripReply.TOPIC)
     began = world.clock.now()
     await world.post(post(world, TripWanted(k="old", to="home")))
     await world.settled(TripWanted.TOPIC)
+    assert not world.is_fake or world.clock.now() - began < 5
     assert len(await world.records(TakeSeat.TOPIC)) == 31
-    assert world.clock.now() - began < 5
     await world.passes(100.0, real=1.0)
     await lane.stop()
     found = await rows(world)
@@ -279,16 +246,13 @@ async def test_sagas_of_a_version_that_a_worker_does_not_have_wait_and_hold_up_n
     assert await world.records(dead_letter_topic(TripReply.TOPIC)) == []
 
 
-async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_no_dead_letter(
-    fake: FakeWorld,
-) -> None:
+async def test_a_command_without_room_to_wait_is_answered(fake: FakeWorld) -> None:
     work = trips(fake.clock)
     await fake.start(work, max_waiting=1)
     lane = await fake.open()
     await asked(fake, HandlerCommand.PAUSE, "money.give_money_back")
     await fake.post(post(fake, TripWanted(k="a", to="nowhere")))
-    await fake.until(lambda: lane.lane.gates["money.give_money_back"].queues)
-    await fake.until(lambda: not lane.lane.backlog)
+    await fake.until(lambda: lane.lane.gates["money.give_money_back"].queues and not lane.lane.backlog)
     fake.clock.set(fake.clock.now() + 30)  # the next try, after its deadline, would stand behind the first
     await fake.until(lambda: lane.lane.counters.timers == 2 and not lane.lane.backlog)
     await fake.settled(TripReply.TOPIC)
@@ -296,13 +260,12 @@ async def test_a_command_for_which_there_is_no_room_to_wait_is_answered_and_is_n
     await asked(fake, HandlerCommand.RESUME, "money.give_money_back")
     fake.clock.set(fake.clock.now() + 300)
     await ended(fake, lane, {"a": "compensated"})
-    told = [json.loads(r.value or b"")["reason"] for r in await fake.records(TripReply.TOPIC)]
-    assert any(reason.startswith("QueueFull: ") for reason in told)
+    assert any(reason.startswith("QueueFull: ") for reason in await replies(fake, "reason"))
     assert work.till.given_back == {"trip:a:money"}
     assert await fake.records(dead_letter_topic(GiveMoneyBack.TOPIC)) == []
 
 
-async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its_saga_went_back(
+async def test_a_replayed_command_does_nothing_for_a_saga_gone_back(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = trips(fake.clock)
@@ -310,8 +273,7 @@ async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its
     with monkeypatch.context() as before:
         before.setattr(take_money, "on_give_up", None)  # an older worker, say
         await fake.start(work, retry=RetryPolicy(immediate=0, delays=()))
-    await fake.post(post(fake, TripWanted(k="a", to="home")))
-    lane = await fake.open()
+    lane = await opened(fake, post(fake, TripWanted(k="a", to="home")))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     await lane.stop()
     lane = await fake.open(app=fake.cut_into(work, lanes=1))
@@ -326,8 +288,7 @@ async def test_a_replay_of_a_command_is_the_operators_and_does_nothing_after_its
     lane = await fake.open(app=fake.cut_into(work, lanes=1))
     await operated(fake, lane, operation(fake, LetterCommand.REPLAY, letter, operation_id="again"))
     await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await fake.settled(TripReply.TOPIC)
-    await lane.stop()
+    await stopped(fake, lane, TripReply.TOPIC)
     assert await letter_ids(fake) == []
-    assert json.loads((await fake.records(TripReply.TOPIC))[-1].value or b"")["outcome"] == "cancelled"
+    assert (await replies(fake))[-1] == "cancelled"
     assert (work.till.asked, work.till.taken) == (2, set())

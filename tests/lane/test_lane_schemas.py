@@ -11,6 +11,7 @@ from lane_checker import check_store, dead_letters
 from lane_desk import letter_ids, operated, operation
 from lane_failing import Failing, expiring, nothing_waits, pass_time
 from lane_pausing import asked
+from lane_scenes import cleared, died_of, handled, opened, operated_on, some, stopped
 from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
@@ -67,51 +68,40 @@ def awaited(lane: Running) -> int:
     return sum(each.keys for gate in lane.lane.gates.values() for each in gate.unread.awaited().values())
 
 
-async def test_a_message_of_an_unknown_schema_waits_and_everything_else_goes_on(world: World) -> None:
+async def test_a_message_of_an_unknown_schema_waits_alone(world: World) -> None:
     work, _ = unannounced = await begun(world)
     (here, near), (there,) = keys(world, 2), keys(world, 1, partition=1)
     first, waiting = world.event(work, here, 0), newer(world.event(work, here, 1), here, 1)
     behind = [world.event(work, here, i) for i in range(2, 5)]
     others = [world.event(work, key, i) for key in (near, there) for i in range(3)]
-    await world.post(first, waiting, *behind, *others)
-    lane = await world.open()
+    lane = await opened(world, first, waiting, *behind, *others)
     await world.settled(work.source)  # its partition is committed
     assert set(work.hooks.calls) == {(here, 0), *((key, i) for key in (near, there) for i in range(3))}
     assert await dead_letters(world, work.source) == []
     unannounced.announce()
-    await world.until(lambda: len(work.hooks.calls) == 11)
-    await world.until(lambda: not lane.lane.backlog)
-    await lane.stop()
+    await cleared(world, lane, lambda: len(work.hooks.calls) == 11)
     assert [i for key, i in work.hooks.calls if key == here] == [0, 1, 2, 3, 4]
     assert len(await world.records(work.output)) == 11
-    await check_store(world)
-    await nothing_waits(world)
 
 
-async def test_no_retention_passes_a_message_that_waits_nor_the_loss_of_lane_and_disk(world: World) -> None:
+async def test_what_waits_survives_retention_and_loss_of_the_disk(world: World) -> None:
     work, _ = unannounced = await begun(world)
     key = keys(world, 1)[0]
-    await world.post(newer(world.event(work, key, 0), key, 0), world.event(work, key, 1))
-    lane = await world.open()
+    lane = await opened(world, newer(world.event(work, key, 0), key, 0), world.event(work, key, 1))
     await waits(world, lane, 1)
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     await world.truncate(TP(work.source, 0), 2)
     again = await world.open(stores=(elsewhere := world.stores()))
     assert awaited(again) == 1
     unannounced.announce()
-    await world.until(lambda: work.hooks.calls == [(key, 0), (key, 1)] and not again.lane.backlog)
-    await again.stop()
-    await check_store(world, stores=elsewhere)
-    await nothing_waits(world)
+    await cleared(world, again, lambda: work.hooks.calls == [(key, 0), (key, 1)], stores=elsewhere)
 
 
 async def test_what_waits_does_not_fill_the_lane_up(world: World) -> None:
     work, _ = unannounced = await begun(world, max_backlog=20)
     here, there = keys(world, 60), keys(world, 5, partition=1)
     await world.post(*(newer(world.event(work, key, 1), key, 1) for key in here))
-    await world.post(*(world.event(work, key, 0) for key in (*here, *there)))
-    lane = await world.open()
+    lane = await opened(world, *(world.event(work, key, 0) for key in (*here, *there)))
     await waits(world, lane, 60)
     await world.until(lambda: len(work.hooks.calls) == 5)
     unannounced.announce()
@@ -125,12 +115,11 @@ async def test_what_waits_does_not_fill_the_lane_up(world: World) -> None:
     await nothing_waits(world)
 
 
-async def test_a_schema_that_is_never_announced_makes_a_dead_letter_that_says_so(world: World) -> None:
+async def test_a_schema_never_announced_makes_a_dead_letter(world: World) -> None:
     work, _ = await begun(world, schema_patience=2.0)
     key = keys(world, 1)[0]
     began = world.clock.now()
-    await world.post(newer(world.event(work, key, 0), key, 0), world.event(work, key, 1))
-    lane = await world.open()
+    lane = await opened(world, newer(world.event(work, key, 0), key, 0), world.event(work, key, 1))
     await waits(world, lane, 1)
     await world.until(lambda: work.hooks.calls == [(key, 1)])
     assert world.clock.now() - began >= 2.0
@@ -145,10 +134,9 @@ async def test_a_schema_that_is_never_announced_makes_a_dead_letter_that_says_so
     await nothing_waits(world)
 
 
-async def test_a_letter_of_a_schema_that_is_announced_at_last_can_be_replayed(fake: FakeWorld) -> None:
+async def test_a_letter_of_a_late_schema_can_be_replayed(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, schema_patience=0.0)
-    await fake.post(newer(fake.event(work, "a", 7), "a", 7))
-    lane = await fake.open()
+    lane = await opened(fake, newer(fake.event(work, "a", 7), "a", 7))
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     (ident,) = await letter_ids(fake)
     await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
@@ -171,9 +159,8 @@ async def test_each_of_its_handlers_sees_it_once_in_order(
     work = counting(world.name, tallied=True, ask=ask if is_async else None, order_by=order_by)
     _, _ = unannounced = await begun(world, work=work)
     events = [world.event(work, "a", 0), newer(world.event(work, "a", 1), "a", 1)]
-    events += [world.event(work, "a", i) for i in range(2, 6)]
-    await world.post(*events, *events)
-    lane = await world.open()
+    events += some(world, work, range(2, 6), "a")
+    lane = await opened(world, *events, *events)
     await waits(world, lane, 2)
     await world.settled(work.source)
     unannounced.announce()
@@ -192,28 +179,23 @@ async def test_each_of_its_handlers_sees_it_once_in_order(
 async def test_it_waits_behind_a_message_that_failed_before_it(world: World) -> None:
     work, _ = unannounced = await begun(world, retry=RetryPolicy(immediate=0, delays=(2.0,)))
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    await world.post(world.event(work, "a", 0), newer(world.event(work, "a", 1), "a", 1))
-    lane = await world.open()
+    lane = await opened(world, world.event(work, "a", 0), newer(world.event(work, "a", 1), "a", 1))
     await world.until(lambda: lane.lane.counters.waiting == 2)
     assert awaited(lane) == 0, "it was not looked at"
     await waits(world, lane, 1)  # its turn has come
     unannounced.announce()
-    await world.until(lambda: work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(world)
+    await cleared(world, lane, lambda: work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)])
 
 
 async def test_it_expires_at_its_deadline_as_any_message(fake: FakeWorld) -> None:
     work, _ = await begun(fake)
-    await fake.post(expiring(newer(fake.event(work, "a", 0), "a", 0), fake.clock.now() + 5.0))
-    lane = await fake.open()
+    lane = await opened(fake, expiring(newer(fake.event(work, "a", 0), "a", 0), fake.clock.now() + 5.0))
     await waits(fake, lane, 1)
     await pass_time(fake, 4.5)
     assert await dead_letters(fake, work.source) == []
     await pass_time(fake, 1.0)
     await lane.stop()
-    (letter,) = await dead_letters(fake, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"MessageExpired"
+    assert await died_of(fake, work) == ["MessageExpired"]
 
 
 @pytest.mark.parametrize("paused_first", [False, True])
@@ -234,9 +216,7 @@ async def test_a_paused_handler_s_messages_are_read_after_the_resume(
     await pass_time(fake, 5.0)
     assert work.hooks.calls == []
     await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(fake)
+    await cleared(fake, lane, lambda: work.hooks.calls == [("a", 0)])
 
 
 async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
@@ -253,19 +233,15 @@ async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
     await lane.stop()
 
 
-async def test_a_replay_passes_what_waits_for_a_schema_and_that_is_read_afterwards(fake: FakeWorld) -> None:
+async def test_a_replay_passes_what_waits_for_a_schema(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, retry=RetryPolicy(immediate=0, delays=()))
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
-    await fake.post(fake.event(work, "a", 0), newer(fake.event(work, "a", 1), "a", 1))
-    lane = await fake.open()
+    lane = await opened(fake, fake.event(work, "a", 0), newer(fake.event(work, "a", 1), "a", 1))
     await waits(fake, lane, 1)
-    (ident,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await operated_on(fake, lane, LetterCommand.REPLAY)
     await fake.until(lambda: work.hooks.calls == [("a", 0)] * 2)
     unannounced.announce()
-    await fake.until(lambda: work.hooks.calls[2:] == [("a", 1)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(fake)
+    await cleared(fake, lane, lambda: work.hooks.calls[2:] == [("a", 1)])
 
 
 @pytest.mark.slow("thousands of fingerprints")
@@ -288,42 +264,33 @@ async def test_fingerprints_that_somebody_makes_up_harm_nobody(fake: FakeWorld) 
     await nothing_waits(fake)
 
 
-async def test_what_older_and_newer_writers_wrote_is_read_by_our_schema(world: World) -> None:
+async def test_older_and_newer_writers_are_read_by_our_schema(world: World) -> None:
     work, schemas = counting(world.name), Schemas()
     await world.start(work, codecs=avro_codecs(schemas))
     schemas.add(MADE_NEWER)
     schemas.add(MADE_OLDER)
     post = world.event(work, "a", 7)
     older = written_as(world.event(work, "a", 0), fingerprint_of(MADE_OLDER), b"\x02a")
-    await world.post(post, newer(world.event(work, "a", 3), "a", 3), older)
-    lane = await world.open()
-    await world.settled(work.source)
-    await lane.stop()
+    await handled(world, work, [post, newer(world.event(work, "a", 3), "a", 3), older])
     assert work.hooks.calls == [("a", 7), ("a", 3), ("a", 0)]
 
 
 @pytest.mark.parametrize("fingerprint", [b"garbage", b"\xff\xfe", b"0123456789abcdef0", b"0123456789abcdeg"])
-async def test_what_is_no_fingerprint_can_never_be_announced_and_does_not_wait(
-    fake: FakeWorld, fingerprint: bytes
-) -> None:
+async def test_what_is_no_fingerprint_does_not_wait(fake: FakeWorld, fingerprint: bytes) -> None:
     work, schemas = counting(fake.name), Schemas()
     await fake.start(work, codecs=avro_codecs(schemas))
     post = fake.event(work, "a", 1)
     bad = [h for h in post.headers if h[0] != "schema-fingerprint"] + [("schema-fingerprint", fingerprint)]
-    await fake.post(post._replace(headers=bad), fake.event(work, "a", 2))
-    lane = await fake.open()
+    lane = await opened(fake, post._replace(headers=bad), fake.event(work, "a", 2))
     await fake.until(lambda: lane.handled == 1)
-    await fake.settled(work.source)
-    await lane.stop()
-    (letter,) = await dead_letters(fake, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"Undecodable"
+    await stopped(fake, lane, work.source)
+    assert await died_of(fake, work) == ["Undecodable"]
 
 
-async def test_a_row_of_an_unknown_schema_waits_until_it_is_announced(fake: FakeWorld) -> None:
+async def test_a_row_of_an_unknown_schema_waits_for_it(fake: FakeWorld) -> None:
     work, schemas = counting(fake.name), Schemas()
     await fake.start(work, codecs=avro_codecs(schemas))
-    await fake.post(fake.event(work, "a", 0))
-    lane = await fake.open()
+    lane = await opened(fake, fake.event(work, "a", 0))
     await fake.until(lambda: lane.handled == 1)
     await fake.settled(work.source)
     store = lane.lane.store
@@ -335,36 +302,30 @@ async def test_a_row_of_an_unknown_schema_waits_until_it_is_announced(fake: Fake
     assert lane.lane.state != "quarantined"
     schemas.add(newer_row)
     await fake.until(lambda: lane.handled == 2)
-    await fake.settled(work.source)
-    await lane.stop()
+    await stopped(fake, lane, work.source)
     assert len(await fake.records(work.output)) == 2
 
 
-async def test_one_that_is_about_another_key_than_its_own_is_a_dead_letter_once_it_can_be_read(
-    fake: FakeWorld,
-) -> None:
+async def test_one_about_another_key_is_dead_once_read(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake)
-    await fake.post(newer(fake.event(work, "a", 0), "b", 0), fake.event(work, "a", 1))
-    lane = await fake.open()
+    lane = await opened(fake, newer(fake.event(work, "a", 0), "b", 0), fake.event(work, "a", 1))
     await waits(fake, lane, 1)
     unannounced.announce()
     await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
     await fake.until(lambda: work.hooks.calls == [("a", 1)])
     await lane.stop()
-    (letter,) = await dead_letters(fake, work.source)
-    assert dict(letter.headers)["dlq-error-type"] == b"KeyMismatch"
+    assert await died_of(fake, work) == ["KeyMismatch"]
     await check_store(fake)
     await nothing_waits(fake)
 
 
-async def test_what_was_announced_has_its_turn_while_new_messages_keep_the_lane_full(fake: FakeWorld) -> None:
+async def test_what_was_announced_has_its_turn_in_a_full_lane(fake: FakeWorld) -> None:
     async def ask(key: str, i: int) -> None:
         await fake.clock.sleep(0.3)
 
     work, _ = unannounced = await begun(fake, work=counting(fake.name, ask=ask), max_in_flight=4)
     waiting, *others = keys(fake, 400)
-    await fake.post(newer(fake.event(work, waiting, 0), waiting, 0))
-    lane = await fake.open()
+    lane = await opened(fake, newer(fake.event(work, waiting, 0), waiting, 0))
     await waits(fake, lane, 1)
     await fake.post(*(fake.event(work, key, 0) for key in others))
     await fake.until(lambda: len(work.hooks.calls) > 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lane_checker import check, check_store
-from lane_workloads import counting
+from lane_scenes import counter, opened, some
 from lane_worlds import World
 
 #: Seconds: what each message adds to its transaction, and what a transaction may take.
@@ -38,13 +38,11 @@ class Slow:
         return producer
 
 
-async def test_a_transaction_slower_than_its_timeout_becomes_smaller_until_it_fits(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work, transaction_timeout=TIMEOUT, max_batch=MESSAGES)
+async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: World) -> None:
+    work = await counter(world, transaction_timeout=TIMEOUT, max_batch=MESSAGES)
     world.cluster = Slow(world.cluster, world.clock, work.output)
-    events = [world.event(work, key, i) for i in range(MESSAGES // 4) for key in "abcd"]
-    await world.post(*events)
-    lane = await world.open()
+    events = some(world, work, range(MESSAGES // 4))
+    lane = await opened(world, *events)
     await world.settled(work.source)
     assert lane.lane.fenced >= 2  # the first may be another owner's doing
     await lane.stop()

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from lane_checker import check_positions, check_store, counts
+from lane_scenes import LANDING_AT_SENT, opened, stopped
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 
 from streams.model.envelope import new_headers
 from streams.testing.broker import Fault
-
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a", **more: Any) -> Post:
@@ -24,23 +23,26 @@ def asking_for(world: World, work: Reminding, i: int, due: float | None, key: st
     return world.raw(work.asked.TOPIC, key, body, headers)
 
 
+async def reminder(world: World, ask: Any = None, **options: Any) -> Reminding:
+    work = reminding(world.name, ask)
+    await world.start(work, **options)
+    return work
+
+
 async def rung(world: World, work: Reminding) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in await world.records(work.rang.TOPIC)]
 
 
 async def finish(world: World, work: Reminding, lane: Any) -> None:
-    await world.settled(work.asked.TOPIC, work.rang.TOPIC)
-    await lane.stop()
+    await stopped(world, lane, work.asked.TOPIC, work.rang.TOPIC)
     await check_positions(world, [work.asked.TOPIC, work.rang.TOPIC])
     await check_store(world)
 
 
-async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+async def test_a_timer_rings_once_when_it_is_due(world: World) -> None:
+    work = await reminder(world)
     due = round(world.clock.now() + 0.6, 1)
-    await world.post(asking_for(world, work, 1, due))
-    lane = await world.open()
+    lane = await opened(world, asking_for(world, work, 1, due))
     await world.until(lambda: lane.handled == 2)
     assert world.clock.now() >= due
     again = world.clock.now() + 0.5
@@ -53,13 +55,9 @@ async def test_a_timer_rings_once_when_it_is_due_and_says_when_that_was(world: W
     assert headers["ce_causationid"] == b"a-1"
 
 
-async def test_what_a_handler_sends_at_once_and_what_it_sends_later_have_ids_of_their_own(
-    world: World,
-) -> None:
-    work = reminding(world.name)
-    await world.start(work)
-    await world.post(asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))
-    lane = await world.open()
+async def test_what_is_sent_at_once_and_later_has_own_ids(world: World) -> None:
+    work = await reminder(world)
+    lane = await opened(world, asking_for(world, work, 1, world.clock.now() + 0.3, at_once=True))
     await world.until(lambda: lane.handled == 3)
     await finish(world, work, lane)
     assert await counts(world, "rings") == {"a": 2}
@@ -67,8 +65,7 @@ async def test_what_a_handler_sends_at_once_and_what_it_sends_later_have_ids_of_
 
 
 async def test_a_timer_rings_where_the_key_of_its_message_belongs(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=4)
+    work = await reminder(fake, partitions=4)
     for i, to in enumerate("bcdefgh"):
         await fake.post(asking_for(fake, work, i, fake.clock.now() + 1.0, name=to, to=to))
     lane = await fake.open()
@@ -77,9 +74,8 @@ async def test_a_timer_rings_where_the_key_of_its_message_belongs(fake: FakeWorl
     assert await counts(fake, "rings") == dict.fromkeys("bcdefgh", 1)  # and each row lies in its partition
 
 
-async def test_a_moved_timer_rings_at_its_new_time_only_and_a_cancelled_one_not_at_all(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+async def test_a_moved_timer_rings_once_and_a_cancelled_one_never(world: World) -> None:
+    work = await reminder(world)
     start = world.clock.now() + 0.6
     await world.post(
         *(asking_for(world, work, 1, start, key) for key in "abc"),
@@ -93,27 +89,23 @@ async def test_a_moved_timer_rings_at_its_new_time_only_and_a_cancelled_one_not_
     assert [ring["k"] for ring in sorted(await rung(world, work), key=lambda ring: ring["k"])] == ["a", "c"]
 
 
-async def test_a_timer_survives_the_loss_of_its_lane_and_of_the_disk(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+@pytest.mark.landing
+async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
+    work = await reminder(world)
     due = world.clock.now() + 1.2
-    await world.post(*(asking_for(world, work, 1, due, key) for key in "abc"))
-    first = await world.open()
-    await world.settled(work.asked.TOPIC)
-    await first.stop()
+    first = await opened(world, *(asking_for(world, work, 1, due, key) for key in "abc"))
+    await stopped(world, first, work.asked.TOPIC)
     elsewhere = world.stores()
     lane = await world.open(stores=elsewhere)
     await world.until(lambda: first.handled + lane.handled >= 6)
-    await world.settled(work.rang.TOPIC)
-    await lane.stop()
+    await stopped(world, lane, work.rang.TOPIC)
     await check_store(world, stores=elsewhere)
     assert await counts(world, "rings") == {"a": 1, "b": 1, "c": 1}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str) -> None:
-    work = reminding(world.name)
-    await world.start(work)
+    work = await reminder(world)
     await world.post(asking_for(world, work, 1, world.clock.now() + 0.3))
     world.faults.kill_at(point, nth=2)  # the first commit sets the timer, the second fires it
     await world.lane().killed()
@@ -127,8 +119,7 @@ async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str)
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_DONE, Fault.COMMIT_LOST])
 async def test_a_firing_with_unknown_outcome_rings_once(fake: FakeWorld, fault: Fault) -> None:
-    work = reminding(fake.name)
-    await fake.start(work)
+    work = await reminder(fake)
     await fake.post(asking_for(fake, work, 1, fake.clock.now() + 0.3))
     fake.cluster.inject(fault, skip=1)
     lane = await fake.open()
@@ -139,17 +130,15 @@ async def test_a_firing_with_unknown_outcome_rings_once(fake: FakeWorld, fault: 
 
 
 async def test_many_timers_due_at_once_all_ring(world: World) -> None:
-    work = reminding(world.name)
-    await world.start(work, max_backlog=20, max_batch=7)
+    work = await reminder(world, max_backlog=20, max_batch=7)
     keys = [f"k{i}" for i in range(90)]
-    await world.post(*(asking_for(world, work, 1, world.clock.now() - 5, key) for key in keys))
-    lane = await world.open()
+    lane = await opened(world, *(asking_for(world, work, 1, world.clock.now() - 5, key) for key in keys))
     await world.until(lambda: lane.handled == 2 * len(keys))
     await finish(world, work, lane)
     assert await counts(world, "rings") == dict.fromkeys(keys, 1)
 
 
-async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: World) -> None:
+async def test_a_timer_about_to_be_moved_is_not_lost(world: World) -> None:
     go_on = asyncio.Event()
     asked: list[str] = []
 
@@ -158,8 +147,7 @@ async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: Wor
         if len(asked) > 1:
             await go_on.wait()
 
-    work = reminding(world.name, ask)
-    await world.start(work)
+    work = await reminder(world, ask)
     lane = await world.open()
     due = world.clock.now() + 1.5  # it must not ring before the second one is being handled
     await world.post(asking_for(world, work, 1, due))
@@ -173,9 +161,8 @@ async def test_a_timer_that_a_handler_under_way_will_move_is_not_lost(world: Wor
     assert await counts(world, "rings") == {"a": 1}
 
 
-async def test_a_key_with_a_zero_byte_has_timers_of_its_own(fake: FakeWorld) -> None:
-    work = reminding(fake.name)
-    await fake.start(work, partitions=1)
+async def test_a_key_with_a_zero_byte_has_its_own_timers(fake: FakeWorld) -> None:
+    work = await reminder(fake, partitions=1)
     due = fake.clock.now() + 0.3
     one, other = asking_for(fake, work, 1, due, "a"), asking_for(fake, work, 1, due, "a\0b")
     for post, name in ((one, "b\0alarm"), (other, "alarm")):

@@ -5,13 +5,15 @@ says what became of it. Without traces nothing of it is there.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from lane_checker import dead_letters
 from lane_desk import Broken, letter_ids, operated, operation
-from lane_failing import QUICK, Failing, all_counted, started
+from lane_failing import QUICK, all_counted, started
 from lane_sagas import TripReply, TripWanted, trips
+from lane_scenes import counter, failing_counter, opened, operated_on, retrying_counter, stopped
 from lane_traces import (
     CALLER,
     SAMPLED,
@@ -28,37 +30,39 @@ from lane_traces import (
     tree,
     with_trace,
 )
-from lane_workloads import Workload, asking, counting
+from lane_workloads import Workload, asking
 from lane_worlds import FakeWorld, Post, World
 from opentelemetry.trace import SpanKind, StatusCode
 from test_lane_logs import Captured, of
 from test_lane_sagas import ended, post
 
-from streams.errors import PermanentError, TransientError
+from streams.errors import PermanentError
 from streams.model.operations import LetterCommand
 from streams.policy.retry import RetryPolicy
 from streams.testing.broker import Fault
+
+
+@pytest.fixture
+async def traces() -> AsyncIterator[Traced]:
+    async with traced() as traces:
+        yield traces
 
 
 async def handled(
     world: World, work: Workload, *posts: Post, traced: Traced | None = None, tries: int = 0
 ) -> Any:
     """Messages that a lane has handled to their end, in so many tries; the lane, ended."""
-    await world.post(*posts)
-    lane = await world.open(tracer=None if traced is None else traced.tracer)
+    lane = await opened(world, *posts, tracer=None if traced is None else traced.tracer)
     await world.until(lambda: len(work.hooks.calls) >= tries)
     await all_counted(world, lane, len(posts))
-    await world.settled(work.source)
-    await lane.stop()
+    await stopped(world, lane, work.source)
     return lane
 
 
-async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(world: World) -> None:
-    work = counting(world.name)
-    await world.start(work)
+async def test_a_span_says_who_handled_which_message(world: World, traces: Traced) -> None:
+    work = await counter(world)
     event = with_trace(world.event(work, "a", 0), SAMPLED)
-    async with traced() as traces:
-        await handled(world, work, event, traced=traces)
+    await handled(world, work, event, traced=traces)
     (span,) = traces.spans()
     assert (trace_of(span), parent_of(span), span.parent.is_remote) == (TRACE, CALLER, True)
     assert (span.kind, span.name) == (SpanKind.CONSUMER, f"bench.count {work.source}")
@@ -86,12 +90,9 @@ async def test_a_span_says_who_handled_which_message_and_that_it_is_committed(wo
     assert header_of(sent) == f"00-{TRACE}-{id_of(span)}-01"
 
 
-async def test_tries_at_once_and_later_ones_are_spans_of_one_trace(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work, retry=QUICK)
-    work.hooks.before = Failing(world, {("a", 0): 4}, TransientError("busy"))
-    async with traced() as traces:
-        await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
+async def test_all_tries_are_spans_of_one_trace(world: World, traces: Traced) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 4}, retry=QUICK)
+    await handled(world, work, with_trace(world.event(work, "a", 0), SAMPLED), traced=traces, tries=5)
     spans = traces.spans()
     assert {trace_of(span) for span in spans} == {TRACE}
     assert {parent_of(span) for span in spans} == {CALLER}
@@ -110,77 +111,59 @@ async def test_tries_at_once_and_later_ones_are_spans_of_one_trace(world: World)
     assert header_of(sent) == f"00-{TRACE}-{id_of(spans[4])}-01"
 
 
-async def test_what_async_handlers_log_and_cause_is_in_their_own_spans(fake: FakeWorld) -> None:
+async def test_what_async_handlers_cause_is_in_their_own_spans(fake: FakeWorld, traces: Traced) -> None:
     async def ask(key: str, i: int) -> None:
         await fake.clock.sleep(0.2)
 
     work = asking(fake.name, ask)
     await fake.start(work)
     events = [with_trace(fake.event(work, key, 0), SAMPLED) for key in "ab"]
-    async with traced() as traces:
-        await handled(fake, work, *events, traced=traces)
+    await handled(fake, work, *events, traced=traces)
     spans = traces.spans()
     assert [told(span, "outcome") for span in spans] == [("succeeded",)] * 2
     sent = await fake.records(work.output)
     assert {header_of(record) for record in sent} == {f"00-{TRACE}-{id_of(span)}-01" for span in spans}
 
 
-async def test_a_saga_with_a_retry_and_its_compensation_is_one_trace(fake: FakeWorld) -> None:
+async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld, traces: Traced) -> None:
     work = trips(fake.clock)
     await started(fake, work, retry=RetryPolicy(immediate=0, delays=(0.3,)))
     work.till.closed = True
-    async with traced() as traces:
-        await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
-        lane = await fake.open(tracer=traces.tracer)
-        await ended(fake, lane, {"a": "compensated"})
+    await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
+    lane = await fake.open(tracer=traces.tracer)
+    await ended(fake, lane, {"a": "compensated"})
     spans = traces.spans()
     assert {trace_of(span) for span in spans} == {TRACE}
-    assert tree(spans) == {
-        "caller": {"trips.trip_saga"},
-        "trips.trip_saga": {
-            "seats.take_seat",
-            "money.take_money",
-            "money.give_money_back",
-            "seats.leave_seat",
-        },
-        "seats.take_seat": {"trips.trip_saga"},
-        "money.take_money": {"trips.trip_saga"},
-        "money.give_money_back": {"trips.trip_saga"},
-        "seats.leave_seat": {"trips.trip_saga"},
-    }
+    steps = ("seats.take_seat", "money.take_money", "money.give_money_back", "seats.leave_seat")
+    caused = {"caller": {"trips.trip_saga"}, "trips.trip_saga": set(steps)}
+    assert tree(spans) == caused | {step: {"trips.trip_saga"} for step in steps}
     tries = [told(span, "attempt", "outcome") for span in spans if handler_of(span) == "money.take_money"]
     assert tries == [(1, "failed"), (2, "failed")]
     assert {span.resource.attributes["service.name"] for span in spans} == {"trips", "seats", "money"}
 
 
-async def test_a_timers_message_goes_on_in_the_trace_of_who_set_it(fake: FakeWorld) -> None:
+async def test_a_timer_rings_in_the_trace_of_who_set_it(fake: FakeWorld, traces: Traced) -> None:
     work = trips(fake.clock, participants=False)
     await fake.start(work)
-    async with traced() as traces:
-        await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
-        lane = await fake.open(tracer=traces.tracer)
-        await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)
-        await fake.settled(TripReply.TOPIC)
-        await lane.stop()
+    await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
+    lane = await fake.open(tracer=traces.tracer)
+    await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)
+    await stopped(fake, lane, TripReply.TOPIC)
     begun, rung = traces.spans()
     assert (trace_of(rung), parent_of(rung)) == (TRACE, id_of(begun))
     assert (rung.attributes or {})["messaging.destination.name"] == TripReply.TOPIC
 
 
-async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world: World) -> None:
-    work = counting(world.name)
-    await started(world, work)
+async def test_a_replay_is_a_trace_that_links_the_first(world: World, traces: Traced) -> None:
+    work = await retrying_counter(world)
     work.hooks.before = broken = Broken(("a", 0))
-    async with traced() as traces:
-        await world.post(with_trace(world.event(work, "a", 0), SAMPLED))
-        lane = await world.open(tracer=traces.tracer)
-        await world.until(lambda: lane.lane.counters.dead_letters == 1)
-        await world.settled(work.source)
-        broken.mend()
-        (ident,) = await letter_ids(world)
-        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
-        await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-        await lane.stop()
+    lane = await opened(world, with_trace(world.event(work, "a", 0), SAMPLED), tracer=traces.tracer)
+    await world.until(lambda: lane.lane.counters.dead_letters == 1)
+    await world.settled(work.source)
+    broken.mend()
+    await operated_on(world, lane, LetterCommand.REPLAY)
+    await world.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
+    await lane.stop()
     first, replayed = traces.spans()
     assert told(first, "outcome", "decision", "replay") == ("failed", "GiveUp", None)
     assert told(replayed, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
@@ -195,21 +178,16 @@ async def test_a_replay_is_a_trace_of_its_own_that_follows_from_the_first(world:
     assert header_of(letter) == SAMPLED.decode()  # as it came
 
 
-async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_replay_too(
-    fake: FakeWorld,
-) -> None:
-    work = counting(fake.name)
-    await started(fake, work, edit_dead_letters=True)
+async def test_an_edited_message_is_a_replay_too(fake: FakeWorld, traces: Traced) -> None:
+    work = await retrying_counter(fake, edit_dead_letters=True)
     event = with_trace(fake.event(work, "a", 0), SAMPLED)
-    async with traced() as traces:
-        await fake.post(event._replace(value=b"junk"))
-        lane = await fake.open(tracer=traces.tracer)
-        await fake.until(lambda: lane.lane.counters.dead_letters == 1)
-        await fake.settled(work.source)
-        (ident,) = await letter_ids(fake)
-        await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=event.value))
-        await all_counted(fake, lane, 1)
-        await lane.stop()
+    lane = await opened(fake, event._replace(value=b"junk"), tracer=traces.tracer)
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await fake.settled(work.source)
+    (ident,) = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=event.value))
+    await all_counted(fake, lane, 1)
+    await lane.stop()
     (span,) = traces.spans()
     assert told(span, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
     (link,) = span.links
@@ -217,18 +195,15 @@ async def test_a_message_that_is_taken_anew_after_nobody_could_read_it_is_a_repl
 
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.COMMIT_DONE, Fault.SEND_REFUSED])
-async def test_an_attempt_that_is_not_known_to_be_committed_says_so_and_its_rerun_is_another_span(
-    fake: FakeWorld, fault: Fault
+async def test_an_attempt_not_known_to_be_committed_says_so(
+    fake: FakeWorld, fault: Fault, traces: Traced
 ) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    async with traced() as traces:
-        lane = await fake.open(tracer=traces.tracer)
-        fake.cluster.inject(fault)
-        await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
-        await fake.until(lambda: lane.lane.reopened == 1 and lane.lane.state == "open")
-        await fake.settled(work.source)
-        await lane.stop()
+    work = await counter(fake)
+    lane = await fake.open(tracer=traces.tracer)
+    fake.cluster.inject(fault)
+    await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
+    await fake.until(lambda: lane.lane.reopened == 1 and lane.lane.state == "open")
+    await stopped(fake, lane, work.source)
     assert fake.cluster.happened == {fault: 1}
     spans = traces.spans()
     again = [] if fault is Fault.COMMIT_DONE else [("succeeded", "committed")]
@@ -238,7 +213,7 @@ async def test_an_attempt_that_is_not_known_to_be_committed_says_so_and_its_reru
     assert header_of(sent) == f"00-{TRACE}-{id_of(spans[-1])}-01"
 
 
-async def test_a_call_under_way_when_its_lane_ends_is_told_as_cancelled(fake: FakeWorld) -> None:
+async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld, traces: Traced) -> None:
     asked: list[str] = []
 
     async def ask(key: str, i: int) -> None:
@@ -248,32 +223,22 @@ async def test_a_call_under_way_when_its_lane_ends_is_told_as_cancelled(fake: Fa
     work = asking(fake.name, ask)
     await fake.start(work)
     await fake.post(with_trace(fake.event(work, "a", 0), SAMPLED))
-    async with traced() as traces:
-        lane = await fake.open(tracer=traces.tracer)
-        await fake.until(lambda: asked)
-        await lane.stop()
+    lane = await fake.open(tracer=traces.tracer)
+    await fake.until(lambda: asked)
+    await lane.stop()
     (span,) = traces.spans()
     assert told(span, "outcome", "transaction") == ("cancelled", "discarded")
     assert span.status.status_code is StatusCode.ERROR
 
 
-async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(fake: FakeWorld) -> None:
-    work = counting(fake.name, tallied=True, settled=True)
-    await started(fake, work)
-    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
-    async with traced() as traces:
-        await fake.post(fake.event(work, "a", 0), fake.event(work, "b", 0))
-        lane = await fake.open(tracer=traces.tracer)
-        await all_counted(fake, lane, 4)
-        await fake.settled(work.source, work.output)
-        await lane.stop()
+async def test_a_message_without_a_trace_begins_one(fake: FakeWorld, traces: Traced) -> None:
+    work, _ = await failing_counter(fake, {("a", 0): 1}, tallied=True, settled=True)
+    lane = await opened(fake, fake.event(work, "a", 0), fake.event(work, "b", 0), tracer=traces.tracer)
+    await all_counted(fake, lane, 4)
+    await stopped(fake, lane, work.source, work.output)
     of_a = [s for s in traces.spans() if s.attributes["messaging.message.conversation_id"] == "a-0"]
-    assert sorted(handler_of(span) for span in of_a) == [
-        "bench.count",
-        "bench.count",
-        "bench.settle",
-        "bench.tally",
-    ]
+    handlers = sorted(handler_of(span).removeprefix("bench.") for span in of_a)
+    assert handlers == ["count", "count", "settle", "tally"]
     assert len({trace_of(span) for span in of_a}) == 1
     assert len({trace_of(span) for span in traces.spans()}) == 2
     (settled,) = [span for span in of_a if handler_of(span) == "bench.settle"]
@@ -282,45 +247,36 @@ async def test_a_message_without_a_trace_begins_one_that_its_consequences_share(
     assert all(span.parent is None for span in of_a if span is not settled)
 
 
-async def test_what_a_caller_does_not_record_is_not_recorded_and_its_headers_go_on_as_they_are(
-    world: World,
-) -> None:
-    work = counting(world.name)
-    await world.start(work)
-    async with traced() as traces:
-        event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
-        await handled(world, work, event, traced=traces)
+async def test_what_a_caller_does_not_record_is_not_recorded(world: World, traces: Traced) -> None:
+    work = await counter(world)
+    event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
+    await handled(world, work, event, traced=traces)
     assert traces.spans() == []
     (sent,) = await world.records(work.output)
     assert header_of(sent) == UNSAMPLED.decode()
     assert dict(sent.headers)["tracestate"] == b"vendor=1"
 
 
-async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
-    async with traced() as traces:
-        events = [
-            with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
-            with_trace(fake.event(work, "a", 1), SAMPLED, b"v" * 513),
-        ]
-        await handled(fake, work, *events, traced=traces)
+async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld, traces: Traced) -> None:
+    work = await counter(fake)
+    events = [
+        with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
+        with_trace(fake.event(work, "a", 1), SAMPLED, b"v" * 513),
+    ]
+    await handled(fake, work, *events, traced=traces)
     first, _ = traces.spans()
     assert dict(first.context.trace_state) == {"vendor": "1"}
     sent = [dict(record.headers).get("tracestate") for record in await fake.records(work.output)]
     assert sent == [b"vendor=1", None]
 
 
-async def test_of_what_begins_here_a_part_is_recorded_and_the_rest_leaves_no_mark(fake: FakeWorld) -> None:
-    work = counting(fake.name, settled=True)
-    await fake.start(work, partitions=1)
+async def test_a_part_is_recorded_and_the_rest_unmarked(fake: FakeWorld) -> None:
+    work = await counter(fake, settled=True, partitions=1)
     events = [fake.event(work, f"key-{i}", 0) for i in range(200)]
     async with traced(ratio=0.25) as traces:
-        await fake.post(*events)
-        lane = await fake.open(tracer=traces.tracer)
+        lane = await opened(fake, *events, tracer=traces.tracer)
         await all_counted(fake, lane, 400)
-        await fake.settled(work.source, work.output)
-        await lane.stop()
+        await stopped(fake, lane, work.source, work.output)
     spans, sent = traces.spans(), await fake.records(work.output)
     recorded = [record for record in sent if header_of(record) is not None]
     assert 20 <= len(recorded) <= 80
@@ -328,45 +284,28 @@ async def test_of_what_begins_here_a_part_is_recorded_and_the_rest_leaves_no_mar
     assert {header_of(record)[3:35] for record in recorded} == {trace_of(span) for span in spans}
 
 
-async def test_no_more_traces_begin_in_a_second_than_the_limit_and_the_others_say_that_they_are_not_recorded(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_traces_begin_than_the_limit(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.tracing.tracer.monotonic", lambda: 1000.0)
-    work = counting(fake.name, settled=True)
-    await fake.start(work, partitions=1)
+    work = await counter(fake, settled=True, partitions=1)
     async with traced(limit=2) as traces:
-        await fake.post(*(fake.event(work, f"key-{i}", 0) for i in range(5)))
-        lane = await fake.open(tracer=traces.tracer)
+        lane = await opened(fake, *(fake.event(work, f"key-{i}", 0) for i in range(5)), tracer=traces.tracer)
         await all_counted(fake, lane, 10)
-        await fake.settled(work.source, work.output)
-        await lane.stop()
+        await stopped(fake, lane, work.source, work.output)
     assert sorted(map(handler_of, traces.spans())) == ["bench.count"] * 2 + ["bench.settle"] * 2
     flags = [header_of(record)[-2:] for record in await fake.records(work.output)]
     assert sorted(flags) == ["00", "00", "00", "01", "01"]
 
 
-async def test_without_traces_the_same_bytes_are_written_as_before_there_were_any(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await fake.start(work)
+async def test_without_traces_no_header_is_added(fake: FakeWorld) -> None:
+    work = await counter(fake)
     await handled(fake, work, fake.event(work, "a", 0))
     (sent,) = await fake.records(work.output)
-    assert [name for name, _ in sent.headers] == [
-        "ce_id",
-        "ce_subject",
-        "ce_time",
-        "ce_type",
-        "ce_source",
-        "schema-fingerprint",
-        "ce_specversion",
-        "ce_correlationid",
-        "ce_causationid",
-    ]
+    names = ["ce_id", "ce_subject", "ce_time", "ce_type", "ce_source", "schema-fingerprint", "ce_specversion"]
+    assert [name for name, _ in sent.headers] == [*names, "ce_correlationid", "ce_causationid"]
 
 
-async def test_lines_of_the_log_name_the_span_in_which_they_are_written(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    await started(fake, work)
-    work.hooks.before = Failing(fake, {("a", 0): 9}, PermanentError("no such card"))
+async def test_lines_of_the_log_name_their_span(fake: FakeWorld) -> None:
+    work, _ = await failing_counter(fake, {("a", 0): 9}, error=PermanentError("no such card"))
     events = [with_trace(fake.event(work, "a", 0), SAMPLED), with_trace(fake.event(work, "b", 0), UNSAMPLED)]
     work.hooks.text = lambda event: ""
     with Captured() as lines:

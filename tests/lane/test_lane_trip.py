@@ -10,9 +10,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 from lane_desk import letter_ids, operation
-from lane_failing import LATER, Failing, started
-from lane_workloads import Workload, counting
+from lane_failing import LATER, Failing
+from lane_scenes import retrying_counter
+from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, Running
 
 from streams.errors import PermanentError, TransientError
@@ -39,6 +41,9 @@ STEPS = {
 INTAKE = "lane/intake.py"
 #: Entered whether there is a message or not: they say nothing of its way unless something follows.
 IDLE = {"retry/scheduler.py", "lane/timers.py"}
+BUSY, NEVER = TransientError("busy"), PermanentError("never")
+#: What a message that nobody can read does not pass.
+UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/retries.py")
 
 
 def picture() -> list[str]:
@@ -86,8 +91,7 @@ def test_every_module_of_the_picture_is_watched() -> None:
 
 
 async def begun(world: FakeWorld, error: Exception | None = None) -> tuple[Workload, Running]:
-    work = counting(world.name)
-    await started(world, work, retry=LATER)
+    work = await retrying_counter(world, retry=LATER)
     if error is not None:
         work.hooks.before = Failing(world, {("a", 0): 1}, error)
     return work, await world.open()
@@ -101,34 +105,26 @@ def drawn(*left_out: str, operations: bool = False) -> list[str]:
     return [step for step in picture() if step not in aside]
 
 
-async def test_a_message_whose_handler_returns_goes_straight(fake: FakeWorld) -> None:
-    work, lane = await begun(fake)
-    way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
-    assert way == drawn("retry/retries.py", "dead_letters/table.py")
-
-
-async def test_one_whose_handler_fails_goes_by_retries(fake: FakeWorld) -> None:
-    work, lane = await begun(fake, TransientError("busy"))
-    way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
-    assert way == drawn("staging/outcomes.py", "dead_letters/table.py")
-
-
-async def test_one_that_is_given_up_goes_by_retries_to_the_dead_letters(fake: FakeWorld) -> None:
-    work, lane = await begun(fake, PermanentError("never"))
-    way = await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
-    assert way == drawn("staging/outcomes.py")
-
-
-async def test_one_that_does_not_decode_sees_no_handler(fake: FakeWorld) -> None:
-    work, lane = await begun(fake)
+@pytest.mark.parametrize(
+    ("error", "value", "left_out"),
+    [
+        pytest.param(None, None, ("retry/retries.py", "dead_letters/table.py"), id="handled"),
+        pytest.param(BUSY, None, ("staging/outcomes.py", "dead_letters/table.py"), id="tried again"),
+        pytest.param(NEVER, None, ("staging/outcomes.py",), id="given up"),
+        pytest.param(None, b"{", UNREAD, id="does not decode"),
+    ],
+)
+async def test_a_message_goes_the_way_that_its_end_calls_for(
+    fake: FakeWorld, error: Exception | None, value: bytes | None, left_out: tuple[str, ...]
+) -> None:
+    work, lane = await begun(fake, error)
     event = fake.event(work, "a", 0)
-    way = await way_of(fake, lane, event._replace(value=b"{"), begins=INTAKE)
-    aside = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/retries.py")
-    assert way == drawn(*aside)
+    event = event if value is None else event._replace(value=value)
+    assert await way_of(fake, lane, event, begins=INTAKE) == drawn(*left_out)
 
 
 async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
-    work, lane = await begun(fake, TransientError("busy"))
+    work, lane = await begun(fake, BUSY)
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     way = await way_of(fake, lane, begins="retry/scheduler.py")
     passed = [step for step in way if step != INTAKE]
@@ -136,8 +132,8 @@ async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     assert passed == ["retry/scheduler.py", *drawn(*aside)]
 
 
-async def test_an_operation_joins_at_dispatch_by_an_admission_of_its_own(fake: FakeWorld) -> None:
-    work, lane = await begun(fake, PermanentError("never"))
+async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:
+    work, lane = await begun(fake, NEVER)
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     (letter,) = await letter_ids(fake)
     way = await way_of(fake, lane, operation(fake, LetterCommand.DISCARD, letter), begins=INTAKE)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lane_hosts import host_of, opened, some
+from lane_scenes import counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
@@ -36,9 +37,7 @@ def hasty(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_lane_whose_handler_hangs_is_logged_once_and_again_when_it_goes_on(
-    world: World, fatal: list[BaseException]
-) -> None:
+async def test_a_lane_whose_handler_hangs_is_logged_once(world: World, fatal: list[BaseException]) -> None:
     go_on = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
@@ -75,8 +74,7 @@ async def test_a_lane_whose_transaction_hangs_stands_at_it(
             if point == "sent":
                 await go_on.wait()
 
-    work = counting(fake.name)
-    await fake.start(work)
+    work = await counter(fake)
     host = host_of(fake, fatal, Hanging())
     with capture_logs() as logs:
         host.assign({0}, set(), fake.app.sources)
@@ -108,7 +106,7 @@ class Opening:
         self.last_progress = 0.0
 
 
-def test_a_lane_that_recovers_for_long_does_not_stand_still_while_it_reads() -> None:
+def test_a_lane_that_recovers_does_not_stand_still() -> None:
     lane, clock = Opening(), ManualClock(STUCK_AFTER + 1)
     watchdog = Watchdog({0: lane}, clock)  # type: ignore[dict-item]
     with capture_logs() as logs:
