@@ -36,7 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(report.Recorder(Path(path)))
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         folder = report.file_of(item.nodeid).partition("/")[0]

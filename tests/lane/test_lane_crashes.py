@@ -53,7 +53,7 @@ def frozen_at(world: World, point: str) -> tuple[Running, Pause]:
     return world.lane(faults=faults), pause
 
 
-@pytest.mark.parametrize("disk", ["kept", "lost"])
+@pytest.mark.parametrize("disk", ["kept", pytest.param("lost", marks=pytest.mark.smoke)])
 @pytest.mark.parametrize(
     "point", [*POINTS[:3], pytest.param("offsets_sent", marks=pytest.mark.landing), *POINTS[4:]]
 )
