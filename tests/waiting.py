@@ -12,12 +12,16 @@ from collections.abc import Callable
 BOUND = 120.0
 
 
-def eventually(condition: Callable[[], object], what: str, *, every: float = 0.05) -> None:
-    """Wait until `condition()` is true, looking every so many seconds; `what` is named when it never is."""
-    deadline = time.monotonic() + BOUND
+def eventually(
+    condition: Callable[[], object], what: str, *, every: float = 0.05, bound: float = BOUND
+) -> None:
+    """Wait until `condition()` is true, looking every so many seconds; `what` is named when it never is.
+    Another bound is for work whose amount is a setting.
+    """
+    deadline = time.monotonic() + bound
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {BOUND:g} s: {what}")
+            raise AssertionError(f"not within {bound:g} s: {what}")
         time.sleep(every)
 
 

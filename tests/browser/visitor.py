@@ -15,7 +15,7 @@ Scheme = Literal["light", "dark"]
 #: What is wrong with a page for a reader's eyes: too wide, too faint, without a label.
 EYES = (Path(__file__).parent / "page.js").read_text()
 #: Milliseconds; pages that live ask again every two seconds, and all of it runs beside other tests.
-PATIENCE = 20_000
+PATIENCE = 60_000
 NARROW, WIDE = 360, 1200
 
 expect.set_options(timeout=PATIENCE)

@@ -21,7 +21,7 @@ from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from tests.postgres import in_a_loop
 from tests.scenarios.world import APP, LANES, PARTITIONS, World, order
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 MIGRATIONS = MigrationSet("orders", Path("agents/api/migrations").resolve())
 _ENDS_WITHIN = 60.0
@@ -52,7 +52,7 @@ class Shop:
             headers["traceparent"] = traceparent
         data = msgspec.json.encode(body) if body is not None else None
         try:
-            with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=60) as answer:
+            with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=BOUND) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as error:
             with error:

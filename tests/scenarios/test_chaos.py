@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from streams.local import running
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 PROJECT = Path(__file__).parents[2]
 SEED, SECONDS = 1177, 90  # in it the object store is away, a worker, a broker, a relay and PostgreSQL
@@ -57,7 +57,7 @@ def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
         eventually(lambda: len(workers_in(tmp_path)) == 3, "three workers")
         started = [chaos, *workers_in(tmp_path), *psutil.Process(chaos.pid).children(recursive=True)]
         chaos.send_signal(signal.SIGINT)
-        _, said = chaos.communicate(timeout=60)
+        _, said = chaos.communicate(timeout=BOUND)
     assert chaos.returncode == 130
     assert said.endswith("interrupted: all that was started has ended\n")
     assert running(tmp_path / "faults") is None

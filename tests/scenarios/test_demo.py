@@ -21,6 +21,7 @@ from demo.report import Report
 from demo.trouble import poison, tiers
 from demo.workers import PROJECT
 from streams.local import running
+from tests.waiting import BOUND
 
 ORDERS = 300
 BOUGHT = purchases(ORDERS)
@@ -123,7 +124,7 @@ def test_interrupted_at_any_moment_it_leaves_nothing_running(
             with urlopen(address[0]) as overview:
                 assert b"orders.open" in overview.read()
         os.kill(ran.pid, number)
-        rest, _ = ran.communicate(timeout=90)
+        rest, _ = ran.communicate(timeout=BOUND)
     assert ran.returncode == 128 + number, rest
     deadline = time.monotonic() + 30
     while left := processes_of(tmp_path):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 ORDERS = 900
 
@@ -119,7 +119,7 @@ def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_outcome(
     worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:5:kill", STEADFAUST_FAULTS_LOG=str(faults))
     world.until_shared([worker])
     ids = world.place(f"killed-{point}", 100)
-    assert worker.process.wait(30) == -signal.SIGKILL
+    assert worker.process.wait(BOUND) == -signal.SIGKILL
     assert point in faults.read_text()
     world.start_worker()
     world.until_settled(ids)

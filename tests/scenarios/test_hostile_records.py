@@ -45,14 +45,14 @@ from tests.scenarios.hostile_records import (
     thrown,
 )
 from tests.scenarios.world import APP, PARTITIONS, Worker, World
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 COUNT = int(os.environ.get("STEADFAUST_HOSTILE", "5000" if effort.is_all() else "1500"))
 ANY = secrets.randbelow(1_000_000) if effort.is_all() else 1
 SEED = int(os.environ.get("STEADFAUST_HOSTILE_SEED", "0")) or ANY
-#: Seconds that all of it may take once it is thrown; each record has a hundredth besides.
-BOUND = 240 + COUNT / 100
+#: Seconds that all of it may take once it is thrown; each record has a fiftieth besides.
+THROWN = BOUND + COUNT / 50
 #: What every message is read from.
 TOPICS = sorted({route.message.TOPIC for route in (*stock_first.routes.values(), *orchestrated)})
 PATIENCE = "2"
@@ -105,7 +105,7 @@ def until_done(world: World, orders: list[str]) -> None:
             return False
         return world.settled(orders) == len(orders)
 
-    eventually(done, "everything is read, and nothing waits", every=1.0)
+    eventually(done, "everything is read, and nothing waits", every=1.0, bound=THROWN)
 
 
 async def at_ends(world: World) -> bool:
@@ -245,7 +245,7 @@ def check_untroubled(worker: Worker) -> None:
 def reasons(web: str) -> list[str]:
     """Why a worker is not ready: it says that its lanes are open a moment before it has joined its group."""
     try:
-        with urlopen(f"{web.rstrip('/')}/health/ready", timeout=30) as response:
+        with urlopen(f"{web.rstrip('/')}/health/ready", timeout=BOUND) as response:
             assert response.status == 200
             return []
     except HTTPError as refused:
@@ -255,7 +255,7 @@ def reasons(web: str) -> list[str]:
         return said
 
 
-@pytest.mark.timeout(int(2 * BOUND) + 300)
+@pytest.mark.timeout(int(2 * THROWN) + 300)
 def test_hostile_records_stop_nothing_and_each_is_accounted_for(world: World) -> None:
     print(f"STEADFAUST_HOSTILE_SEED={SEED} STEADFAUST_HOSTILE={COUNT}")  # noqa: T201 - shown when it fails
     worker = world.start_worker()

@@ -14,6 +14,7 @@ from tests.postgres import in_a_loop, migrated
 from tests.scenarios.collector import Collected, collecting
 from tests.scenarios.shop import MIGRATIONS, Shop, relaying
 from tests.scenarios.world import World
+from tests.waiting import BOUND
 
 CALLER = "00f067aa0ba902b7"
 
@@ -46,7 +47,7 @@ def test_an_order_placed_over_http_is_settled_once_and_postgresql_says_how(world
     assert shop.ask("GET", "/health") == (200, {"status": "OK", "reasons": []})
     status, said = shop.ask("DELETE", f"/orders/{ids[5]}")
     assert (status, said["order_status"]) == (409, "confirmed")
-    with urlopen(f"{shop.url}/metrics", timeout=60) as answer:
+    with urlopen(f"{shop.url}/metrics", timeout=BOUND) as answer:
         scrape = answer.read().decode()
     told = re.findall(r"consumer_inbox_processed_total\{.*orders-projection.*\} (\S+)", scrape)
     assert sum(map(float, told)) == len(ids)

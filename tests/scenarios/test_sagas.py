@@ -23,7 +23,7 @@ from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from tests.scenarios.desk import steadfaust
 from tests.scenarios.world import APP, PARTITIONS, Worker, World, order
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 #: Kills come at this reach of their point, when the first orders are between two steps.
 NTH = 12
@@ -104,7 +104,7 @@ def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_saga(world
     worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:{NTH}:kill", STEADFAUST_FAULTS_LOG=str(faults))
     world.until_shared([worker])
     ids = world.place(f"killed-{point}", 100, orchestrated=True)
-    assert worker.process.wait(30) == -signal.SIGKILL
+    assert worker.process.wait(BOUND) == -signal.SIGKILL
     assert point in faults.read_text()
     killed = time.time()
     world.start_worker()

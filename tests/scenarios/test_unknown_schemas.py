@@ -17,7 +17,7 @@ from streams.model.codecs import fingerprint_of
 from streams.model.layout import Layout
 from tests.scenarios.desk import steadfaust
 from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 #: What the client's version adds, at the end.
 CHANNEL = {"name": "channel", "type": "string", "default": ""}
@@ -58,7 +58,7 @@ def place_as_newer(world: World, schema: str, monkeypatch: pytest.MonkeyPatch, c
 
 def warnings(worker: Worker) -> list[str]:
     (started,) = worker.events("worker_started")
-    with urlopen(f"{started['web'].rstrip('/')}/health/ready", timeout=30) as response:
+    with urlopen(f"{started['web'].rstrip('/')}/health/ready", timeout=BOUND) as response:
         assert response.status == 200
         found: list[str] = json.load(response)["warnings"]
         return found

@@ -10,12 +10,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from agents.messages import Order, OrderLine, OrderPlaced
 from tests.scenarios.world import APP, PARTITIONS, World
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 
 def test_a_worker_with_another_partition_count_refuses_to_start_and_says_what_to_set(world: World) -> None:
     worker = world.start_worker(STEADFAUST_PARTITIONS="16")
-    assert worker.process.wait(40) == 1
+    assert worker.process.wait(BOUND) == 1
     (event,) = worker.events("worker_cannot_start")
     assert event["error"] == (
         f"{APP} was first started with {PARTITIONS} partitions, this worker is set to 16:"
@@ -28,7 +28,7 @@ def test_a_worker_with_another_lane_count_than_the_group_stops_and_the_others_go
     keeper = world.start_worker()
     world.until_shared([keeper])
     worker = world.start_worker(STEADFAUST_LANES="2")
-    assert worker.process.wait(40) == 1
+    assert worker.process.wait(BOUND) == 1
     assert "stop all workers before changing either" in worker.events("worker_stops")[0]["error"]
     ids = world.place("beside-a-misfit", 20)
     world.until_settled(ids)
@@ -82,7 +82,7 @@ def test_another_lane_count_after_a_quick_restart_never_gives_a_partition_two_ow
 def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None:
     # Over the broker's group.max.session.timeout.ms of 30 minutes.
     worker = world.start_worker(STEADFAUST_SESSION_TIMEOUT="3600")
-    assert worker.process.wait(60) == 1
+    assert worker.process.wait(BOUND) == 1
     assert "no longer a member of its group" in worker.events("worker_stops")[0]["error"]
 
 

@@ -31,7 +31,7 @@ from streams.model.row_keys import split_row_key
 from streams.runtime.slots import addresses
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed
-from tests.waiting import eventually
+from tests.waiting import BOUND, eventually
 
 APP = "scenario"
 PARTITIONS, LANES = 8, 4
@@ -100,7 +100,7 @@ class Worker:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(45)
+        return self.process.wait(BOUND)
 
 
 @dataclass
