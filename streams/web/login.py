@@ -44,8 +44,11 @@ async def _log_out(asked: Asked, _: Mapping[str, str]) -> Leads:
 
 
 def _within(path: str) -> str:
-    """The path, if it is of this worker: a login leads nowhere else."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
+    """The path, if it is of this worker: a login leads nowhere else. Browsers drop tabs and line ends from an
+    address and take a backslash for a slash, so that a path with one of them is none.
+    """
+    plain = path.isprintable() and not {" ", "\\"} & set(path)
+    return path if plain and path.startswith("/") and not path.startswith("//") else "/"
 
 
 ROUTES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
@@ -18,6 +19,8 @@ from streams.web.requests import AnyRequest, query_of, shown_path
 from streams.web.sessions import LASTS, SESSION
 from streams.web.view import Problem, WorkerView
 
+#: What an address has as it is: what is reserved, and what is escaped already.
+_IN_ADDRESSES = "/?#[]@!$&'()*+,;=:%~"
 _NOT_PAGES = ("/api/", "/health/", "/metrics")
 
 
@@ -40,7 +43,10 @@ async def as_json(answer: Callable[[Asked], Awaitable[Any]], asked: Asked) -> AS
 def page(template: str, asked: Asked, **values: Any) -> ASGIResponse:
     """A page for who asks. Who comes for the first time is given the token of forms."""
     csrf = asked.csrf or secrets.token_urlsafe(32)
-    cookies = [] if asked.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict")]
+    secure = _is_over_tls(asked)
+    cookies = (
+        [] if asked.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict", secure=secure)]
+    )
     if "answer" in values:
         values["answer"] = _for(asked.visitor, asked.view, values["answer"])
     more: dict[str, Any] = {"query": asked.query, "path": asked.path, "csrf": csrf, "visitor": asked.visitor}
@@ -55,15 +61,24 @@ def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
 
 
 def _session_cookie(asked: Asked, session: str) -> Cookie:
-    # Workers speak plain HTTP; over TLS it is a proxy that does, and says so.
-    secure = asked.headers.get("X-Forwarded-Proto", "") == "https"
-    lasts = int(LASTS) if session else 0
+    lasts, secure = int(LASTS) if session else 0, _is_over_tls(asked)
     return Cookie(SESSION, value=session, max_age=lasts, httponly=True, samesite="strict", secure=secure)
 
 
+def _is_over_tls(asked: Asked) -> bool:
+    """Whether the visitor's browser speaks TLS. Workers speak plain HTTP; a proxy that ends TLS before them
+    says so in one of two headers, and a browser that sends a form says it by itself.
+    """
+    nearest = asked.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    forwarded = asked.headers.get("Forwarded", "").partition(",")[0].lower().replace('"', "")
+    said = "proto=https" in (part.strip() for part in forwarded.split(";"))
+    return nearest == "https" or said or asked.headers.get("Origin", "").startswith("https://")
+
+
 def see(path: str, *cookies: Cookie) -> ASGIResponse:
-    """Another page instead."""
-    return ASGIResponse(status_code=303, headers={"Location": path}, cookies=cookies, media_type="text/plain")
+    """Another page instead. What a header cannot have, such as a line end, is escaped in the address."""
+    headers = {"Location": quote(path, safe=_IN_ADDRESSES)}
+    return ASGIResponse(status_code=303, headers=headers, cookies=cookies, media_type="text/plain")
 
 
 def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | None = None) -> ASGIResponse:

@@ -171,10 +171,45 @@ async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "there", ["//shop.example", "http://shop.example", "/\\shop.example", "javascript:1"]
+    "there",
+    [
+        *("//shop.example", "http://shop.example", "/\\shop.example", "javascript:1"),
+        *(
+            "/\t/shop.example",
+            "/\n/shop.example",
+            "\t//shop.example",
+            "/a\\b",
+            "/a\r\nSet-Cookie: a=b",
+            "/a b",
+        ),
+    ],
 )
 async def test_a_login_leads_nowhere_but_to_the_worker(near, there):
     assert (await near.send("/login", token=TOKEN, next=there))[1] == "/"
+
+
+async def test_a_login_leads_to_any_page_of_the_worker(near):
+    there = "/tables/orders/rows?key=\u00f6%0A&limit=1#end"
+    assert (await near.send("/login", token=TOKEN, next=there))[:2] == (
+        303,
+        there.replace("\u00f6", "%C3%B6"),
+    )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"X-Forwarded-Proto": "https"},
+        {"X-Forwarded-Proto": "HTTPS, http"},
+        {"Forwarded": 'for=10.0.0.1;proto="https", for=10.0.0.2'},
+    ],
+)
+async def test_cookies_are_for_tls_alone_where_a_proxy_ends_it(near, header):
+    async with near.get("/login", headers={"X-Forwarded-Proto": "http"}) as answer:
+        assert "Secure" not in answer.headers["Set-Cookie"]
+    near.forget()
+    async with near.get("/login", headers=header) as answer:
+        assert "Secure" in answer.headers["Set-Cookie"]
 
 
 async def test_a_viewer_looks_and_changes_nothing(near, worker, letter):

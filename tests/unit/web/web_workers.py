@@ -378,6 +378,10 @@ class Browser:
         jar: Any = self._session.cookie_jar
         return next(each.value for each in jar if each.key == "csrf")
 
+    def forget(self) -> None:
+        """Clear the cookies."""
+        self._session.cookie_jar.clear()
+
     def make_url(self, path: str) -> URL:
         return URL(self.url + path)
 
