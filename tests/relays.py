@@ -70,7 +70,7 @@ def first_time(numbers: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-async def until(condition: Callable[[], Any], _bound: float = BOUND) -> None:
+async def until(condition: Callable[[], Any]) -> None:
     """Wait for a condition; it may be a coroutine function."""
     await eventually_async(condition, "what the relay is to bring about", every=0.02)
 
@@ -85,7 +85,7 @@ async def is_drained(database: Database) -> bool:
     return await unpublished(database) == 0
 
 
-async def drained(database: Database, _bound: float = BOUND) -> None:
+async def drained(database: Database) -> None:
     """Wait until no row waits."""
     await until(lambda: is_drained(database))
 

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from tests import effort
 from tests.browser.chromium import chromium
 from tests.browser.ground import HOSTILE, IMAGE, OPERATOR, SCRIPT, VIEWER, Ground, ground_in
 from tests.browser.visitor import NARROW, Visitor, visiting
@@ -383,7 +384,7 @@ async def test_a_page_waits_for_nothing(visitor: Visitor, address: str) -> None:
                 "(([page]) => page.responseEnd - page.startTime)(performance.getEntriesByType('navigation'))"
             )
         )
-    assert min(took) < 1000, took
+    assert not effort.is_all() or min(took) < 1000, took
 
 
 async def test_pages_work_without_script(ground: Ground, browser: Browser) -> None:

@@ -88,6 +88,9 @@ async def standby_of(world: KafkaWorld, bootstrap: str, directory: Path) -> Slee
     return sleeper
 
 
+@pytest.mark.verify(
+    "it waits for compaction by the clock: the fake broker of test_lane_freshness.py stands for it"
+)
 @pytest.mark.stack
 async def test_a_standby_stopped_past_a_compacted_deletion_is_rebuilt(tmp_path: Path) -> None:
     async with (

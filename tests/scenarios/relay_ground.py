@@ -28,9 +28,9 @@ from streams.runtime.client import TopicReader
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from tests.relays import Step, drained, first_time, new_outbox, publish, until
+from tests.waiting import BOUND
 
 APP = "relays"
-BOUND = 120.0
 
 
 class Ground(NamedTuple):
@@ -87,7 +87,7 @@ class Ground(NamedTuple):
             found[:] = re.findall(r"^relay: (\S+)/health$", (self.directory / "relay.log").read_text(), re.M)
             return bool(found)
 
-        await until(told, BOUND)
+        await until(told)
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{found[-1]}/health") as answer:
                 health: dict[str, Any] = await answer.json()
@@ -112,7 +112,7 @@ class Ground(NamedTuple):
 
     async def drained(self) -> None:
         """Wait until every row is marked."""
-        await drained(self.database, BOUND)
+        await drained(self.database)
 
     async def records(self) -> list[Record]:
         """What has come of our orders, each partition in its order."""

@@ -16,6 +16,7 @@ from schemas import latest
 from streams.model.codecs import avro
 from streams.model.layout import LANE
 from streams.runtime.client import Producer
+from tests import effort
 from tests.scenarios.world import APP, LANES, World, order
 
 RATE = 20
@@ -91,3 +92,10 @@ def _commits(world: World) -> Mapping[int, set[float]]:
     for record in world.read(f"{APP}-{LANE}-changelog"):
         times[record.partition % LANES].add(record.timestamp / 1000)
     return times
+
+
+def check_stalls(world: World, since: float, until: float, limit: float) -> None:
+    """No lane stood still for longer than `limit` seconds: looked at in `make verify` alone."""
+    if effort.is_all():
+        stalls = longest_stalls(world, since, until)
+        assert max(stalls.values()) <= limit, stalls

@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import Stack, declared, local_stack
 from streams.runtime.topics import KafkaTopics
-from tests.scenarios.steady import SteadyLoad, last_commits, longest_stalls
+from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import APP, LANES, World
 from tests.waiting import eventually
 
@@ -101,8 +101,7 @@ def under_load(world: World, run: str, fault: Callable[[], None]) -> None:
         fault()
         ended = time.time()
         eventually(lambda: min(last_commits(world).values()) > ended, "every lane goes on")
-    stalls = longest_stalls(world, began, time.time())
-    assert max(stalls.values()) < GOES_ON_WITHIN, stalls
+    check_stalls(world, began, time.time(), GOES_ON_WITHIN)
     world.until_settled(load.ids)
     world.check()
     assert world.running() == workers

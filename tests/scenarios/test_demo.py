@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from urllib.request import urlopen
@@ -21,7 +20,7 @@ from demo.report import Report
 from demo.trouble import poison, tiers
 from demo.workers import PROJECT
 from streams.local import running
-from tests.waiting import BOUND
+from tests.waiting import BOUND, eventually
 
 ORDERS = 300
 BOUGHT = purchases(ORDERS)
@@ -126,6 +125,4 @@ def test_interrupted_at_any_moment_it_leaves_nothing_running(
         os.kill(ran.pid, number)
         rest, _ = ran.communicate(timeout=BOUND)
     assert ran.returncode == 128 + number, rest
-    deadline = time.monotonic() + 30
-    while left := processes_of(tmp_path):
-        assert time.monotonic() < deadline, left
+    eventually(lambda: not processes_of(tmp_path), "all processes have ended")

@@ -52,5 +52,5 @@ def test_orders_are_settled_once_though_connect_and_a_worker_with_its_api_are_ki
     world.start_worker(**shop.settings)
     ids += shop.place("captured", range(30, 60))  # ten of them once more
     stack.start_process("connect")
-    shop.until_told(ids, 180)
+    shop.until_told(ids)
     world.check()

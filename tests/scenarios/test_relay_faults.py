@@ -18,7 +18,7 @@ from streams.runtime.client import TopicReader
 from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until
-from tests.scenarios.relay_ground import BOUND, Ground, new_orders, prepared
+from tests.scenarios.relay_ground import Ground, new_orders, prepared
 
 
 class Unheard(Step, frozen=True, kw_only=True):
@@ -47,14 +47,14 @@ async def test_a_relay_that_is_killed_loses_nothing_and_the_next_one_goes_on(
 ) -> None:
     await ground.publish(*range(5))
     with ground.relay(faults=f"{point}:1:kill") as killed:
-        await until(lambda: killed.poll() is not None, BOUND)
+        await until(lambda: killed.poll() is not None)
         assert killed.returncode == -signal.SIGKILL
     assert f"{point}:1:kill" in (ground.directory / "faults.log").read_text()
     with ground.relay() as next_one:
         await ground.publish(5)
         await ground.drained()
         next_one.send_signal(signal.SIGINT)
-        await until(lambda: next_one.poll() is not None, BOUND)
+        await until(lambda: next_one.poll() is not None)
         assert next_one.returncode == 0
     repeated = await ground.must_be_whole(6)
     assert repeated > 0 if point == "published" else repeated == 0
@@ -70,10 +70,10 @@ async def test_a_relay_that_is_killed_when_a_row_was_refused_goes_on_and_publish
         await publish(new_outbox(), connection, (refused, 1), kind=Unheard)
     await ground.publish(2)
     with ground.relay(faults="refused:1:kill") as killed:
-        await until(lambda: killed.poll() is not None, BOUND)
+        await until(lambda: killed.poll() is not None)
         assert killed.returncode == -signal.SIGKILL
     with ground.relay():
-        await until(lambda: _is(unpublished(ground.database), 2), BOUND)
+        await until(lambda: _is(unpublished(ground.database), 2))
         async with KafkaTopics(ground.bootstrap) as topics:
             await topics.create([TopicSpec(Unheard.TOPIC, 1, 1)])
         await ground.drained()
@@ -91,13 +91,13 @@ async def test_a_frozen_relay_loses_its_shards_and_what_it_had_in_hand_comes_twi
     ground: Ground,
 ) -> None:
     with ground.relay() as frozen:
-        await until(lambda: _is(ground.owners(), 1), BOUND)
+        await until(lambda: _is(ground.owners(), 1))
         frozen.send_signal(signal.SIGSTOP)
         await ground.publish(*range(5))
         with ground.relay():
             await ground.drained()
             frozen.send_signal(signal.SIGCONT)
-            await until(lambda: _is(ground.owners(), 2), BOUND)  # it has joined again
+            await until(lambda: _is(ground.owners(), 2))  # it has joined again
             await ground.publish(5, 6)
             await ground.drained()
     await ground.must_be_whole(7)

@@ -24,7 +24,7 @@ from streams.postgres.replication_slot import drop_slot
 from streams.runtime.client import Producer, TopicReader
 from tests.postgres import in_a_loop, migrated, of_database
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until
-from tests.scenarios.relay_ground import APP, BOUND, Ground, crash, new_orders, prepared
+from tests.scenarios.relay_ground import APP, Ground, crash, new_orders, prepared
 
 POLL, CDC = RelayKind.POLL, RelayKind.CDC
 BY_CDC = pytest.param(CDC, id="cdc", marks=pytest.mark.verify("it starts Connect: poll stands for it"))
@@ -115,7 +115,7 @@ async def test_each_aggregate_keeps_its_order_with_two_relays_late_commits_and_r
     outbox, half = new_outbox(), len(ground.orders) // 2
     with ground.relay(), ground.relay():
         if ground.kind is POLL:
-            await until(lambda: _is(ground, 2), BOUND)
+            await until(lambda: _is(ground, 2))
         async with ground.database.acquire() as late, ground.database.acquire() as connection:
             for number in range(10):
                 async with late.transaction():  # its rows have the lower positions and are there later
@@ -145,7 +145,7 @@ async def test_a_relay_that_is_killed_loses_nothing_and_the_next_one_goes_on(gro
         await ground.publish(7)
         await ground.drained()
         next_one.send_signal(signal.SIGINT)
-        await until(lambda: next_one.poll() is not None, BOUND)
+        await until(lambda: next_one.poll() is not None)
         assert next_one.returncode == 0
     await ground.must_be_whole(8)
 
@@ -157,8 +157,8 @@ async def test_a_crash_of_postgresql_is_waited_out(ground: Ground) -> None:
         await ground.drained()
         connection = await connect(ground.database.url)
         await crash(connection)
-        await until(lambda: connection.is_closed(), BOUND)
-        await until(ground.answers, BOUND)
+        await until(lambda: connection.is_closed())
+        await until(ground.answers)
         await ground.publish(2, 3)
         await ground.drained()
         assert relay.poll() is None
@@ -171,15 +171,15 @@ async def test_what_comes_twice_has_the_same_id_and_comes_first_in_its_order(gro
     await ground.publish(0, 1)
     if ground.kind is POLL:
         with ground.relay(faults="published:1:kill") as killed:
-            await until(lambda: killed.poll() is not None, BOUND)
+            await until(lambda: killed.poll() is not None)
     else:
         with ground.relay():
             await ground.drained()
         await ground.publish(2)  # the connector relays, and nobody marks
-        await until(lambda: _has_come(ground, 3), BOUND)
+        await until(lambda: _has_come(ground, 3))
         await asyncio.to_thread(stack_of(ground).stop_process, "connect")
         async with ground.database.acquire() as connection:
-            await until(lambda: _dropped(connection), BOUND)
+            await until(lambda: _dropped(connection))
         await asyncio.to_thread(stack_of(ground).start_process, "connect")
     with ground.relay():
         await ground.publish(2 if ground.kind is POLL else 3)
@@ -197,7 +197,7 @@ async def test_nothing_is_lost_when_the_broker_is_killed(ground: Ground) -> None
         stack.signal_broker(killed.id, signal.SIGKILL)
         await ground.publish(*range(1, 6))
         assert await unpublished(ground.database) > 0
-        await until(lambda: stack.state.brokers[0].pid != killed.pid, BOUND)
+        await until(lambda: stack.state.brokers[0].pid != killed.pid)
         await ground.drained()
         assert relay.poll() is None
     await ground.must_be_whole(6)
@@ -215,7 +215,7 @@ async def test_nothing_is_lost_when_a_server_is_killed(ground: Ground, server: s
         if server == "connect":
             await ground.publish(1)
         await asyncio.to_thread(stack.start_process, server)
-        await until(ground.answers, BOUND)
+        await until(ground.answers)
         await ground.publish(*range(2 if server == "connect" else 1, 5))
         await ground.drained()
         assert relay.poll() is None
@@ -251,7 +251,7 @@ async def test_commands_hand_the_outbox_over_there_and_back_and_nothing_is_lost(
 
         status, said = await ground.command("cdc", "stop")
         assert status == 0, said
-        await until(lambda: relay.poll() is not None, BOUND)
+        await until(lambda: relay.poll() is not None)
         assert relay.returncode == 1
     assert "belongs to polling relays" in (ground.directory / "relay.log").read_text()
     status, said = await ground.command("cdc", "status", "--json")
@@ -285,13 +285,13 @@ async def test_a_row_that_the_connector_cannot_write_is_seen_and_once_deleted_al
             health, _ = await ground.pages()
             return health["status"] == "DOWN" and "RecordTooLarge" in str(health["reasons"])
 
-        await until(seen, BOUND)
+        await until(seen)
 
     async def told() -> bool:  # the relay may have started the task again just before it ended
         status, said = await ground.command("cdc", "status")
         return status == 4 and "task 0 of the connector has failed" in said
 
-    await until(told, BOUND)
+    await until(told)
     assert not any(2 in numbers for numbers in (await ground.came()).values()), "it stops all rows"
     async with ground.database.acquire() as connection:
         await connection.execute("DELETE FROM outbox WHERE id = $1", f"{poison[0]}:1")

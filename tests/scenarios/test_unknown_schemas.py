@@ -15,6 +15,7 @@ from agents.messages import OrderPlaced
 from schemas import latest
 from streams.model.codecs import fingerprint_of
 from streams.model.layout import Layout
+from tests import effort
 from tests.scenarios.desk import steadfaust
 from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World
 from tests.waiting import BOUND, eventually
@@ -81,6 +82,6 @@ def test_orders_of_a_schema_that_is_announced_late_wait_and_all_others_are_settl
     announced = time.monotonic()
     announce(world, schema)
     world.until_settled(waiting)
-    assert time.monotonic() - announced < 30.0
+    assert not effort.is_all() or time.monotonic() - announced < 30.0
     assert warnings(worker) == []
     world.check()
