@@ -43,12 +43,15 @@ class WorkerProcess(FaustWorker):
     def __init__(self, app: HostedApp, *services: Any, **options: Any) -> None:
         app.take_slot()
         app.process = self
+        #: It was told to end, by a signal or by an error.
+        self.ending = False
         options["redirect_stdouts"] = False
         super().__init__(app, *services, **options)
         if not self.stdout.isatty():
             self.spinner = None  # its control codes would stand before log lines
 
     def _schedule_shutdown(self, signal: Any) -> None:
+        self.ending = True
         _end_hung_process()
         super()._schedule_shutdown(signal)
 

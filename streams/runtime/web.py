@@ -24,6 +24,7 @@ from streams.runtime.announcements import Announcements
 from streams.runtime.browsing import browse, logs
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.operations import OperationsProducer
+from streams.runtime.process import WorkerProcess
 from streams.runtime.slots import Slot
 from streams.runtime.timeline import scan
 from streams.runtime.topics import KafkaTopics
@@ -52,6 +53,7 @@ class ShownApp(Protocol):
     conf: Any
     steadfaust: Settings
     slot: Slot | None
+    process: WorkerProcess | None
     host: LaneHost | None
     operators: OperationsProducer | None
     cluster: KafkaCluster | None
@@ -135,6 +137,10 @@ class _View:
     @property
     def slot(self) -> int:
         return self._app.slot.number if self._app.slot is not None else -1
+
+    @property
+    def stopping(self) -> bool:
+        return self._app.process is not None and self._app.process.ending
 
     @property
     def url(self) -> str:

@@ -88,6 +88,8 @@ def warnings(view: WorkerView) -> list[str]:
 
 def why_not_ready(view: WorkerView) -> list[str]:
     """Nothing when the worker is ready."""
+    if view.stopping:
+        return ["the worker is stopping: it finishes its commits and hands its lanes over"]
     if not view.assignment.owners:
         return ["the worker has not joined its group yet"]
     stuck = view.stuck()

@@ -138,6 +138,10 @@ class WorkerView(Protocol):
         """The number that gives it its directory and port."""
 
     @property
+    def stopping(self) -> bool:
+        """Whether it was told to end: from then on it is to be given no more work."""
+
+    @property
     def url(self) -> str:
         """Its own address, as the owners' map names it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from streams.runtime.topics import ensure_topics
 from streams.system import SystemClock
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import recreate_topic
+from tests.waiting import BOUND
 
 
 class KafkaWorld(World):
     """One real broker, and RocksDB in `directory`. What is to be spoiled lies below `data`."""
 
     is_fake = False
+    bound, spent = BOUND, staticmethod(time.monotonic)
 
     def __init__(self, bootstrap: str, directory: Path, data: Path = Path()) -> None:
         super().__init__()

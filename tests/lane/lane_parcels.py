@@ -10,7 +10,7 @@ from typing import Any
 from lane_checker import check_positions, latest
 from lane_failing import PATIENT, QUICK, waiting
 from lane_workloads import Carrying, chained
-from lane_worlds import BOUND, Post, World
+from lane_worlds import Post, World
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
@@ -19,6 +19,7 @@ from streams.model.layout import CLAIMS
 from streams.model.row_keys import split_row_key
 from streams.ports import Record
 from streams.testing.blobs import MemoryBlobs
+from tests.waiting import BOUND
 
 BUCKET = "event-payloads"
 #: Bytes of a payload from which on it goes by reference.

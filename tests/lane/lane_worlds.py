@@ -21,7 +21,6 @@ from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.store import MemoryStores
-from tests.waiting import BOUND
 
 _names = count(time.time_ns())
 
@@ -73,6 +72,9 @@ class World:
     clock: Any
     app: Application
     is_fake: bool
+    #: How long a wait may last, and by which clock, in seconds.
+    bound: float
+    spent: Callable[[], float]
 
     def __init__(self) -> None:
         self.name = f"lane{next(_names)}"
@@ -158,12 +160,12 @@ class World:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Wait for a condition. A lane that fails meanwhile fails the test."""
-        deadline = time.monotonic() + BOUND
+        deadline = self.spent() + self.bound
         while not condition():
             for running in self.running:
                 if running.task.done() and not running.may_fail:
                     running.task.result()
-            assert time.monotonic() < deadline, "waited in vain"
+            assert self.spent() < deadline, "waited in vain"
             await self._tick()
 
     async def passes(self, seconds: float, *, real: float) -> None:
@@ -183,18 +185,18 @@ class World:
         for topic in topics:
             for record in await self.records(topic):
                 ends[TP(topic, record.partition)] = record.offset + 1
-        deadline = time.monotonic() + BOUND
+        deadline = self.spent() + self.bound
         committed: dict[TP, int] = {}
         while not all(committed.get(tp, 0) >= end for tp, end in ends.items()):
-            assert time.monotonic() < deadline, f"at {committed}, expected {ends}"
+            assert self.spent() < deadline, f"at {committed}, expected {ends}"
             await self._tick()
             committed = await self.cluster.committed(self.name, ends)
 
     async def until_at(self, positions: dict[TP, int]) -> None:
         """Wait until the group is at these positions: a commit returns before a broker shows them."""
-        deadline = time.monotonic() + BOUND
+        deadline = self.spent() + self.bound
         while (at := await self.cluster.committed(self.name, positions)) != positions:
-            assert time.monotonic() < deadline, f"at {at}, expected {positions}"
+            assert self.spent() < deadline, f"at {at}, expected {positions}"
             await self._tick()
 
     # -- messages -------------------------------------------------------------------------------------
@@ -229,9 +231,9 @@ class World:
         found: list[Record] = []
         try:
             await reader.assign({tp: begins[tp] for tp in tps if begins[tp] < ends[tp]})
-            deadline = time.monotonic() + BOUND
+            deadline = self.spent() + self.bound
             while any(reader.position(tp) < ends[tp] for tp in tps if begins[tp] < ends[tp]):
-                assert time.monotonic() < deadline, f"{len(found)} records of {topic}, not all"
+                assert self.spent() < deadline, f"{len(found)} records of {topic}, not all"
                 for batch in await reader.fetch(max_records=1000, timeout=0.2):
                     found += batch.records
         finally:
@@ -260,6 +262,7 @@ class FakeWorld(World):
     """In memory, in simulated time: it passes only while everything waits, and then costs nothing."""
 
     is_fake = True
+    bound, spent = 30.0, staticmethod(time.process_time)  # a busy machine does not count
 
     def __init__(self, loop: SimulatedLoop | None = None) -> None:
         super().__init__()

@@ -34,6 +34,7 @@ class Pages:
     """A worker with one lane, as its pages see it."""
 
     slot = 0
+    stopping = False
     url = ""
     patience = 0.0
     unreadable_announcements = 0

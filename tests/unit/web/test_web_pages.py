@@ -106,6 +106,13 @@ async def test_a_worker_that_has_joined_is_ready(browser, worker):
     assert await not_ready(browser) == ["the worker has not joined its group yet"]
 
 
+async def test_a_worker_that_was_told_to_end_is_not_ready(browser, worker):
+    worker.stopping = True
+    assert await not_ready(browser) == [
+        "the worker is stopping: it finishes its commits and hands its lanes over"
+    ]
+
+
 async def test_a_stuck_lane_says_why_and_what_it_waits_for(browser, worker):
     worker.stuck_lanes = [1, 2, 3]
     worker.lanes[1].last_progress -= 40

@@ -119,6 +119,7 @@ class FakeWorker:
     application: Application
     lanes: dict[int, FakeLane]
     slot: int = 0
+    stopping: bool = False
     url: str = "http://127.0.0.1:1"
     assignment: Assignment = field(default_factory=Assignment)
     standbys: dict[int, FakeStandby] = field(default_factory=dict)
