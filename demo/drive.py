@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 class Plan:
     """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again.
     `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka. `keep` leaves
-    everything up after the report until it is interrupted.
+    everything up after the report, or after an error, until it is interrupted.
     """
 
     orders: int

@@ -51,6 +51,9 @@ def run(plan: Plan, console: Console) -> bool:
                 report = _report(drive, verdict=_check(plan, settings))
             except SteadfaustError as error:
                 _report(drive, error=str(error)).write(plan.var / REPORT)
+                if plan.keep:  # what failed is what somebody wants to look at
+                    say(f"error: {error}")
+                    _stay(workers, say)
                 raise
             report.write(plan.var / REPORT)
             show(report, console)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -32,6 +34,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        typer.echo(f"steadfaust {version('steadfaust')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
+
+
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
