@@ -145,10 +145,11 @@ class Child:
     def give_way(self) -> None:
         """Let others go first from now on, where there are not processors enough for all."""
         with suppress(OSError):  # it has ended, or the machine does not let us
+            ours = max(GIVES_WAY_BY, os.getpriority(os.PRIO_PROCESS, 0))  # `nice` may have begun it all
             for thread in Path(f"/proc/{self.pid}/task").iterdir():
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), GIVES_WAY_BY)
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), ours)
             # The scheduler weighs sessions first where it groups by them, then threads.
-            Path(f"/proc/{self.pid}/autogroup").write_text(str(GIVES_WAY_BY))
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(ours))
 
     def death(self) -> ProcessDied:
         """The error that says how it ended, and why as far as its log tells."""
