@@ -13,13 +13,14 @@ import argparse
 import ast
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,10 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def chosen(seed: int, count: int) -> list[Place]:
-    """Places at random over all of them, the same for the same sources."""
+    """Places at random over all of them: those whose digests are smallest, so that a change elsewhere in the
+    sources leaves them chosen.
+    """
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "streams").rglob("*.py"))
-    every = [place for file in files if not file.startswith(SKIPPED) for place in places_of(file)]
-    return sorted(random.Random(seed).sample(every, count))
+    ranked, before = [], Counter[tuple[str, str]]()
+    for place in (place for file in files if not file.startswith(SKIPPED) for place in places_of(file)):
+        name = (place.file, place.text)
+        before[name] += 1
+        ranked.append((sha256(f"{seed}:{name}:{before[name]}".encode()).digest(), place))
+    return sorted(place for _, place in sorted(ranked)[:count])
 
 
 def places_of(file: str) -> Iterator[Place]:
