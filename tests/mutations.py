@@ -34,8 +34,8 @@ PYTEST = (
 )
 #: Seconds for the tests of one change, after which it has been noticed: it made something hang.
 PATIENCE = 180
-#: Tests tried for one change; those of the places nearest by come first.
-MOST = 600
+#: Tests tried for one change, and how many of them first: those that pass the fewest of the places.
+MOST, FEW = 400, 30
 
 FLIPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -150,7 +150,8 @@ def tried(places: Sequence[Place], copy: Path) -> list[str]:
             source = copy / place.file
             before = source.read_text()
             source.write_text(mutated(before, place.node))
-            if not passes([*tests], copy):
+            # Most changes are noticed by the first few: naming hundreds of tests takes pytest seconds.
+            if not all(passes(part, copy) for part in (tests[:FEW], tests[FEW:]) if part):
                 result = "noticed"
             source.write_text(before)
         print(f"{number + 1}/{len(places)} {result}: {place.file}:{place.line}", file=sys.stderr, flush=True)

@@ -162,8 +162,8 @@ def _reachable(package: Path) -> Path:
             with suppress(OSError):  # another process was faster
                 aside.rename(copies)
             shutil.rmtree(aside, ignore_errors=True)
-        if copies.stat().st_uid != 0 or copies.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"{copies} is not root's alone")
+        if copies.stat().st_uid != os.geteuid() or copies.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"{copies} is not ours alone")
         if (shut := _closed(copies)) is not None:
             raise PermissionError(f"nor may they enter {shut}, the folder for temporary files")
     except OSError as error:
