@@ -86,7 +86,7 @@ async def test_the_timeline_leads_from_each_message_to_its_cause(visitor: Visito
     await expect(cause).to_contain_text("ConfirmOrder")
 
 
-async def test_a_message_id_and_a_correlation_id_lead_to_the_order(visitor: Visitor) -> None:
+async def test_ids_of_messages_and_correlations_lead_to_the_order(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
     await visitor.search("message-placed-5")
@@ -131,7 +131,7 @@ async def test_a_dead_letter_is_replayed_and_its_order_confirms(ground: Ground, 
     ground.till.unlink()
 
 
-async def test_a_dead_letter_is_edited_with_a_look_at_what_changes(ground: Ground, visitor: Visitor) -> None:
+async def test_a_dead_letter_is_edited_and_shows_its_changes(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/dead-letters/letters?key=refused-7")
     await page.locator("#letters tbody tr").get_by_role("link").first.click()
@@ -275,7 +275,7 @@ async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None
     await expect(page.get_by_role("button", name="Paused: go live")).to_be_visible()
 
 
-async def test_a_topic_is_read_by_key_and_a_record_in_full(visitor: Visitor) -> None:
+async def test_a_topic_is_read_by_key_a_record_whole(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
     await to(page, "Topics")

@@ -412,7 +412,7 @@ def test_a_settlement_sent_twice_is_found(world: World, run: Run) -> None:
 
 
 @BESIDE
-def test_what_a_saga_was_replied_or_has_told_twice_is_found(world: World, run: Run) -> None:
+def test_a_saga_replied_to_or_heard_twice_is_found(world: World, run: Run) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderSagaTransition.TOPIC)[0])
     assert looked_at(world.var) - before == {TOLD}
@@ -420,7 +420,7 @@ def test_what_a_saga_was_replied_or_has_told_twice_is_found(world: World, run: R
     assert looked_at(world.var) - before >= {TOLD, ENDED}
 
 
-def test_a_dead_letter_that_is_there_twice_or_not_at_all_is_found(world: World, run: Run) -> None:
+def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: Run) -> None:
     topic = dead_letter_topic(OrderPlaced.TOPIC)
 
     def said() -> str:

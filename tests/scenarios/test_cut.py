@@ -24,9 +24,7 @@ def until_open(worker: Worker, lanes: int) -> None:
     ("before", "after"),
     [(4, 2), pytest.param(2, 4, marks=pytest.mark.verify("another number of lanes: fewer stands for more"))],
 )
-def test_a_worker_that_wakes_up_under_another_number_of_lanes_is_fenced_and_changes_nothing(
-    world: World, before: int, after: int
-) -> None:
+def test_a_worker_that_wakes_under_another_cut_is_fenced(world: World, before: int, after: int) -> None:
     faults = world.var / f"faults-{before}.log"
     frozen = world.start_worker(
         STEADFAUST_LANES=str(before), STEADFAUST_FAULTS="sent:9:stop", STEADFAUST_FAULTS_LOG=str(faults)

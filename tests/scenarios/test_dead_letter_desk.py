@@ -59,7 +59,7 @@ def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tm
 
 
 @pytest.mark.verify("lane/test_lane_pauses.py")
-def test_a_paused_handler_is_held_through_a_crash_and_another_owner_until_it_is_resumed(world: World) -> None:
+def test_a_paused_handler_is_held_through_a_crash(world: World) -> None:
     handler = "payments.capture"
     workers = [world.start_worker() for _ in range(2)]
     world.until_shared(workers)

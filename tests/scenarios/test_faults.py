@@ -62,7 +62,7 @@ def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str
 
 
 @pytest.mark.verify("a zombie: the one with a transaction open stands for it")
-def test_a_worker_stopped_past_its_session_is_a_fenced_zombie_and_changes_nothing(world: World) -> None:
+def test_a_worker_stopped_past_its_session_is_fenced(world: World) -> None:
     survivor, zombie = two_workers(world)
     ids = load(world, "zombie")
     zombie.signal(signal.SIGSTOP)
@@ -95,7 +95,7 @@ def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> 
 
 
 @pytest.mark.verify("workers that come and go: test_recovering.py stands for it")
-def test_lanes_move_to_a_worker_that_is_added_and_away_from_one_that_is_removed(world: World) -> None:
+def test_lanes_move_to_an_added_worker_and_back(world: World) -> None:
     first = world.start_worker()
     world.until_shared([first])
     ids = world.place("added", ORDERS)
@@ -112,9 +112,7 @@ def test_lanes_move_to_a_worker_that_is_added_and_away_from_one_that_is_removed(
 @pytest.mark.parametrize(
     "point", [pytest.param("begun", marks=KILLED), "sent", pytest.param("committed", marks=KILLED)]
 )
-def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_outcome(
-    world: World, point: str
-) -> None:
+def test_a_worker_killed_in_the_commit_protocol_changes_no_outcome(world: World, point: str) -> None:
     faults = world.var / f"faults-{point}.log"
     worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:5:kill", STEADFAUST_FAULTS_LOG=str(faults))
     world.until_shared([worker])
@@ -127,7 +125,7 @@ def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_outcome(
 
 
 @pytest.mark.verify("a restart in the slot: test_rolling_deploy.py stands for it")
-def test_a_worker_that_is_restarted_in_its_slot_gets_its_lanes_back_without_a_rebalance(world: World) -> None:
+def test_a_worker_restarted_in_its_slot_keeps_its_lanes(world: World) -> None:
     keeper, restarted = two_workers(world)
     before = restarted.lanes()
     ids = load(world, "restarted")

@@ -60,9 +60,7 @@ def committed_since(world: World, moment: float) -> None:
 
 
 @pytest.mark.parametrize("fault", [pytest.param("cut", marks=CUT_OFF), "blackhole"])
-def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_outcome(
-    world: World, network: Network, fault: str
-) -> None:
+def test_a_worker_that_is_cut_off_changes_no_outcome(world: World, network: Network, fault: str) -> None:
     keeper, behind = workers(world, network)
     member_since = behind.generation()
     with SteadyLoad(world, fault) as load:
@@ -86,9 +84,7 @@ def test_a_worker_that_is_cut_off_loses_its_lanes_and_comes_back_and_changes_no_
 
 @pytest.mark.verify("a worker that is cut off, beside it")
 @pytest.mark.parametrize("fault", ["cut", pytest.param("blackhole", marks=CUT_OFF)])
-def test_a_worker_that_is_told_to_end_while_it_is_cut_off_ends(
-    world: World, network: Network, fault: str
-) -> None:
+def test_a_worker_told_to_end_while_cut_off_ends(world: World, network: Network, fault: str) -> None:
     keeper, behind = workers(world, network)
     ids = world.place(f"ends-{fault}", ORDERS)
     with getattr(network, fault)(NAME) as happened:

@@ -16,7 +16,7 @@ from tests.scenarios.world import APP, World, order
 from tests.waiting import eventually
 
 
-def test_every_order_is_settled_once_with_the_outcome_its_data_calls_for(world: World) -> None:
+def test_every_order_is_settled_once_and_rightly(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     ids = [*world.place("first", 200), *submit(world, "submitted", 20)]
     world.until_settled(ids)
@@ -70,7 +70,7 @@ def sagas(world: World) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.verify("lane/test_lane_cancellation.py")
-def test_an_order_is_undone_when_it_is_called_off_in_time_and_goes_one_way(world: World) -> None:
+def test_an_order_called_off_in_time_is_undone(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     early = [f"early-{number}" for number in range(20)]
     call_off(world, early)

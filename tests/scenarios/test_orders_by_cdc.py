@@ -41,9 +41,7 @@ def shop(world: World, stack: Stack) -> Iterator[Shop]:
         yield Shop(world, stack.url("postgres"))
 
 
-def test_orders_are_settled_once_though_connect_and_a_worker_with_its_api_are_killed(
-    world: World, shop: Shop, stack: Stack
-) -> None:
+def test_orders_are_settled_once_though_connect_is_killed(world: World, shop: Shop, stack: Stack) -> None:
     world.until_shared([first := world.start_worker(**shop.settings)])
     ids = shop.place("captured", range(20))
     stack.stop_process("connect")

@@ -37,7 +37,7 @@ def shop(world: World, postgres_url: str) -> Iterator[Shop]:
         yield Shop(world, postgres_url)
 
 
-def test_an_order_placed_over_http_is_settled_once_and_postgresql_says_how(world: World, shop: Shop) -> None:
+def test_an_order_placed_over_http_is_settled_once(world: World, shop: Shop) -> None:
     world.until_shared([world.start_worker(**shop.settings)])
     ids = shop.place("http", range(40))
     shop.until_told(ids)
@@ -54,7 +54,7 @@ def test_an_order_placed_over_http_is_settled_once_and_postgresql_says_how(world
 
 
 @pytest.mark.verify("an order placed over HTTP, beside it")
-def test_an_order_that_is_called_off_over_http_ends_as_kafka_says(world: World, shop: Shop) -> None:
+def test_an_order_called_off_over_http_ends_as_kafka_says(world: World, shop: Shop) -> None:
     world.until_shared([world.start_worker(**shop.settings)])
     ids = shop.place("off", range(5, 15))
     for name in ids:
@@ -71,9 +71,7 @@ def test_an_order_that_is_called_off_over_http_ends_as_kafka_says(world: World, 
 
 
 @pytest.mark.verify("lane/test_lane_traces.py")
-def test_an_order_is_one_trace_from_its_request_to_its_end_also_where_it_is_undone(
-    world: World, shop: Shop
-) -> None:
+def test_an_order_is_one_trace_to_its_end(world: World, shop: Shop) -> None:
     """Order 4 is placed and confirmed; order 0 has a saga, and a card that is declined."""
     traces = {number: f"{number + 1:032x}" for number in (0, 4)}
     with collecting() as collector:
@@ -114,7 +112,7 @@ def test_an_order_is_one_trace_from_its_request_to_its_end_also_where_it_is_undo
 
 
 @pytest.mark.verify("a worker is killed, and its lanes and its place in the group take seconds to come back")
-def test_a_worker_that_is_killed_with_its_api_loses_and_doubles_no_order(world: World, shop: Shop) -> None:
+def test_a_worker_killed_with_its_api_loses_no_order(world: World, shop: Shop) -> None:
     world.until_shared([first := world.start_worker(**shop.settings)])
     ids = shop.place("kill", range(40))
     first.signal(signal.SIGKILL)

@@ -10,7 +10,7 @@ CHOREOGRAPHY = "payment-first"
 
 
 @pytest.mark.verify("no fault: test_orders.py stands for it, and the properties of both choreographies")
-def test_every_order_is_settled_once_with_the_outcome_its_data_calls_for(world: World) -> None:
+def test_every_order_is_settled_once_and_rightly(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     ids = world.place("first", 200, copies=2)
     world.until_settled(ids)

@@ -42,9 +42,7 @@ async def ground(kafka: Stack, postgres_url: str, tmp_path: Path) -> AsyncIterat
         pytest.param("marked", marks=pytest.mark.verify("a process for each point")),
     ],
 )
-async def test_a_relay_that_is_killed_loses_nothing_and_the_next_one_goes_on(
-    ground: Ground, point: str
-) -> None:
+async def test_a_killed_relay_loses_nothing_and_the_next_continues(ground: Ground, point: str) -> None:
     await ground.publish(*range(5))
     with ground.relay(faults=f"{point}:1:kill") as killed:
         await until(lambda: killed.poll() is not None)
@@ -61,7 +59,7 @@ async def test_a_relay_that_is_killed_loses_nothing_and_the_next_one_goes_on(
 
 
 @pytest.mark.verify("a process for each point")
-async def test_a_relay_that_is_killed_when_a_row_was_refused_goes_on_and_publishes_it_when_it_may(
+async def test_a_relay_killed_after_a_refusal_publishes_the_row_later(
     ground: Ground,
 ) -> None:
     await ground.publish(0)
@@ -87,7 +85,7 @@ async def test_a_relay_that_is_killed_when_a_row_was_refused_goes_on_and_publish
 
 
 @pytest.mark.verify("waits for a lease to end")
-async def test_a_frozen_relay_loses_its_shards_and_what_it_had_in_hand_comes_twice_at_most(
+async def test_a_frozen_relay_loses_its_shards_and_repeats_little(
     ground: Ground,
 ) -> None:
     with ground.relay() as frozen:

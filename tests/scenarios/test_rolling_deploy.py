@@ -60,7 +60,7 @@ def consumes_notes(worker: Worker) -> bool:
     return topics == len(with_notes.routes) + 1  # that of operators
 
 
-def test_a_topic_that_a_rolling_deploy_adds_is_consumed_once_all_workers_know_it(world: World) -> None:
+def test_a_topic_added_by_a_deploy_waits_for_all_workers(world: World) -> None:
     workers = [world.start_worker(**LONG_SESSION) for _ in range(3)]
     world.until_shared(workers)
     noted = [f"noted-{number}" for number in range(NOTED)]

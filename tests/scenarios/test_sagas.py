@@ -81,7 +81,7 @@ def check_told(world: World, ids: list[str]) -> None:
         assert ends == ["started", *wanted], order_id
 
 
-def test_every_orchestrated_order_is_settled_once_with_the_outcome_its_data_calls_for(world: World) -> None:
+def test_every_orchestrated_order_is_settled_once_and_rightly(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     ids = world.place("orchestrated", 100, copies=2, orchestrated=True)
     beside = world.place("placed", 40)
@@ -99,7 +99,7 @@ def test_every_orchestrated_order_is_settled_once_with_the_outcome_its_data_call
         "committed",
     ],
 )
-def test_a_worker_killed_at_a_point_of_the_commit_protocol_changes_no_saga(world: World, point: str) -> None:
+def test_a_worker_killed_in_the_commit_protocol_changes_no_saga(world: World, point: str) -> None:
     faults = world.var / f"sagas-{point}.log"
     worker = world.start_worker(STEADFAUST_FAULTS=f"{point}:{NTH}:kill", STEADFAUST_FAULTS_LOG=str(faults))
     world.until_shared([worker])
@@ -162,7 +162,7 @@ def test_after_an_outage_past_every_deadline_no_order_is_cancelled(world: World)
         pytest.param("payment-steps.capture", "expired", [RefundPayment, ReleaseStock], id="outside"),
     ],
 )
-def test_what_a_paused_participant_has_not_begun_when_the_deadline_comes_it_never_begins(
+def test_a_paused_participant_never_begins_after_its_deadline(
     world: World, handler: str, reason: str, undone: list[type[OrderCommand]]
 ) -> None:
     """Of work in rows that is certain; outside, the compensation overtakes the command, and wins."""

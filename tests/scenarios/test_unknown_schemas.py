@@ -65,7 +65,7 @@ def warnings(worker: Worker) -> list[str]:
         return found
 
 
-def test_orders_of_a_schema_that_is_announced_late_wait_and_all_others_are_settled(
+def test_orders_of_a_late_schema_wait_others_are_settled(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, schema = world.start_worker(), newer()

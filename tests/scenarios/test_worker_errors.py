@@ -13,7 +13,7 @@ from tests.scenarios.world import APP, PARTITIONS, World
 from tests.waiting import BOUND, eventually
 
 
-def test_a_worker_with_another_partition_count_refuses_to_start_and_says_what_to_set(world: World) -> None:
+def test_a_worker_with_another_partition_count_refuses_to_start(world: World) -> None:
     worker = world.start_worker(STEADFAUST_PARTITIONS="16")
     assert worker.process.wait(BOUND) == 1
     (event,) = worker.events("worker_cannot_start")
@@ -24,7 +24,7 @@ def test_a_worker_with_another_partition_count_refuses_to_start_and_says_what_to
     assert "Traceback" not in worker.log.read_text()
 
 
-def test_a_worker_with_another_lane_count_than_the_group_stops_and_the_others_go_on(world: World) -> None:
+def test_a_worker_with_another_lane_count_stops_alone(world: World) -> None:
     keeper = world.start_worker()
     world.until_shared([keeper])
     worker = world.start_worker(STEADFAUST_LANES="2")
@@ -59,7 +59,7 @@ def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) ->
 
 
 @pytest.mark.verify("another number of lanes: test_cut.py stands for it")
-def test_another_lane_count_after_a_quick_restart_never_gives_a_partition_two_owners(world: World) -> None:
+def test_a_quick_restart_never_gives_a_partition_two_owners(world: World) -> None:
     first, second = world.start_worker(), world.start_worker()
     world.until_shared([first, second])
     before = world.place("four-lanes", 20)
@@ -87,7 +87,7 @@ def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None
 
 
 @pytest.mark.verify("a stop at a bad moment: test_network.py stands for it")
-def test_a_worker_that_is_told_to_end_while_it_joins_ends_in_order(world: World) -> None:
+def test_a_worker_told_to_end_while_joining_ends_in_order(world: World) -> None:
     long = {"STEADFAUST_SESSION_TIMEOUT": "90"}
     frozen = world.start_worker(**long)
     world.until_shared([frozen])

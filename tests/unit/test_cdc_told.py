@@ -48,9 +48,7 @@ RUNNING = ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),))
         (WELL._replace(active=False, status="lost", retained=0, room=None), "`steadfaust outbox relay`"),
     ],
 )
-def test_a_slot_warns_before_the_disk_fills_and_when_the_server_has_dropped_it(
-    slot: SlotLag, told: str
-) -> None:
+def test_a_slot_warns_before_the_disk_fills(slot: SlotLag, told: str) -> None:
     assert told in slot.warning
     assert bool(told) == bool(slot.warning)
 
@@ -76,7 +74,7 @@ def test_a_connector_is_as_its_task_is(connector: ConnectorStatus | None, told: 
     assert bool(told) == bool(found)
 
 
-def test_the_files_for_a_cluster_are_what_the_local_stack_runs() -> None:
+def test_files_for_a_cluster_match_the_local_stack() -> None:
     """Written by `steadfaust cdc files worker` and `steadfaust cdc files connector`."""
     assert (OPS / "connect-worker.properties").read_text() == worker_properties()
     assert json.loads((OPS / "outbox-connector.json").read_text()) == connector_settings()

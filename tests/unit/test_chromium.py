@@ -15,7 +15,7 @@ def program(path: Path) -> Path:
     return path
 
 
-def test_the_setting_comes_first_and_then_what_is_on_the_path(tmp_path: Path) -> None:
+def test_the_setting_comes_before_what_is_on_the_path(tmp_path: Path) -> None:
     found = program(tmp_path / "chromium-browser")
     other = program(tmp_path / "another")
     assert find_chromium({"PATH": str(tmp_path)}) == str(found)

@@ -44,7 +44,7 @@ def test_it_has_all_that_the_application_stands_on() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_command_of_our_image_is_one_that_a_test_starts(name: str) -> None:
+def test_each_command_of_our_image_is_tested(name: str) -> None:
     command = " ".join(OURS[name]["command"]).removesuffix(" -l warn")
     file, started = STARTED_BY[command]
     assert started in (ROOT / file).read_text()
@@ -68,7 +68,7 @@ def test_connect_is_told_all_that_its_files_ask_for() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_each_image_is_pinned_and_what_runs_is_limited_and_watched(name: str) -> None:
+def test_each_image_is_pinned_limited_and_watched(name: str) -> None:
     service = SERVICES[name]
     image, _, tag = service["image"].rpartition(":")
     assert image
@@ -77,7 +77,7 @@ def test_each_image_is_pinned_and_what_runs_is_limited_and_watched(name: str) ->
     assert name in ONCE or "healthcheck" in service
 
 
-def test_what_keeps_data_keeps_it_in_a_volume_that_is_declared() -> None:
+def test_what_keeps_data_has_a_declared_volume() -> None:
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
     assert {name for name in used if not name.startswith(".")} == set(COMPOSE["volumes"])
     for name in ("kafka-1", "kafka-2", "kafka-3", "postgres", "s3", "gateway", "worker-1"):

@@ -131,7 +131,7 @@ def wrong_grounds(text: str) -> list[str]:
     return wrong
 
 
-def test_the_guarantee_says_which_sentences_rest_on_the_fake_broker_alone() -> None:
+def test_the_guarantee_says_what_rests_on_the_fake_alone() -> None:
     assert wrong_grounds(GUARANTEE.read_text().split("\n## What it does not cover")[0]) == []
 
 
@@ -145,7 +145,7 @@ def test_the_guarantee_says_which_sentences_rest_on_the_fake_broker_alone() -> N
         "**So.**\n- `tests/unit/test_documents.py`",
     ],
 )
-def test_a_sentence_that_says_too_much_or_too_little_is_found(promise: str) -> None:
+def test_a_sentence_that_says_too_much_is_found(promise: str) -> None:
     assert len(wrong_grounds(promise)) == 1
 
 
@@ -352,7 +352,7 @@ def test_a_broken_link_is_found(link: str) -> None:
 @pytest.mark.parametrize(
     "text", ["ADR 999", "docs/adr/0999-x.md", 'docs/operating.md, "None"', 'docs/none.md, "None"']
 )
-def test_a_decision_or_a_heading_that_is_not_there_is_found(text: str) -> None:
+def test_a_decision_or_heading_that_is_missing_is_found(text: str) -> None:
     assert len(unknown_pages(text)) == 1
 
 
@@ -401,3 +401,13 @@ def test_the_picture_of_the_rooms_is_the_contract() -> None:
 def test_every_page_can_be_reached_from_the_readme() -> None:
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert [path.name for path in pages if f"docs/{path.name}" not in README.read_text()] == []
+
+
+# -- tests say what they claim ----------------------------------------------------------------------------
+
+NAME_WORDS = 10
+
+
+def test_names_of_tests_have_ten_words_at_most() -> None:
+    names = {name: path for path in (ROOT / "tests").rglob("test_*.py") for name in functions_of(path)}
+    assert {name for name in names if len(name.removeprefix("test_").split("_")) > NAME_WORDS} == set()

@@ -44,7 +44,7 @@ def run(at: Path, *command: str) -> None:
 
 
 @pytest.mark.slow("five seconds of processes")
-def test_the_guide_adds_a_service_that_its_own_tests_find_right(tmp_path: Path) -> None:
+def test_the_guide_adds_a_service_that_passes_its_tests(tmp_path: Path) -> None:
     for folder in COPIED:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (ROOT / "pyproject.toml", *(ROOT / "tests").glob("*.py")):

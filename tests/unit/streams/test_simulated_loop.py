@@ -103,7 +103,7 @@ def test_the_clock_goes_with_the_loop_and_wakes_in_order(runner: asyncio.Runner)
     assert [round(b - a, 3) for (a, _), (b, _) in pairwise(woken)] == [1.0, 1.0]
 
 
-def test_moving_the_clock_on_wakes_sleepers_and_no_timer_of_the_loop(runner: asyncio.Runner) -> None:
+def test_moving_the_clock_wakes_sleepers_and_no_loop_timer(runner: asyncio.Runner) -> None:
     clock = clock_of(runner)
 
     async def move() -> tuple[bool, bool]:
@@ -116,7 +116,7 @@ def test_moving_the_clock_on_wakes_sleepers_and_no_timer_of_the_loop(runner: asy
     assert runner.run(move()) == (True, False)
 
 
-def test_a_sleeper_is_not_late_when_the_clock_was_moved_on(runner: asyncio.Runner) -> None:
+def test_a_sleeper_is_not_late_when_the_clock_moves(runner: asyncio.Runner) -> None:
     clock = clock_of(runner)
 
     async def move() -> float:
