@@ -94,6 +94,8 @@ class LaneHost:
         """Bring lanes and standbys to an assignment, which supersedes those before. Returns at once."""
         if self._stopped:
             return
+        if not self._app.routes:  # plain agents alone: there is nothing that a lane could read
+            active = standby = ()
         self._wanted = _Wanted(frozenset(active), frozenset(standby), tuple(topics))
         self._member.set()
         if self._watching is None:

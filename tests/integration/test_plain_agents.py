@@ -22,6 +22,28 @@ def test_a_handler_and_a_plain_agent_run_in_one_worker(kafka, tmp_path: Path, mo
     run_both(kafka.bootstrap, tmp_path)
 
 
+def test_a_worker_without_handlers_runs_its_agents(kafka, tmp_path: Path) -> None:
+    asyncio.run(create(kafka.bootstrap, "agents.said", "agents.heard"))
+    environment = environment_of("agents", kafka.bootstrap, tmp_path)
+    with working("tests.integration.agents_worker", environment) as log:
+        eventually(lambda: address_of(environment), f"see {log}")
+        asyncio.run(heard_again(kafka.bootstrap))
+        assert address_of(environment), "it is ready"
+    assert "lane_" not in log.read_text()
+
+
+async def heard_again(bootstrap: str) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as client:
+        await client.send_and_wait("agents.said", b'"hello"', partition=0)
+    consumer = AIOKafkaConsumer("agents.heard", bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        async with asyncio.timeout(BOUND):
+            assert json.loads((await consumer.getone()).value) == "hello"
+    finally:
+        await consumer.stop()
+
+
 def run_both(bootstrap: str, tmp_path: Path, **other: str) -> None:
     """In one worker, with other settings if need be; who sends and reads connects to `bootstrap`."""
     # Faust leaves it to brokers to create what agents read.

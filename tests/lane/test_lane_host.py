@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lane_worlds import FakeWorld, World
 
 from streams.errors import HandlerFailed, OutcomeUnknown
 from streams.lane.host import LaneHost
+from streams.model.choreography import choreography
 from streams.ports import TP
 from streams.testing.clients import FakeReader
 from tests.waiting import BOUND
@@ -58,6 +60,15 @@ async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: Fa
     await check(world, work, some(world, work, range(5)))
     for lane in (0, 1):
         await check_store(world, lane)
+
+
+async def test_an_application_without_handlers_has_no_lanes(fake: FakeWorld, fatal: Fatal) -> None:
+    await fake.start(SimpleNamespace(wiring=choreography(), resources={}))
+    host = host_of(fake, fatal)
+    host.assign({0}, {1}, fake.app.sources)
+    await host.settled()
+    assert (host.lanes, host.standbys, fatal) == ({}, {}, [])
+    await host.stop()
 
 
 async def test_no_lane_opens_when_membership_is_soon_unsure_again(fake: FakeWorld, fatal: Fatal) -> None:
