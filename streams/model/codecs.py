@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from io import BytesIO
+from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
 
 import fastavro
@@ -161,11 +162,18 @@ class JsonCodec(Generic[T]):
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
 
     def encode(self, value: T) -> bytes:
-        """Raises Unencodable for a text that is no Unicode, or a number of thousands of digits."""
+        """Raises Unencodable for a text that is no Unicode, a number of thousands of digits, and the numbers
+        that JSON has not: infinite ones, and what is no number.
+        """
         try:
-            return self._encode(value)
+            data = self._encode(value)
         except Exception as error:  # as above
             raise Unencodable(f"{type(value).__name__} cannot be JSON: {error}") from error
+        # They become null, which is read as nothing, or not at all.
+        if b"null" in data and not _is_finite(msgspec.to_builtins(value)):
+            name = type(value).__name__
+            raise Unencodable(f"{name} cannot be JSON: a number in it is infinite or not a number (nan)")
+        return data
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
         """Raises Undecodable."""
@@ -176,6 +184,15 @@ class JsonCodec(Generic[T]):
 
     def require(self, fingerprint: bytes | None) -> None:
         """JSON needs none."""
+
+
+def _is_finite(plain: Any) -> bool:
+    """Whether all numbers of plain data are, those inside it too."""
+    if isinstance(plain, float):
+        return isfinite(plain)
+    if isinstance(plain, dict):
+        return all(map(_is_finite, plain.values()))
+    return all(map(_is_finite, plain)) if isinstance(plain, list | tuple | set | frozenset) else True
 
 
 #: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -161,3 +163,35 @@ def test_codecs_are_made_for_a_subject() -> None:
     plain = json_without_schema(Line, "lines")
     assert (plain.schema, plain.fingerprint) == ("", b"0" * 16)
     assert describe(Line("a")) == {"sku": "a", "units": 1, "note": None}
+
+
+class Weighed(msgspec.Struct, frozen=True):
+    weight: float | None = None
+    inside: dict[str, Any] = {}
+    parts: tuple[float, ...] = ()
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda number: Weighed(weight=number),
+        lambda number: Weighed(parts=(1.0, number)),
+        lambda number: Weighed(inside={"deep": [{"er": number}]}),
+    ],
+    ids=["field", "element", "deep"],
+)
+def test_numbers_that_json_has_not_are_refused(made: Any, number: float) -> None:
+    with pytest.raises(Unencodable, match="a number in it is infinite or not a number"):
+        JsonCodec(Weighed).encode(made(number))
+
+
+@given(
+    st.builds(
+        Weighed, weight=st.none() | st.floats(), inside=st.dictionaries(st.text(), st.none() | st.floats())
+    )
+)
+def test_what_is_encoded_is_read_back_the_same(weighed: Weighed) -> None:
+    codec = JsonCodec(Weighed)
+    with suppress(Unencodable):
+        assert codec.decode(codec.encode(weighed), None) == weighed
