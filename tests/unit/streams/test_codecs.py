@@ -195,3 +195,20 @@ def test_what_is_encoded_is_read_back_the_same(weighed: Weighed) -> None:
     codec = JsonCodec(Weighed)
     with suppress(Unencodable):
         assert codec.decode(codec.encode(weighed), None) == weighed
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """Of a class that has itself inside, and no float."""
+
+    name: str
+    below: tuple[Tree, ...] = ()
+    note: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [(Weighed, True), (Tree, False), (Line, False), (list[dict[str, float]], True), (object, True)],
+    ids=["floats", "itself", "none", "deep", "anything"],
+)
+def test_only_what_may_have_floats_is_looked_through(kind: Any, *, has: bool) -> None:
+    assert JsonCodec(kind)._has_floats is has

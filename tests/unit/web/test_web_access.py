@@ -178,9 +178,7 @@ async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
             "/\t/shop.example",
             "/\n/shop.example",
             "\t//shop.example",
-            "/a\\b",
             "/a\r\nSet-Cookie: a=b",
-            "/a b",
         ),
     ],
 )
@@ -189,11 +187,9 @@ async def test_a_login_leads_nowhere_but_to_the_worker(near, there):
 
 
 async def test_a_login_leads_to_any_page_of_the_worker(near):
-    there = "/tables/orders/rows?key=\u00f6%0A&limit=1#end"
-    assert (await near.send("/login", token=TOKEN, next=there))[:2] == (
-        303,
-        there.replace("\u00f6", "%C3%B6"),
-    )
+    there = "/tables/a b\\c/rows?key=\u00f6%0A&limit=1#end"
+    led = await near.send("/login", token=TOKEN, next=there)
+    assert led[:2] == (303, "/tables/a%20b%5Cc/rows?key=%C3%B6%0A&limit=1#end")
 
 
 @pytest.mark.parametrize(
