@@ -188,9 +188,6 @@ class Site:
             )
         return visitor
 
-    def _error(self, request: AnyRequest, error: Any) -> Response[Any]:
-        return _Made(self._not_routed(request, error))
-
     def _not_routed(self, request: AnyRequest, error: HTTPException) -> ASGIResponse:
         """What the framework found: no such address, no such method, a body that is too large."""
         try:

@@ -20,6 +20,8 @@ from tests.browser.visitor import NARROW, Visitor, visiting
 # One loop for the browser, one file for the stack: a file stays in one process.
 pytestmark = [pytest.mark.browser, pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
 
+IN_FULL = pytest.mark.verify("a page in full: unit/web stands for it, and the smoke beside it")
+
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
@@ -71,6 +73,7 @@ async def test_somebody_new_finds_out_why_an_order_was_cancelled(visitor: Visito
     await expect(timeline.filter(has_text="OrderCancelled")).to_contain_text("card_declined")
 
 
+@IN_FULL
 async def test_the_timeline_leads_from_each_message_to_its_cause(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -86,6 +89,7 @@ async def test_the_timeline_leads_from_each_message_to_its_cause(visitor: Visito
     await expect(cause).to_contain_text("ConfirmOrder")
 
 
+@IN_FULL
 async def test_ids_of_messages_and_correlations_lead_to_the_order(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -94,7 +98,7 @@ async def test_ids_of_messages_and_correlations_lead_to_the_order(visitor: Visit
     await expect(page.locator("body")).to_contain_text("placed-5")
 
 
-@pytest.mark.verify("unit/web/test_web_pages.py and the letters that are replayed, beside it")
+@IN_FULL
 async def test_a_failed_saga_is_found_and_settled(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -153,7 +157,7 @@ async def test_a_dead_letter_is_edited_and_shows_its_changes(ground: Ground, vis
     ground.till.unlink()
 
 
-@pytest.mark.verify("unit/web/test_web_pages.py and the letters that are replayed, beside it")
+@IN_FULL
 async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/dead-letters/letters?handler=payments.capture")
@@ -170,7 +174,7 @@ async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Grou
     ground.till.unlink()
 
 
-@pytest.mark.verify("unit/web/test_web_pages.py and the letters that are replayed, beside it")
+@IN_FULL
 async def test_a_handler_is_paused_and_resumed(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -189,6 +193,7 @@ async def test_a_handler_is_paused_and_resumed(visitor: Visitor) -> None:
     await expect(standing).to_contain_text("running")
 
 
+@IN_FULL
 async def test_a_row_is_shown_with_what_it_was_before(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/tables/orders/rows?key=placed-0")
@@ -200,6 +205,7 @@ async def test_a_row_is_shown_with_what_it_was_before(visitor: Visitor) -> None:
     await expect(page.locator("body")).to_contain_text("card_declined")
 
 
+@IN_FULL
 async def test_a_viewer_sees_who_nobody_is(ground: Ground, browser: Browser) -> None:
     """What is marked as personal is masked wherever it stands: the customer, and the card."""
     async with visiting(browser, ground.address(ground.workers[0]), token=VIEWER) as visitor:
@@ -213,6 +219,7 @@ async def test_a_viewer_sees_who_nobody_is(ground: Ground, browser: Browser) -> 
             assert await page.locator("form[method=post]").count() == 0
 
 
+@IN_FULL
 async def test_a_table_is_read_across_both_workers(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page
     for worker in ground.workers:
@@ -263,6 +270,7 @@ async def test_people_log_in_and_out_and_a_viewer_changes_nothing(ground: Ground
         await expect(page.get_by_role("button", name="Discard")).to_be_visible()
 
 
+@IN_FULL
 async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -275,6 +283,7 @@ async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None
     await expect(page.get_by_role("button", name="Paused: go live")).to_be_visible()
 
 
+@IN_FULL
 async def test_a_topic_is_read_by_key_a_record_whole(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -356,7 +365,14 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("address", PAGES.values(), ids=PAGES)
+#: In `make test`; the others are made of the same parts.
+SMOKE = ("overview", "timeline", "timeline of what is hostile", "dead letters", "row", "login")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [pytest.param(at, id=name, marks=() if name in SMOKE else IN_FULL) for name, at in PAGES.items()],
+)
 async def test_each_page_is_readable_narrow_and_wide_dark_and_light(
     ground: Ground, browser: Browser, address: str
 ) -> None:
@@ -394,6 +410,7 @@ async def test_pages_work_without_script(ground: Ground, browser: Browser) -> No
         await expect(visitor.page.locator(".timeline")).to_contain_text("OrderCancelled")
 
 
+@IN_FULL
 async def test_what_is_not_there_is_said(visitor: Visitor) -> None:
     visitor.expected.add(404)
     await visitor.page.goto("/tables/no-such-table")
