@@ -40,6 +40,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of two tests, and a gate that keeps its files beside it."""
     for name in ("LAST", "FLAKY"):
         monkeypatch.setattr(gate, name, tmp_path / "var" / f"{name.lower()}.json")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)  # names of tests are relative to it
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
