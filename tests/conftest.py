@@ -32,7 +32,7 @@ WITH_A_STACK = {"browser", "integration", "scenarios"}
 
 def pytest_configure(config: pytest.Config) -> None:
     path = os.environ.get(report.WANTED)
-    if path and not hasattr(config, "workerinput"):  # the one that hears of all processes
+    if path and not hasattr(config, "workerinput"):  # the process that all others report to
         config.pluginmanager.register(report.Recorder(Path(path)))
 
 

@@ -50,10 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     if code not in (0, 1):
         return code
     run: dict[str, Any] = json.loads(first.read_text())
-    failures = failures_of(run)
     if code == 1 and name == "verify":  # it looks for what fails once in many runs
         return 1
-    flaky = again(failures, more) if code == 1 else []
+    flaky = again(failures_of(run), more) if code == 1 else []
     if flaky is None:
         return 1
     for failure in flaky:
@@ -90,7 +89,7 @@ def pytest(arguments: Sequence[str], report: Path) -> int:
 
 
 def again(failures: Sequence[Failure], arguments: Sequence[str]) -> list[Failure] | None:
-    """Run what failed once more; returns the failures that were flakes, None where one is none."""
+    """Run the failed tests once more. Returns the failures that were flakes, or None if the run is red."""
     solid = [failure.nodeid for failure in failures if not failure.stack]
     if solid or not 0 < len(failures) <= MOST:
         print(f"\nnot run again: {len(failures)} failed, {len(solid)} of them without a stack", flush=True)

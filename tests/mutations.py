@@ -165,13 +165,12 @@ def mutated(source: str, number: int) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def passes(tests: Sequence[str], copy: Path, **environment: str) -> bool:
+def passes(tests: Sequence[str], copy: Path) -> bool:
     listed = copy / "tests.txt"
     listed.write_text("\n".join(tests))
     command = [*PYTEST, "-x", "--tb=no", f"@{listed}"]
     try:
-        done = subprocess.run(command, cwd=copy, env={**os.environ, **environment}, timeout=PATIENCE,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)  # fmt: skip
+        done = subprocess.run(command, cwd=copy, timeout=PATIENCE, capture_output=True, check=False)
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

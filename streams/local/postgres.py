@@ -160,7 +160,7 @@ def _reachable(package: Path) -> Path:
     try:
         if not (place / _WHOLE).exists():
             _copy(package, place)
-        # It runs with capabilities of root's: nobody else may have put it there.
+        # The server has capabilities of root: nobody else may have put these programs there.
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise PermissionError(f"{place} is not ours alone")
@@ -187,7 +187,7 @@ def _copy(package: Path, place: Path) -> None:
             if not each.is_symlink():
                 runs = each.is_dir() or each.stat().st_mode & stat.S_IXUSR
                 each.chmod(0o755 if runs else 0o644)
-        if place.exists() and not (place / _WHOLE).exists():  # something has tidied up in it
+        if place.exists() and not (place / _WHOLE).exists():  # files were deleted from it
             shutil.rmtree(place)
         with suppress(OSError):  # another process was faster
             aside.rename(place)

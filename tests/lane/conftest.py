@@ -33,9 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def positions_follow_soon() -> Iterator[None]:
-    """An idle lane commits its positions past looped messages at once: these seconds are real ones, which
-    tests with a clock of their own would spend waiting.
-    """
+    """Let an idle lane commit its positions past looped messages at once: on Kafka tests would wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams.lane.commit, "LOOPED_COMMIT", 0.02)
         yield

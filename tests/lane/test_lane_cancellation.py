@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_checker import check_positions, check_store
+from lane_scenes import until_so
 from lane_worlds import FakeWorld, Post, World, closing
-from test_lane_desk import comes_true
 from test_lane_order_saga import POINTS, Workload, order, table
 
 from agents.cancellation import CANCELLED, CancellationRefused, RequestCancellation
@@ -92,7 +92,7 @@ async def finish(world: World, came: set[str]) -> None:
         settled = {key for key, row in rows.items() if row.settled}
         return settled == came and all(row.ended for row in sagas.values())
 
-    await comes_true(world, ended)
+    await until_so(world, ended)
     running, quiet = world.running[-1], -1
     while quiet != running.handled:
         quiet = running.handled

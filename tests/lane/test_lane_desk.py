@@ -5,7 +5,6 @@ failed; nothing else moves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from lane_desk import (
 )
 from lane_failing import nothing_waits, started
 from lane_pausing import asked
+from lane_scenes import until_so
 from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -36,7 +36,6 @@ from streams.model.operations import HandlerCommand, LetterCommand
 from streams.operator.expiry import ROUND
 from streams.policy.retry import RetryPolicy
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
-from tests.waiting import eventually_async
 
 EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
 REPLAY = LetterCommand.REPLAY
@@ -64,16 +63,6 @@ async def quiet(world: World, lane: Any, **counters: int) -> None:
             and all(getattr(lane.lane.counters, name) == n for name, n in counters.items())
         )
     )
-
-
-async def comes_true(world: World, holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what has to be read, while time goes on in the world."""
-
-    async def looked() -> bool:
-        await world._tick()
-        return await holds()
-
-    await eventually_async(looked, "what the topics say", every=0)
 
 
 async def gives_up(
@@ -105,7 +94,7 @@ async def none_left(world: World) -> None:
     async def none() -> bool:
         return not await letters(world)
 
-    await comes_true(world, none)
+    await until_so(world, none)
 
 
 async def test_a_dead_letter_keeps_all_that_came_and_why(world: World) -> None:
@@ -344,7 +333,7 @@ async def test_later_messages_wait_until_a_holding_letter_is_settled(world: Worl
     async def held_again() -> bool:
         return (await letters(world))[0].replays > 0
 
-    await comes_true(world, held_again)
+    await until_so(world, held_again)
     assert await order_of(world, work, "a") == [0]
     if how == "discarded":
         await operated(world, lane, operation(world, LetterCommand.DISCARD, ident))
@@ -367,7 +356,7 @@ async def settles(world: World, work: Workload, wanted: list[int]) -> None:
     async def settled() -> bool:
         return await order_of(world, work, "a") == wanted
 
-    await comes_true(world, settled)
+    await until_so(world, settled)
 
 
 async def test_what_overflowed_is_replayed_in_order_when_there_is_room(world: World) -> None:

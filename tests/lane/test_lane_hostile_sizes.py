@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lane_checker import check_store, counts, dead_letters
 from lane_failing import LATER
 from lane_kafka import KafkaWorld
+from lane_scenes import until_so
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World, closing
-from test_lane_desk import comes_true
 
 from streams.errors import TransientError
 from streams.local import Stack
@@ -97,7 +97,7 @@ async def run(world: World, odd: list[Odd]) -> None:
         return await accounted() >= len(sent) + len(good)
 
     await world.settled(work.source)
-    await comes_true(world, all_accounted)
+    await until_so(world, all_accounted)
     await lane.stop()
     assert lane.lane.reopened == 0
     assert await accounted() == len(sent) + len(good)
