@@ -21,6 +21,7 @@ from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema
 from streams.model.avro_ranges import Ranges
+from streams.model.byte_kinds import JSON, look_of, says_its_kind
 from streams.model.schema_versions import schema_for
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -126,10 +127,16 @@ class AvroCodec(Generic[T]):
             ranges.check(data)
             value = msgspec.convert(fields, self._kind)
         except Exception as error:  # fastavro raises whatever damaged bytes lead it into
-            raise Undecodable(f"{self._kind.__name__}: {type(error).__name__}: {error}") from error
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, msgspec.ValidationError) and not says_its_kind(data):
+                raise Undecodable(f"{self._kind.__name__}: {why}") from error  # Avro of other values
+            raise Undecodable(self._why_not(data, why)) from error
         if source.tell() != len(data):
-            raise Undecodable(f"{self._kind.__name__}: {len(data) - source.tell()} bytes too many at the end")
+            raise Undecodable(self._why_not(data, f"{len(data) - source.tell()} bytes too many at the end"))
         return value
+
+    def _why_not(self, data: bytes, why: str) -> str:
+        return f"{self._kind.__name__}: it {look_of(data)}; it cannot be read by its Avro schema ({why})"
 
     def require(self, fingerprint: bytes | None) -> None:
         """Raises Undecodable or UnknownSchema."""
@@ -205,7 +212,9 @@ class JsonCodec(Generic[T]):
         try:
             return self._decode(data)
         except NO_JSON as error:
-            raise Undecodable(f"{self._kind.__name__}: {error}") from error
+            if isinstance(error, msgspec.ValidationError) or (look := look_of(data)) == JSON:
+                raise Undecodable(f"{self._kind.__name__}: {error}") from error
+            raise Undecodable(f"{self._kind.__name__}: it {look}; it is no JSON ({error})") from error
 
     def require(self, fingerprint: bytes | None) -> None:
         """JSON needs none."""
