@@ -67,10 +67,13 @@ class Security:
             )
         if not self.authenticated and (self.username or self.password):
             raise SettingsError(
-                f"{said}, which has no use for STEADFAUST_SASL_USERNAME and its password: set SASL_SSL"
+                f"{said}, which has no use for STEADFAUST_SASL_USERNAME and STEADFAUST_SASL_PASSWORD:"
+                " set SASL_SSL"
             )
         if not self.encrypted and (self.ca_file or self.certificate_file or self.key_file):
-            raise SettingsError(f"{said}, which has no use for STEADFAUST_SSL_*: set SSL or SASL_SSL")
+            files = {"CA": self.ca_file, "CERTIFICATE": self.certificate_file, "KEY": self.key_file}
+            names = ", ".join(f"STEADFAUST_SSL_{name}_FILE" for name, file in files.items() if file)
+            raise SettingsError(f"{said}, which has no use for {names}: set SSL or SASL_SSL")
         if self.key_file and not self.certificate_file:
             raise SettingsError("STEADFAUST_SSL_KEY_FILE is set: set STEADFAUST_SSL_CERTIFICATE_FILE, too")
 

@@ -6,14 +6,16 @@ Faust is handed what it needs; its own environment names are not consulted.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from streams.brokers import Brokers, BrokerSettings, PeerSettings
 from streams.claims.claim import DEFAULT_THRESHOLD
+from streams.environment import PREFIX, check_names, check_value, what_is_wrong
 from streams.errors import SettingsError
 from streams.model.application import LaneOptions
 from streams.model.layout import Layout
@@ -42,7 +44,7 @@ class Bucket(NamedTuple):
 class Settings(PeerSettings, BrokerSettings, TraceSettings):
     """What an operator can choose. Times in seconds unless the name says otherwise, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix="STEADFAUST_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", allow_inf_nan=False)
 
     app_id: str = Field(
         default="steadfaust", description="names the group, the changelogs and the transactional ids"
@@ -184,11 +186,27 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     )
     claim_cache_bytes: int = Field(default=32 * MIB, ge=0, description="payloads kept for the next handler")
 
+    @field_validator("*")
+    @classmethod
+    def _usable(cls, value: Any, info: ValidationInfo) -> Any:
+        check_value(info.field_name or "", value)
+        return value
+
+    @classmethod
+    def read(cls) -> Self:
+        """The settings of this process's environment. Raises SettingsError, which names each wrong one."""
+        try:
+            return cls()
+        except ValidationError as error:
+            shown = [name for name, field in cls.model_fields.items() if field.repr]
+            raise SettingsError(what_is_wrong(error, shown)) from None
+
     @classmethod
     def read_or_exit(cls) -> Self:
         """The settings of this process's environment, checked; a mistake in them ends it with one line."""
         try:
-            settings = cls()
+            check_names(os.environ, cls.model_fields)
+            settings = cls.read()
             settings.layout()
             settings.lane_options()
             settings.agents_group()
@@ -223,12 +241,17 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     def lane_options(self) -> LaneOptions:
         """How lanes work. Raises SettingsError when retentions contradict each other."""
         inbox, dead_letters = self.inbox_retention_days * DAY, self.dead_letter_retention_days * DAY
-        retry = RetryPolicy(delays=self._delays())
+        delays = self._delays()
+        try:
+            retry = RetryPolicy(delays=delays)
+        except SettingsError as error:
+            raise SettingsError(f"STEADFAUST_RETRY_DELAYS is {self.retry_delays!r}: {error}") from error
         check_retention(inbox=inbox, dead_letters=dead_letters, longest_retry=longest_path(retry))
         if self.heartbeat * 3 > self.session_timeout:
             raise SettingsError(
                 f"heartbeat of {self.heartbeat:g} s is over a third of session_timeout"
-                f" ({self.session_timeout:g} s): one lost heartbeat would cost the worker its lanes"
+                f" ({self.session_timeout:g} s): one lost heartbeat would cost the worker its lanes; lower"
+                " STEADFAUST_HEARTBEAT"
             )
         return LaneOptions(
             max_batch=self.max_batch,
@@ -256,7 +279,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
             return tuple(float(delay) for delay in self.retry_delays.split(",") if delay.strip())
         except ValueError:
             raise SettingsError(
-                f"retry_delays is {self.retry_delays!r}: give seconds, such as 10,60,300"
+                f"STEADFAUST_RETRY_DELAYS is {self.retry_delays!r}: give seconds, such as 10,60,300"
             ) from None
 
     def bucket(self) -> Bucket | None:

@@ -85,7 +85,7 @@ def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) ->
     async def work(database: Database, at: Connect) -> tuple[RelayKind | None, CdcStatus]:
         async with database.acquire() as connection:
             owner = await outbox_owner(connection)
-        return owner, await cdc_status(database, at, Settings().outbox_slot_warn_bytes)
+        return owner, await cdc_status(database, at, Settings.read().outbox_slot_warn_bytes)
 
     owner, found = _run(url, connect, work)
     if as_json:
@@ -120,7 +120,7 @@ def stop(
 def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> None:
     """Print Connect's worker.properties, or the connector's JSON, for a cluster: both are in `ops/`, too."""
     if kind == "worker":
-        typer.echo(worker_properties(Settings().security()), nl=False)
+        typer.echo(worker_properties(Settings.read().security()), nl=False)
     elif kind == "connector":
         typer.echo(msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode())
     else:
@@ -128,7 +128,7 @@ def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> N
 
 
 def _relay(database: Database, at: Connect) -> CdcRelay:
-    settings = Settings()
+    settings = Settings.read()
     after, warn_at = After(settings.outbox_after), settings.outbox_slot_warn_bytes
     return CdcRelay(database, at, after=after, slot_warn_at=warn_at)
 
@@ -151,7 +151,7 @@ def _runs(status: CdcStatus) -> bool:
 
 def _run(url: str, connect: str, work: Callable[[Database, Connect], Awaitable[T]]) -> T:
     async def run() -> T:
-        settings = Settings()
+        settings = Settings.read()
         async with (
             Database(url or settings.postgres(), name="steadfaust cdc") as database,
             Connect(connect or settings.connect()) as at,

@@ -45,7 +45,7 @@ def sweep_claims(
 
     Exit status 0 when it came to its end, 1 when a setting is wrong, 2 when S3 or Kafka did not answer.
     """
-    settings = Settings()
+    settings = Settings.read()
     seconds = grace_of(settings, grace)
     quiet = as_json or not sys.stderr.isatty()
     try:

@@ -21,7 +21,7 @@ def with_database(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
     """What the work returns, done on this database or that of the settings. Raises DatabaseUnavailable."""
 
     async def run() -> T:
-        async with Database(url or Settings().postgres(), most=2, name="steadfaust") as database:
+        async with Database(url or Settings.read().postgres(), most=2, name="steadfaust") as database:
             return await work(database)
 
     return asyncio.run(run())

@@ -82,7 +82,7 @@ def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> 
 
 def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
     async def run() -> T:
-        connection = await connect(url or Settings().postgres(), name="steadfaust db")
+        connection = await connect(url or Settings.read().postgres(), name="steadfaust db")
         try:
             return await work(connection)
         finally:

@@ -52,7 +52,7 @@ def cleanup(
     as_json: Json = False,
 ) -> None:
     """Forget what was handled so long ago, in batches of 10,000: workers go on beside it."""
-    settings = Settings()
+    settings = Settings.read()
     days = settings.inbox_retention_days if older_than_days is None else older_than_days
     needed = settings.duplicates_within()
     found = with_database(url, lambda database: _cleanup(database, consumer, days, needed, dry_run=dry_run))

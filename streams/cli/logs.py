@@ -48,7 +48,7 @@ def logs(
 
 
 def _own() -> list[str]:
-    var = Settings().var
+    var = Settings.read().var
     found = sorted(str(path) for path in var.rglob("*.log"))
     if not found:
         raise NoLog(f"there is no *.log under {var}: name the files, such as worker-*.log")

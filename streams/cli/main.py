@@ -25,6 +25,7 @@ from streams.cli import (
     stack,
     trace,
 )
+from streams.cli.environment import check_environment
 from streams.errors import SteadfaustError
 
 app = typer.Typer(
@@ -48,7 +49,9 @@ def _options(
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-) -> None: ...
+) -> None:
+    if not {"--help", "--version"} & set(sys.argv):  # how to set it right is to be read whatever is wrong
+        check_environment()
 
 
 app.command()(stack.up)

@@ -91,7 +91,9 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
     """
 
     async def work(connection: Connection) -> tuple[desk.OutboxStatus, SlotLag | None]:
-        return await desk.status(connection), await slot_lag(connection, Settings().outbox_slot_warn_bytes)
+        return await desk.status(connection), await slot_lag(
+            connection, Settings.read().outbox_slot_warn_bytes
+        )
 
     found, slot = _run(url, work)
     if as_json:
@@ -171,7 +173,7 @@ def cleanup(
     as_json: Json = False,
 ) -> None:
     """Remove rows that were published long ago, archived ones too, in small steps beside running relays."""
-    seconds = (Settings().outbox_retention_days if older_than is None else older_than) * DAY
+    seconds = (Settings.read().outbox_retention_days if older_than is None else older_than) * DAY
     if dry_run:
         count = _run(url, lambda c: desk.removable(c, seconds))
     else:
@@ -182,7 +184,7 @@ def cleanup(
 
 def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
     async def run() -> T:
-        connection = await connect(url or Settings().postgres(), name="steadfaust outbox")
+        connection = await connect(url or Settings.read().postgres(), name="steadfaust outbox")
         try:
             return await work(connection)
         finally:

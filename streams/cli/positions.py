@@ -86,7 +86,7 @@ def _at(text: str) -> At | int:
 def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
     from streams.runtime.cluster import KafkaCluster  # takes a second to load
 
-    settings = Settings()
+    settings = Settings.read()
 
     async def run() -> T:
         cluster = KafkaCluster(settings.brokers())

@@ -147,7 +147,7 @@ def _refusal(error: HTTPError) -> NoAnswer:
 
 def find_worker(url: str = "") -> Worker:
     """The worker at an address, or the first one that runs here. Raises NoAnswer when none does."""
-    settings = Settings()
+    settings = Settings.read()
     if url:
         return Worker(url, settings.peers().token)
     found = addresses(settings.var / "workers" / settings.app_id)

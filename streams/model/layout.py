@@ -59,6 +59,7 @@ class Layout:
         if not 0 < self.lanes <= self.partitions:
             raise SettingsError(
                 f"{self.lanes} lanes over {self.partitions} partitions: use 1 to {self.partitions} lanes"
+                " (STEADFAUST_LANES)"
             )
 
     def lane_of(self, partition: int) -> int:

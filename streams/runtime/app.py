@@ -145,7 +145,12 @@ class LaneApp(faust.App):
             host = reached_at(settings.peers(), settings.brokers())
         except SettingsError as error:
             raise SystemExit(f"error: {error}") from error
-        self.slot = take_slot(settings.var / "workers" / settings.app_id)
+        try:
+            self.slot = take_slot(settings.var / "workers" / settings.app_id)
+        except OSError as error:
+            raise SystemExit(
+                f"error: STEADFAUST_VAR is {settings.var}, which cannot be used: {error}"
+            ) from error
         self.conf.web_host = host
         self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number, host)
         self.conf.canonical_url = url_of(host, self.conf.web_port)

@@ -60,7 +60,9 @@ def where_modules_are(environment: dict[str, str]) -> list[str]:
     code = "import agents.worker, streams.lane.lane; " + "".join(
         f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
     )
-    ran = python({**environment, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "x"}, "-c", code)
+    ran = python(
+        {**environment, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "http://x"}, "-c", code
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split()
 

@@ -135,7 +135,6 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("STEADFAUST_LANES", "4")
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "broker:9092")
     monkeypatch.setenv("STEADFAUST_LINGER", "0.02")
-    monkeypatch.setenv("STEADFAUST_UNKNOWN", "is ignored")
     settings = Settings()
     assert settings.lane_options().linger == 0.02
     assert settings.layout() == Layout("steadfaust", 4, 4)

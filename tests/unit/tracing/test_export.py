@@ -148,7 +148,7 @@ def test_a_bad_address_of_traces_is_said_at_start(url: str, monkeypatch: pytest.
 )
 def test_a_wrong_value_is_said_at_the_start(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"STEADFAUST_{name}", value)
-    with pytest.raises(SystemExit, match=name.lower()):
+    with pytest.raises(SystemExit, match=f"STEADFAUST_{name}"):
         Settings.read_or_exit()
 
 

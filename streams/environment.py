@@ -1,0 +1,139 @@
+"""Names and values in the environment: each name that begins with STEADFAUST_ is a setting, or a mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from streams.errors import SettingsError
+
+PREFIX = "STEADFAUST_"
+#: What the local stack, fault injection and the project's own build and tests read: no settings of a worker,
+#: and workers that these start inherit them.
+OF_TOOLS = frozenset(
+    PREFIX + name
+    for name in (
+        "CACHE",
+        "CHROMIUM",
+        "COMPILED",
+        "FAULTS",
+        "FAULTS_LOG",
+        "HOSTILE",
+        "HOSTILE_SEED",
+        "PAPER",
+        "PROMTOOL",
+        "STEP_TIMEOUT",
+        "TEST_REPORT",
+        "TESTS_ARE_COMPILED",
+        "TILL",
+    )
+)
+#: What Kubernetes sets in every pod for a Service whose name begins with `steadfaust`.
+_OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+#: From which likeness on a name is taken for a misspelled one, 0 to 1.
+_ALIKE = 0.8
+
+
+#: The largest numbers that make sense; of all others a trillion is.
+_MOST = {
+    "lanes": 100_000,
+    "max_message_bytes": 2**30,
+    "partitions": 100_000,
+    "replication": 1000,
+    "session_timeout": 86_400.0,
+    "web_port": 2**16 - 1,
+}
+_ANY_MOST = 1e12
+_SCHEMES = {
+    "connect_url": ("http", "https"),
+    "gateway_url": ("http", "https"),
+    "postgres_url": ("postgresql", "postgres"),
+    "s3_endpoint": ("http", "https"),
+}
+_BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII)
+#: As Kafka allows names of topics, which are made of these, with room for what is added.
+_IDENT = re.compile(r"[A-Za-z0-9._-]{0,150}")
+
+
+def check_names(environment: Mapping[str, str], known: Collection[str], *, complete: bool = True) -> None:
+    """Raise SettingsError for names that are no settings, with the setting that was meant.
+
+    Args:
+        known: the fields of a settings class.
+        complete: these are all; else an application may have others, and only a misspelled one is refused.
+    """
+    own = sorted(name.upper() for name in known)
+    declared = OF_TOOLS.union(PREFIX + name for name in own)
+    said = []
+    for name in sorted(environment):
+        upper = name.upper()
+        if not upper.startswith(PREFIX) or upper in declared or _is_a_service(upper, environment[name]):
+            continue
+        meant = get_close_matches(upper.removeprefix(PREFIX), own, n=1, cutoff=_ALIKE)
+        if meant:
+            said.append(f"{name} is no setting: did you mean {PREFIX}{meant[0]}?")
+        elif complete:
+            said.append(f"{name} is no setting: docs/settings.md has all of them; unset it")
+    if said:
+        raise SettingsError(" ".join(said))
+
+
+def _is_a_service(name: str, value: str) -> bool:
+    return bool(_OF_KUBERNETES.search(name)) or (name.endswith("_PORT") and bool(_ADDRESS.match(value)))
+
+
+def check_value(name: str, value: Any) -> None:
+    """Raise ValueError, with what a setting may be, for a value that nothing can work with."""
+    match value:
+        case bool():
+            return
+        case int() | float() if abs(value) > (most := _MOST.get(name, _ANY_MOST)):
+            raise ValueError(f"give {most:,.15g} at most")
+        case str() if value and (schemes := _SCHEMES.get(name)):
+            if not re.match(rf"({'|'.join(schemes)})://[^\s]", value):
+                raise ValueError(f"give an address that begins with {schemes[0]}://")
+        case str() if name == "bootstrap" and value:
+            brokers = [each.strip() for each in value.split(",")]
+            if not all(_BROKER.fullmatch(each) for each in brokers):
+                raise ValueError("give brokers as host:port,host:port")
+        case str() if name in ("app_id", "agents_id") and not _IDENT.fullmatch(value):
+            raise ValueError("give up to 150 letters, digits, dots, hyphens and underscores")
+        case str() if name == "web_proxies":
+            _check_addresses(value)
+        case Path() if value.exists() and not value.is_dir():
+            raise ValueError("give a directory")
+        case str() | Path() if "\0" in str(value):
+            raise ValueError("it has a zero byte")
+
+
+def _check_addresses(text: str) -> None:
+    for each in text.split(","):
+        if each.strip():
+            try:
+                ip_address(each.strip())
+            except ValueError:
+                raise ValueError(
+                    f"give IP addresses, with commas between; {each.strip()!r} is none"
+                ) from None
+
+
+def what_is_wrong(error: ValidationError, shown: Collection[str]) -> str:
+    """What is wrong with settings, in one line that names each variable.
+
+    Args:
+        shown: fields whose values may be told; others may be secrets.
+    """
+    said = []
+    for each in error.errors(include_url=False, include_context=False):
+        field = str(each["loc"][0]) if each["loc"] else ""
+        value = f" is {each['input']!r}" if field in shown else ""
+        text = each["msg"].removeprefix("Value error, ")
+        said.append(f"{PREFIX}{field.upper()}{value}: {text[:1].lower()}{text[1:]}")
+    return "; ".join(said)

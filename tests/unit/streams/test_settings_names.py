@@ -1,0 +1,176 @@
+"""Names and values in the environment: each mistake is one line that names the setting."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from agents.settings import OrderSettings
+from streams.environment import OF_TOOLS, PREFIX
+from streams.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+#: Beginnings of names, and names that tests make up.
+NO_NAMES = {"STEADFAUST_", "STEADFAUST_BOOTSTRP", "STEADFAUST_SSL_", "STEADFAUST_S3_", "STEADFAUST_OUTBOX_"}
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(name)
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        OrderSettings.read_or_exit()
+    line = str(ended.value)
+    assert line.startswith("error: ")
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("STEADFAUST_BOOTSTRP", "STEADFAUST_BOOTSTRAP"),
+        ("STEADFAUST_LANE", "STEADFAUST_LANES"),
+        ("STEADFAUST_GATEWAY_URI", "STEADFAUST_GATEWAY_URL"),
+        ("steadfaust_web_tokn", "STEADFAUST_WEB_TOKEN"),
+    ],
+)
+def test_a_misspelled_setting_is_refused_with_the_one_meant(
+    monkeypatch: pytest.MonkeyPatch, name: str, meant: str
+) -> None:
+    assert f"{name} is no setting: did you mean {meant}?" in refusal(monkeypatch, **{name: "1"})
+
+
+def test_a_name_like_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = refusal(monkeypatch, STEADFAUST_QUUX="1", STEADFAUST_LANE="2")
+    assert "STEADFAUST_QUUX is no setting: docs/settings.md has all of them" in line
+    assert "STEADFAUST_LANES?" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STEADFAUST_FAULTS", ""),
+        ("STEADFAUST_ORDERS_SERVICE_HOST", "10.0.0.1"),
+        ("STEADFAUST_ORDERS_SERVICE_PORT_HTTP", "80"),
+        ("STEADFAUST_ORDERS_PORT", "tcp://10.0.0.1:80"),
+        ("STEADFAUST_ORDERS_PORT_80_TCP_ADDR", "10.0.0.1"),
+    ],
+)
+def test_names_of_tools_and_of_kubernetes_pass(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    OrderSettings.read_or_exit()
+
+
+def test_every_name_in_the_project_is_declared() -> None:
+    """A name that a test, a script or CI reads, and nobody has declared, would end the workers it starts."""
+    declared = OF_TOOLS | {PREFIX + name.upper() for name in OrderSettings.model_fields}
+    found: dict[str, str] = {}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for file in listed.stdout.splitlines():
+        path = ROOT / file
+        if path == Path(__file__) or path.suffix in (".js", ".png", ".css", ".avsc") or not path.is_file():
+            continue
+        text = path.read_text(errors="replace")
+        for name in re.findall(r"\bSTEADFAUST_[A-Z0-9_]+", text):
+            found.setdefault(name, file)
+    assert {name: file for name, file in found.items() if name not in declared | NO_NAMES} == {}
+
+
+#: Not a number, not a choice, not an address.
+BAD = ("a b", "many", "\x01", "nan", "inf", "1e30", "9" * 30)
+
+
+@pytest.mark.parametrize("field", sorted(OrderSettings.model_fields))
+def test_a_bad_value_names_its_setting_in_one_line(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    name, kind = PREFIX + field.upper(), OrderSettings.model_fields[field].annotation
+    for value in BAD:
+        monkeypatch.setenv(name, value)
+        try:
+            OrderSettings.read_or_exit()
+        except SystemExit as ended:
+            line = str(ended)
+            assert "\n" not in line
+            assert name in line
+        else:  # any text will do
+            assert kind in (str, Path, SecretStr), value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "meant"),
+    [
+        ("bootstrap", "a b", "give brokers as host:port,host:port"),
+        ("bootstrap", "kafka:9092,", "give brokers as host:port,host:port"),
+        ("postgres_url", "localhost:5432/orders", "begins with postgresql://"),
+        ("gateway_url", "127.0.0.1:8090", "begins with http://"),
+        ("s3_endpoint", "minio:9000", "begins with http://"),
+        ("web_port", "70000", "give 65,535 at most"),
+        ("web_proxies", "proxy.example", "give IP addresses"),
+        ("app_id", "my app", "letters, digits, dots, hyphens and underscores"),
+        ("outbox", "cdcc", "'poll' or 'cdc'"),
+        ("var", __file__, "give a directory"),
+    ],
+)
+def test_a_refused_value_says_what_it_may_be(
+    monkeypatch: pytest.MonkeyPatch, field: str, value: str, meant: str
+) -> None:
+    line = refusal(monkeypatch, **{PREFIX + field.upper(): value})
+    assert meant in line
+    assert PREFIX + field.upper() in line
+
+
+def test_a_refused_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = refusal(monkeypatch, STEADFAUST_POSTGRES_URL="user:s3cr3t@host/db")
+    assert "s3cr3t" not in line
+
+
+def command(place: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    code = "from streams.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "dlq", "list"],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_command_refuses_names_and_values_in_one_line(tmp_path: Path) -> None:
+    for environment, said in (
+        ({"STEADFAUST_BOOTSTRP": "x"}, "did you mean STEADFAUST_BOOTSTRAP?"),
+        ({"STEADFAUST_LANES": "many"}, "STEADFAUST_LANES is 'many'"),
+    ):
+        ended = command(tmp_path, **environment)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert re.fullmatch(rf"error: .*{re.escape(said)}.*\n", ended.stderr)
+
+
+def test_a_command_knows_the_settings_of_its_project(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from streams.settings import Settings\nclass ShopSettings(Settings):\n    vat: int = 0\n"
+    )
+    (tmp_path / "pyproject.toml").write_text('[tool.steadfaust]\nsettings = "shop:ShopSettings"\n')
+    assert "no worker of steadfaust" in command(tmp_path, STEADFAUST_VAT="19").stderr
+    assert "STEADFAUST_QUUX is no setting" in command(tmp_path, STEADFAUST_QUUX="1").stderr
+    (tmp_path / "pyproject.toml").write_text('[tool.steadfaust]\nsettings = "shop:None"\n')
+    assert "name it module:Class" in command(tmp_path).stderr
+
+
+def test_settings_of_a_library_application_are_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADFAUST_GATEWAY_URL", "http://bank")
+    with pytest.raises(SystemExit, match="STEADFAUST_GATEWAY_URL is no setting"):
+        Settings.read_or_exit()
