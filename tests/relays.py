@@ -44,6 +44,19 @@ class Billed(Step, frozen=True, kw_only=True):
     TOPIC = "shop.order.billed.v1"
 
 
+class Stuck:
+    """Comes to a point, and never goes on."""
+
+    def __init__(self, point: str) -> None:
+        self.is_there = asyncio.Event()
+        self._point = point
+
+    async def reach(self, point: str) -> None:
+        if point == self._point:
+            self.is_there.set()
+            await asyncio.Event().wait()
+
+
 def new_outbox(limit: int = 1_000_000) -> Outbox:
     return Outbox(avro(nothing_frozen, Schemas()), source="shop", limit=limit)
 

@@ -33,6 +33,8 @@ NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Avro has bytes; JSON would have them in base64.
 _BYTES = (bytes,)
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
+#: What messages and rows have for a fingerprint that are JSON.
+_OF_JSON = b"0" * 16
 
 
 class Codec(Protocol[T]):
@@ -146,6 +148,11 @@ class AvroCodec(Generic[T]):
         if fingerprint not in self._writers:
             if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
                 raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
+            if fingerprint == _OF_JSON:  # nor can anybody announce this
+                raise Undecodable(
+                    f"{self._kind.__name__}: it is JSON by its fingerprint, and is read as Avro: send Avro"
+                    " with the fingerprint of its schema, or read the topic as JSON"
+                )
             text = self._schemas.get(fingerprint.decode())
             try:
                 parsed = fastavro.parse_schema(json.loads(text))
@@ -179,7 +186,7 @@ class JsonCodec(Generic[T]):
 
     content_type = "application/json"
     schema = ""
-    fingerprint = b"0" * 16
+    fingerprint = _OF_JSON
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind

@@ -16,6 +16,7 @@ from tests.relays import (
     ANNOUNCEMENTS,
     QUICK,
     Step,
+    Stuck,
     drained,
     new_outbox,
     publish,
@@ -26,19 +27,6 @@ from tests.relays import (
 from tests.waiting import BOUND
 
 ORDERS, NUMBERS = 7, 5
-
-
-class Stuck:
-    """Comes to a point, and never goes on."""
-
-    def __init__(self, point: str) -> None:
-        self.is_there = asyncio.Event()
-        self._point = point
-
-    async def reach(self, point: str) -> None:
-        if point == self._point:
-            self.is_there.set()
-            await asyncio.Event().wait()
 
 
 async def handle(connection: Connection, events: Sequence[InboxEvent]) -> None:

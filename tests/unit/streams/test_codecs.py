@@ -124,6 +124,11 @@ def test_what_is_no_fingerprint_is_undecodable(fingerprint: bytes) -> None:
         AvroCodec(Line, OURS, Schemas()).decode(b"\x02a", fingerprint)
 
 
+def test_json_by_its_fingerprint_is_not_waited_for_as_avro() -> None:
+    with pytest.raises(Undecodable, match="is JSON by its fingerprint, and is read as Avro"):
+        AvroCodec(Line, OURS, Schemas()).require(JsonCodec.fingerprint)
+
+
 def test_a_schema_nested_too_deep_is_undecodable() -> None:
     """How deep is too deep depends on how deep the stack is already: where it was learnt, it was not."""
     schemas = Schemas()
