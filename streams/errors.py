@@ -20,7 +20,7 @@ class TopicMismatch(SteadfaustError):
 
 
 class LayoutMismatch(SteadfaustError):
-    """Workers of one application disagree on the number of partitions or lanes."""
+    """Workers of one group disagree on the number of partitions or lanes, or have no topic in common."""
 
 
 class MembershipLost(SteadfaustError):

@@ -22,9 +22,9 @@ class Member(msgspec.Struct, frozen=True):
 class Assignment(msgspec.Struct, frozen=True):
     """What a member is told. `owners` maps each lane to its owner's web address, `followers` to those of its
     standbys; `members` are the addresses of all; `partitions` and `lanes` are the cut that the lane numbers
-    mean.
+    mean. `waiting` maps each topic that not every member consumes to the addresses of those that do not.
 
-    `error` is set for a member whose layout differs from the group's: it gets nothing and must stop.
+    `error` is set for a member whose layout or wiring is not the group's: it gets nothing and must stop.
     """
 
     active: tuple[int, ...] = ()
@@ -36,15 +36,20 @@ class Assignment(msgspec.Struct, frozen=True):
     error: str = ""
     partitions: int = 0
     lanes: int = 0
+    waiting: dict[str, tuple[str, ...]] = {}
 
 
-def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment]:
+def assign(
+    members: Mapping[str, Member], standbys: int, common: Collection[str] = ()
+) -> dict[str, Assignment]:
     """Give every lane one owner and up to `standbys` followers, each on another member.
 
-    Lanes stay where they are as far as balance allows. A topic that not every member knows yet waits.
+    Lanes stay where they are as far as balance allows. A topic that not every member knows yet waits. Members
+    that share no topic with the group but those in `common`, which follow from its name, are refused.
     """
-    layout = _group_layout(members)
-    fitting = {name: m for name, m in members.items() if (m.partitions, m.lanes) == layout}
+    related = _group_wiring(members, common)
+    layout = _group_layout(related)
+    fitting = {name: m for name, m in related.items() if (m.partitions, m.lanes) == layout}
     lanes = range(layout[1])
     owners = _owners(fitting, lanes)
     followers = _followers(fitting, owners, standbys)
@@ -52,6 +57,10 @@ def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment
     topics = tuple(sorted(set.intersection(*known)))
     urls = {lane: fitting[owner].url for lane, owner in owners.items()}
     warm = {lane: tuple(fitting[name].url for name in names) for lane, names in followers.items()}
+    waiting = {
+        topic: tuple(sorted(member.url for member in fitting.values() if topic not in member.topics))
+        for topic in sorted(set.union(*known) - set(topics))
+    }
     everybody = tuple(sorted({member.url for member in fitting.values()}))
     assignments = {
         name: Assignment(
@@ -63,15 +72,57 @@ def assign(members: Mapping[str, Member], standbys: int) -> dict[str, Assignment
             everybody,
             partitions=layout[0],
             lanes=layout[1],
+            waiting=waiting,
         )
         for name in fitting
     }
-    for name in members.keys() - fitting.keys():
+    for name in related.keys() - fitting.keys():
         assignments[name] = Assignment(
             error=f"this worker has {members[name].partitions} partitions in {members[name].lanes} lanes, the"
             f" group {layout[0]} in {layout[1]}: stop all workers before changing either"
         )
+    for name in members.keys() - related.keys():
+        own, others = (sorted(set(each) - set(common)) for each in (members[name].topics, set.union(*known)))
+        assignments[name] = Assignment(
+            error=f"this worker consumes {_some(own)}; the workers at {_some(everybody)}, which run under the"
+            f" same name, consume {_some(others)}: these are two applications. Give one of them another"
+            " STEADFAUST_APP_ID, or stop the workers of the other one first"
+        )
     return assignments
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _group_wiring(members: Mapping[str, Member], common: Collection[str]) -> dict[str, Member]:
+    """The members of one application: those that share topics with the owners of lanes, also by way of other
+    members. At the first start, and where owners of several are equally new, the most members decide.
+
+    A member without a topic of its own fits each application.
+    """
+    parts: list[tuple[set[str], list[str]]] = []
+    free = []
+    for name in sorted(members):
+        topics, names = set(members[name].topics) - set(common), [name]
+        if not topics:
+            free.append(name)
+            continue
+        for part in [part for part in parts if part[0] & topics]:
+            topics |= part[0]
+            names += part[1]
+            parts.remove(part)
+        parts.append((topics, names))
+    if not parts:
+        return dict(members)
+    newest = max((member.generation for member in members.values() if member.active), default=-1)
+
+    def weight(part: tuple[set[str], list[str]]) -> tuple[int, int]:
+        owners = [n for n in part[1] if members[n].active and members[n].generation == newest >= 0]
+        return len(owners), len(part[1])
+
+    _, chosen = max(parts, key=weight)
+    return {name: members[name] for name in (*chosen, *free)}
 
 
 def _group_layout(members: Mapping[str, Member]) -> tuple[int, int]:

@@ -298,6 +298,8 @@ class LaneApp(faust.App):
             standby=given.standby,
             topics=len(given.topics),
         )
+        for topic, lacking in given.waiting.items():
+            log.warning("topic_waits", topic=topic, workers_without_it=lacking)
         del assigned
         if given.error:
             self.on_fatal(LayoutMismatch(given.error))

@@ -66,7 +66,8 @@ class LaneAssignor(PartitionAssignor):
         }
         partitions_of = self._lanes.layout.partitions_of
         decided = {}
-        for name, given in assign(members, self._standbys).items():
+        common = {self._lanes.layout.operations}
+        for name, given in assign(members, self._standbys, common).items():
             numbers = sorted(p for lane in given.active for p in partitions_of(lane))
             expanded = [(topic, numbers) for topic in given.topics] if numbers else []
             decided[name] = ConsumerProtocolMemberAssignment(self.version, expanded, _encode(given))

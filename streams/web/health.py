@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from streams.lane.state import LaneState
 from streams.lane.watchdog import stands_at
+from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
 from streams.retry.gate import HandlerGate
 from streams.web.view import LaneView
@@ -42,6 +43,19 @@ def breakers(gates: Iterable[HandlerGate]) -> list[str]:
         " fails, and its messages wait; handler_failed in the log says how"
         for handler, number in sorted(found.items())
     ]
+
+
+def not_consumed(sources: Iterable[str], assignment: Assignment) -> list[str]:
+    """A warning for each topic of this worker that waits until every member of the group consumes it."""
+    return [
+        f"{topic} is not consumed yet: {_lacking(assignment, topic)} does not know it. Finish the deploy,"
+        " or stop the workers that lack it; then all lanes consume it"
+        for topic in sorted(set(sources) - set(assignment.topics))
+    ]
+
+
+def _lacking(assignment: Assignment, topic: str) -> str:
+    return " and ".join(assignment.waiting.get(topic, ())) or "another worker"
 
 
 def behind(lane: LaneView, now: float) -> str:

@@ -21,7 +21,7 @@ from streams.web.answers import (
 )
 from streams.web.awaited import awaited, warning
 from streams.web.handlers import paused_here
-from streams.web.health import behind, breakers, recovers, why_recovering, why_stuck
+from streams.web.health import behind, breakers, not_consumed, recovers, why_recovering, why_stuck
 from streams.web.loopback import loopback_origin
 from streams.web.view import LaneView, Problem, WorkerView
 
@@ -75,6 +75,8 @@ def warnings(view: WorkerView) -> list[str]:
     gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
     found = [warning(each) for each in awaited(gates)]
     found += breakers(gates)
+    if view.assignment.owners:
+        found += not_consumed(view.application.sources, view.assignment)
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"

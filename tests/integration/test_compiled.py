@@ -60,9 +60,8 @@ def where_modules_are(environment: dict[str, str]) -> list[str]:
     code = "import agents.worker, streams.lane.lane; " + "".join(
         f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
     )
-    ran = python(
-        {**environment, "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "http://x"}, "-c", code
-    )
+    settings = {"STEADFAUST_APP_ID": "x", "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "http://x"}
+    ran = python({**environment, **settings}, "-c", code)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split()
 

@@ -75,6 +75,7 @@ def test_an_api_without_postgresql_and_kafka_starts_and_says_so(tmp_path: Path) 
     settings = os.environ | {
         "STEADFAUST_POSTGRES_URL": f"postgresql://nobody@/orders?host={tmp_path}",
         "STEADFAUST_BOOTSTRAP": "127.0.0.1:1",
+        "STEADFAUST_APP_ID": "shop",
         "STEADFAUST_API_PATIENCE": "1",
     }
     with ApiProcess(tmp_path / "api.log", settings) as api:

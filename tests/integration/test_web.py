@@ -330,7 +330,7 @@ def test_a_bounded_look_says_how_far_it_came(urls):
 
 
 def test_what_a_killed_worker_owned_is_waited_for(workers, urls):
-    """The last test of this module: one worker is left."""
+    """From here on one worker is left."""
     alive, dead = urls
     key = next(key for key in KEYS if ask_json(f"{alive}/api/tables/parcels/rows?key={key}")["owner"] == dead)
     workers[dead].kill()
@@ -346,3 +346,18 @@ def test_what_a_killed_worker_owned_is_waited_for(workers, urls):
     assert command.returncode == 0, said
     assert f"{dead} owns the key" in said.partition("waiting: lane")[2]
     assert "has not answered" not in said
+
+
+def test_another_application_of_the_same_name_is_refused(workers, urls, kafka, tmp_path):
+    cut = {"PARTITIONS": 4, "LANES": 4, "PAPER": "no paper"}
+    environment = environment_of("web", kafka.bootstrap, tmp_path, **cut)
+    log = tmp_path / "worker.log"
+    stranger = start("tests.integration.errand_worker", environment, log)
+    try:
+        assert stranger.wait(BOUND) == 1, log.read_text()
+    finally:
+        stranger.kill()
+    assert f"consume {TOPIC}: these are two applications" in log.read_text()
+    assert "Give one of them another STEADFAUST_APP_ID" in log.read_text()
+    assert workers[urls[0]].poll() is None
+    eventually(lambda: owned_lanes(urls[0]) == 4, "the worker that was there keeps the lanes")

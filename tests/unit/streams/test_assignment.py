@@ -18,6 +18,14 @@ def member(lanes: int, **more: object) -> Member:
     return Member(partitions=64, lanes=lanes, topics=("t",), **more)
 
 
+#: The topics that follow from the name of the group alone.
+COMMON = {"operations"}
+
+
+def wired(*topics: str, **more: object) -> Member:
+    return Member(partitions=4, lanes=4, topics=("operations", *topics), **more)
+
+
 def rejoined(given: dict[str, Assignment], lanes: int, generation: int = 1) -> dict[str, Member]:
     return {
         name: member(lanes, active=own.active, standby=own.standby, generation=generation)
@@ -128,6 +136,66 @@ def test_a_topic_that_not_every_member_knows_waits() -> None:
     given = assign({"a": knowing, "b": ignorant}, 0)
     assert {own.topics for own in given.values()} == {("old",)}
     assert {own.topics for own in assign({"a": knowing}, 0).values()} == {("new", "old")}
+
+
+def test_everyone_is_told_which_topics_wait_and_for_whom() -> None:
+    knowing = Member(partitions=4, lanes=2, topics=("old", "new"), url="http://a")
+    ignorant = Member(partitions=4, lanes=2, topics=("old",), url="http://b")
+    given = assign({"a": knowing, "b": ignorant}, 0)
+    assert {name: own.waiting for name, own in given.items()} == {n: {"new": ("http://b",)} for n in "ab"}
+
+
+def test_another_application_of_the_name_is_refused() -> None:
+    shop = {f"shop-{n}": wired("orders", active=(n,), generation=2) for n in range(2)}
+    post = {f"post-{n}": wired("letters", "parcels") for n in range(5)}
+    given = assign({**shop, **post}, 1, COMMON)
+    for name in post:
+        assert "consumes letters, parcels" in given[name].error
+        assert "consume orders: these are two applications" in given[name].error
+        assert (given[name].active, given[name].standby, given[name].owners) == ((), (), {})
+    for name in shop:
+        assert (given[name].error, given[name].topics) == ("", ("operations", "orders"))
+        assert given[name].active
+
+
+def test_where_nobody_owns_lanes_the_most_members_decide() -> None:
+    given = assign({"a": wired("x"), "b": wired("y"), "c": wired("y")}, 1, COMMON)
+    assert {name for name, own in given.items() if own.error} == {"a"}
+
+
+def test_members_related_by_way_of_another_are_one_application() -> None:
+    given = assign({"old": wired("x"), "new": wired("y"), "between": wired("x", "y")}, 1, COMMON)
+    assert not any(own.error for own in given.values())
+    assert given["old"].waiting == {"x": ("",), "y": ("",)}
+
+
+def test_a_member_without_topics_fits_every_application() -> None:
+    given = assign({"agents": wired(), "shop": wired("orders", active=(0,), generation=1)}, 0, COMMON)
+    assert not any(own.error for own in given.values())
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcdef"),
+        st.tuples(st.frozensets(st.sampled_from("uvwxyz"), max_size=3), st.integers(-1, 2), st.booleans()),
+        min_size=1,
+    )
+)
+def test_of_each_group_one_application_remains(drawn: dict[str, tuple[frozenset[str], int, bool]]) -> None:
+    members = {
+        name: wired(*topics, active=(0,) if owns else (), generation=generation)
+        for name, (topics, generation, owns) in drawn.items()
+    }
+    given = assign(members, 1, COMMON)
+    assert assign(dict(reversed(members.items())), 1, COMMON) == given
+    stay = {name for name, own in given.items() if not own.error}
+    assert sorted(lane for name in stay for lane in given[name].active) == list(range(4))
+    refused = given.keys() - stay
+    topics = {side: {t for n in side for t in drawn[n][0]} for side in (frozenset(stay), frozenset(refused))}
+    assert not refused or not set.intersection(*topics.values())
+    # Those that stay are one application: asked again without the others, none is refused.
+    again = assign({name: members[name] for name in stay}, 1, COMMON)
+    assert not any(own.error for own in again.values())
 
 
 def test_another_layout_gets_an_error_and_no_lane() -> None:

@@ -26,6 +26,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
     for name, value in environment.items():
         monkeypatch.setenv(f"STEADFAUST_{name}", value)
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "kafka.example:9093")
+    monkeypatch.setenv("STEADFAUST_APP_ID", "shop")
     return Settings.read_or_exit()
 
 

@@ -134,11 +134,25 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("STEADFAUST_PARTITIONS", "4")
     monkeypatch.setenv("STEADFAUST_LANES", "4")
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "broker:9092")
+    monkeypatch.setenv("STEADFAUST_APP_ID", "shop")
     monkeypatch.setenv("STEADFAUST_LINGER", "0.02")
     settings = Settings()
     assert settings.lane_options().linger == 0.02
-    assert settings.layout() == Layout("steadfaust", 4, 4)
+    assert settings.layout() == Layout("shop", 4, 4)
     assert settings.brokers() == Brokers("broker:9092")
+
+
+def test_an_application_on_a_cluster_must_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "broker:9092")
+    with pytest.raises(SystemExit, match="STEADFAUST_APP_ID is not set: name the application"):
+        Settings.read_or_exit()
+
+
+@pytest.mark.parametrize("name", ["", "my app", "a/b", "-", "é", "x" * 101])
+def test_a_name_that_no_topic_can_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADFAUST_APP_ID", name)
+    with pytest.raises(SystemExit, match="app_id"):
+        Settings.read_or_exit()
 
 
 @pytest.mark.parametrize(

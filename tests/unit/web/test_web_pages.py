@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from web_workers import NOW, FakeStandby, FakeWorker
 
@@ -104,6 +106,17 @@ async def test_a_worker_that_has_joined_is_ready(browser, worker):
     worker.assignment = Assignment()
     assert await browser.json("/health/live") == (200, {"status": "live", **NO_TROUBLE})
     assert await not_ready(browser) == ["the worker has not joined its group yet"]
+
+
+async def test_a_worker_warns_of_a_topic_that_others_lack(browser, worker):
+    topic, *known = worker.application.sources
+    worker.assignment = msgspec.structs.replace(
+        worker.assignment, topics=tuple(known), waiting={topic: ("http://127.0.0.1:9",)}
+    )
+    status, (warning,) = await warned(browser)
+    assert status == "degraded"
+    assert warning.startswith(f"{topic} is not consumed yet: http://127.0.0.1:9 does not know it")
+    assert warning in unescape(await (await browser.get("/")).text())
 
 
 async def test_a_worker_that_was_told_to_end_is_not_ready(browser, worker):

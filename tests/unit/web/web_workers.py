@@ -151,7 +151,8 @@ class FakeWorker:
         return worker
 
     def owns(self, owners: Mapping[int, str]) -> None:
-        self.assignment = msgspec.structs.replace(self.assignment, owners=dict(owners))
+        topics = tuple(self.application.sources)
+        self.assignment = msgspec.structs.replace(self.assignment, owners=dict(owners), topics=topics)
 
     def now(self) -> float:
         return NOW
