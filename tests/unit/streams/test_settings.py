@@ -151,7 +151,7 @@ def test_an_application_on_a_cluster_must_have_a_name(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["", "my app", "a/b", "-", "é", "x" * 101])
 def test_a_name_that_no_topic_can_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEADFAUST_APP_ID", name)
-    with pytest.raises(SystemExit, match="app_id"):
+    with pytest.raises(SystemExit, match="STEADFAUST_APP_ID is"):
         Settings.read_or_exit()
 
 
