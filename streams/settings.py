@@ -47,10 +47,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", allow_inf_nan=False)
 
     app_id: str = Field(
-        default="steadfaust",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        max_length=100,
-        description="names the group, the changelogs and the transactional ids",
+        default="steadfaust", description="names the group, the changelogs and the transactional ids"
     )
     agents_id: str = Field(
         default="", description="names the group and changelogs of plain agents; empty: app_id with -agents"
@@ -224,8 +221,9 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         """The application's cut. Raises SettingsError, also where an application on a cluster has no name."""
         if self.bootstrap and "app_id" not in self.model_fields_set:
             raise SettingsError(
-                "STEADFAUST_APP_ID is not set: name the application. Two with one name on a cluster would"
-                f" take each other's lanes. One that has run without a name is called {self.app_id!r}"
+                "STEADFAUST_BOOTSTRAP is set, and STEADFAUST_APP_ID is not: name the application. Two with"
+                " one name on a cluster would take each other's lanes. One that has run without a name is"
+                f" called {self.app_id!r}"
             )
         return Layout(self.app_id, self.partitions, self.lanes)
 
