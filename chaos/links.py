@@ -55,11 +55,20 @@ class Link:
         self.upstream = upstream
         self.connections: set[Connection] = set()
         self._faults: list[Fault] = []
+        self._listening: asyncio.Server | None = None
         self._note()
 
     async def listen(self) -> None:
         """Take connections from now on. Raises OSError when the port is taken."""
-        await asyncio.get_running_loop().create_server(lambda: Connection(self).client, HOST, self.port)
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(lambda: Connection(self).client, HOST, self.port)
+
+    def close(self) -> None:
+        """Take no more connections, and end those that are there."""
+        if self._listening is not None:
+            self._listening.close()
+        for connection in list(self.connections):
+            connection.reset()
 
     def begin(self, fault: Fault) -> None:
         """Let it go wrong."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 
 from agents.api.placing import AGGREGATE
-from agents.api.sessions import session
 from agents.api.statements import SQL
 from agents.api.wire import Line, OrderPage, OrderSummary, OrderView, Status
 from agents.cancellation import RequestCancellation
@@ -29,13 +28,13 @@ class Orders:
 
     async def find(self, order_id: str) -> OrderView | None:
         """An order, if there is one of that id."""
-        async with session(self._database, self._patience) as connection:
+        async with self._database.acquire(within=self._patience) as connection:
             return await _find(connection, order_id)
 
     async def page(self, status: Status | None, after: int | None, limit: int) -> OrderPage:
         """So many orders behind a position, newest first."""
         start = _END if after is None else after
-        async with session(self._database, self._patience) as connection:
+        async with self._database.acquire(within=self._patience) as connection:
             # One more, to see whether there is a next page.
             if status is None:
                 rows = await connection.fetch(SQL["page"], start, limit + 1)
@@ -49,7 +48,7 @@ class Orders:
     ) -> tuple[Literal["requested", "too_late", "unknown"], OrderView | None]:
         """Ask for an order's cancellation, once. An order that is settled stays as it is."""
         async with (
-            session(self._database, self._patience) as connection,
+            self._database.acquire(within=self._patience) as connection,
             self._outbox.transaction(connection) as tx,
         ):
             if await connection.fetchval(SQL["call_off"], order_id):
@@ -68,7 +67,7 @@ class Orders:
         """Forget answers that have expired, a batch at a time; returns how many."""
         forgotten = 0
         while True:
-            async with session(self._database, self._patience) as connection:
+            async with self._database.acquire(within=self._patience) as connection:
                 done = await connection.execute(SQL["forget_keys"], CLEANUP_BATCH)
             count = int(done.rpartition(" ")[2])
             forgotten += count

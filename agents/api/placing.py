@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from agents.api.sessions import session
 from agents.api.statements import SQL
 from agents.api.wire import OrderView
 from agents.commands import OrderSubmitted
@@ -197,7 +196,7 @@ class OrderPlacing:
 
     async def _transact(self, batch: Sequence[Placing]) -> list[Answer | Exception]:
         async with (
-            session(self._database, self._patience) as connection,
+            self._database.acquire(within=self._patience) as connection,
             self._outbox.transaction(connection) as tx,
         ):
             rows = await connection.fetch(SQL["place"], *_columns(batch), self._keep)

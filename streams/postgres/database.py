@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg
 import structlog
 
-from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.bounded import BOUND, BoundedConnection, probe, session_settings
+from streams.postgres.errors import DatabaseUnavailable, StatementOverdue
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -46,10 +47,6 @@ REFUSING = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
 )
-#: Seconds after which a connection over a network that has gone silent is lost, and what finds that: a line
-#: that is cut says so, one that swallows packets says nothing, and a listener would wait for ever.
-_QUIET, _PROBE_EVERY, _PROBES = 10, 5, 3
-_SILENT = _QUIET + _PROBE_EVERY * _PROBES
 
 
 class Database:
@@ -57,18 +54,29 @@ class Database:
 
     Arguments:
         url: `postgresql://user:password@host:port/database`.
-        least, most: connections that are kept open, and that are open at most.
+        least: 0 lets the server come later; 1 has `open` connect.
+        most: connections that are open at most.
         patience: seconds that a caller waits for a free connection, and for the server at the start.
+        bound: seconds for the answer to one statement, unless its `timeout` says otherwise. One that passes
+            it cuts its connection. A transaction may be idle for ten times as long.
         name: what the server shows this program as (`application_name`).
     """
 
     def __init__(
-        self, url: str, *, least: int = 1, most: int = 10, patience: float = 5.0, name: str = "steadfaust"
+        self,
+        url: str,
+        *,
+        least: int = 1,
+        most: int = 10,
+        patience: float = 5.0,
+        bound: float = BOUND,
+        name: str = "steadfaust",
     ) -> None:
         self.url = url
         self._least = least
         self._most = most
         self._patience = patience
+        self._bound = bound
         self._name = name
         self._pool: Pool | None = None
 
@@ -84,44 +92,67 @@ class Database:
         try:
             self._pool = await asyncpg.create_pool(
                 self.url,
-                min_size=self._least,
+                # The pool's own floor is kept with a traceback in the log for each attempt in an outage.
+                min_size=0,
                 max_size=self._most,
                 timeout=self._patience,
-                init=_probe,
-                server_settings={"application_name": self._name},
+                command_timeout=self._bound,
+                connection_class=BoundedConnection,
+                init=probe,
+                server_settings=session_settings(self.url, self._name, self._bound),
             )
         except UNAVAILABLE as error:
             raise self._unavailable(error) from error
+        if self._least:
+            try:
+                async with self.acquire():
+                    pass
+            except DatabaseUnavailable:
+                await self.close()
+                raise
         return self
 
     async def close(self) -> None:
-        """Wait for connections that are lent out, then close all."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.close()
+        """Wait for connections that are lent out, then close all; those that are held for longer than a
+        statement may take are cut.
+        """
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        try:
+            async with asyncio.timeout(self._bound + self._patience):
+                await pool.close()
+        except UNAVAILABLE as error:
+            pool.terminate()
+            log.warning("connections_cut", database=without_password(self.url), error=repr(error))
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Connection]:
-        """A connection of the pool.
+    async def acquire(self, *, within: float | None = None) -> AsyncIterator[Connection]:
+        """A connection of the pool, which is cut when it is held for longer than `within` seconds.
 
         Raises DatabaseUnavailable when none is free within `patience`, the server does not answer or cannot
-        work now, or the connection is lost while it is used. Whether a commit that was under way took place
-        is unknown then.
+        work now, or the connection is lost or cut while it is used. Whether a commit that was under way took
+        place is unknown then.
         """
         pool = self.pool
         try:
             connection = await pool.acquire(timeout=self._patience)
         except UNAVAILABLE as error:
             raise self._unavailable(error) from error
+        cut = asyncio.get_running_loop().call_later(within, connection.terminate) if within else None
         try:
             yield connection
         except Exception as error:
-            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                await pool.expire_connections()  # new ones may lead to the server that took over
+            overdue = _overdue(error)
+            if overdue or isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                # New ones may lead to the server that took over, or by a network that is not silent.
+                await pool.expire_connections()
             if isinstance(error, REFUSING) or _is_lost(connection):
-                raise self._unavailable(error) from error
+                raise self._unavailable(overdue or error) from error
             raise
         finally:
+            if cut is not None:
+                cut.cancel()
             await self._give_back(pool, connection)
 
     @asynccontextmanager
@@ -150,6 +181,13 @@ class Database:
         return DatabaseUnavailable(f"PostgreSQL at {without_password(self.url)} cannot be used now: {cause}")
 
 
+def _overdue(error: BaseException | None) -> StatementOverdue | None:
+    """The passed bound, behind what the end of a transaction says of the connection that was cut."""
+    while error is not None and not isinstance(error, StatementOverdue):
+        error = error.__context__
+    return error
+
+
 def _is_lost(connection: Connection) -> bool:
     try:
         return connection.is_closed()
@@ -157,44 +195,33 @@ def _is_lost(connection: Connection) -> bool:
         return True
 
 
-async def _probe(connection: Any) -> None:
-    """Have the kernel find out when the other end has gone without a word."""
-    line = connection._transport.get_extra_info("socket")  # asyncpg has no other way to it
-    if line is None or line.family == socket.AF_UNIX:
-        return
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT * 1000)
-
-
 async def connect(
     url: str,
     *,
     name: str = "steadfaust",
     timeout: float = 5.0,
-    command_timeout: float | None = None,
+    bound: float | None = BOUND,
     settings: Mapping[str, str] | None = None,
 ) -> Connection:
     """A connection of its own, for locks and notifications; close it. Raises DatabaseUnavailable.
 
     Arguments:
         timeout: seconds that the server may take to let us in.
-        command_timeout: seconds for one answer; without it any time.
+        bound: seconds for one answer; one that passes it cuts the connection. None: any time.
         settings: of the session, by their names in PostgreSQL.
     """
     try:
         connection: Connection = await asyncpg.connect(
             url,
             timeout=timeout,
-            command_timeout=command_timeout,
-            server_settings={"application_name": name, **(settings or {})},
+            command_timeout=bound,
+            connection_class=BoundedConnection,
+            server_settings=session_settings(url, name, bound, settings),
         )
     except UNAVAILABLE as error:
         cause = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error
-    await _probe(connection)
+    await probe(connection)
     return connection
 
 

@@ -9,6 +9,10 @@ class DatabaseUnavailable(TransientError):
     """PostgreSQL does not answer, or has no connection to spare; the same thing may work later."""
 
 
+class StatementOverdue(DatabaseUnavailable, TimeoutError):
+    """PostgreSQL did not answer a statement within its bound, and its connection was cut."""
+
+
 class MigrationError(SteadfaustError):
     """The migrations that a database has and those of this program do not belong together."""
 

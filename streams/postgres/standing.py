@@ -38,7 +38,7 @@ _SHOWN = 20
 async def database_answer(url: str) -> DatabaseAnswer:
     """How it stands now; what its migrations have not made is not there."""
     try:
-        connection = await connect(url, name="steadfaust pages", timeout=PATIENCE, command_timeout=PATIENCE)
+        connection = await connect(url, name="steadfaust pages", timeout=PATIENCE, bound=PATIENCE)
     except DatabaseUnavailable as error:
         return DatabaseAnswer(missing=str(error))
     try:
@@ -56,7 +56,7 @@ async def database_answer(url: str) -> DatabaseAnswer:
 async def outbox_rows(url: str, published: Mapping[str, float]) -> OutboxRows:
     """The rows of messages' ids in the outbox, each with the time of its record, in epoch seconds."""
     try:
-        connection = await connect(url, name="steadfaust pages", timeout=PATIENCE, command_timeout=PATIENCE)
+        connection = await connect(url, name="steadfaust pages", timeout=PATIENCE, bound=PATIENCE)
     except DatabaseUnavailable as error:
         return OutboxRows(missing=str(error))
     try:

@@ -56,7 +56,7 @@ class Pulse:
         """Until cancelled."""
         while True:
             try:
-                connection = await connect(self._url, name="steadfaust queue")
+                connection = await connect(self._url, name="steadfaust queue", bound=self._lease)
                 try:
                     await self._live(connection)
                 finally:
@@ -72,8 +72,8 @@ class Pulse:
         self._back()
         lasting = timedelta(seconds=self._lease)
         while not closed.is_set():
-            if self.leases:
-                await connection.execute(SQL["renew"], list(self.leases), lasting, timeout=self._lease)
+            # Without leases too: a network that has fallen silent brings no notifications.
+            await connection.execute(SQL["renew"], list(self.leases), lasting)
             # Not wait_for: on Python 3.11 it swallows a cancellation that comes as the connection ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._lease / 3):

@@ -62,7 +62,7 @@ class RelaySession:
         self._connection = await connect(
             self._url,
             name="steadfaust relay",
-            command_timeout=lease,
+            bound=lease,
             settings={
                 # A frozen relay is silent, and loses its locks; one whose machine is gone does not answer.
                 "idle_session_timeout": f"{int(lease * 1000)}ms",

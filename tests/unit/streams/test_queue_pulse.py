@@ -23,6 +23,9 @@ class Connection:
     async def add_listener(self, *_: object) -> None:
         return
 
+    async def execute(self, *_: object) -> None:
+        return
+
     def terminate(self) -> None:
         return
 
