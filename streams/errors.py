@@ -103,6 +103,10 @@ class SagaVersionUnknown(NotYet):
     """A saga began with a version of its definition that this worker does not have, or does not have yet."""
 
 
+class SagaStepsChanged(NotYet):
+    """A saga began with other steps than its definition has now, although the version is the same."""
+
+
 class RepairRefused(SteadfaustError):
     """What an operator asked of a saga cannot be done as it stands; nothing was changed."""
 

@@ -202,7 +202,8 @@ def _line(saga: dict[str, Any]) -> str:
     pending = f"  to come: {', '.join(saga['pending'])}" if saga["pending"] and not waits else ""
     reason = f"  {saga['reason']}" if saga["reason"] else ""
     stands = f"{saga['id']}  {saga['way']}  {saga['status']}{stalled}"
-    return f"{stands}  {saga['elapsed']:g} s{reason}{waits}{pending}"
+    blocked = f"  waits for another version: {saga['blocked']}" if saga.get("blocked") else ""
+    return f"{stands}  {saga['elapsed']:g} s{reason}{waits}{pending}{blocked}"
 
 
 def _step_line(step: dict[str, Any]) -> str:

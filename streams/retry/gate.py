@@ -33,6 +33,8 @@ class HandlerGate:
         held: those of them in which nothing of it is tried.
         under_way: attempts that take their time.
         unread: queues of which the head waits for its schema.
+        not_yet: queues of which the head is for another version of the application, with why; known from
+            when the lane has tried them.
         measures: where its attempts are counted; None where nothing is measured.
     """
 
@@ -44,6 +46,7 @@ class HandlerGate:
         "held",
         "last_success",
         "measures",
+        "not_yet",
         "pauses",
         "queues",
         "running",
@@ -68,6 +71,7 @@ class HandlerGate:
         self.held: set[bytes] = set()
         self.under_way = 0
         self.unread = Unread()
+        self.not_yet: dict[bytes, str] = {}
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Count how an attempt has ended: `ok` unless it may well be the outside's fault."""
@@ -110,6 +114,7 @@ class HandlerGate:
     def remove(self, queue: bytes) -> None:
         """A queue has ended."""
         self.queues.discard(queue)
+        self.not_yet.pop(queue, None)
         self.unread.forget(queue)
         self._clear()
 

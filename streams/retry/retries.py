@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from streams.dead_letters.table import DeadLetters
-from streams.errors import DataError, NotYet
+from streams.errors import DataError, NotYet, text_of
 from streams.model.application import LaneOptions
 from streams.model.envelope import FINGERPRINT
 from streams.policy.breaker import BreakerState
@@ -196,8 +196,10 @@ class Retries:
             gate.record(attempt.permit, ok=True, now=now)
             note_failure(gate, attempt, error, kind, "NotYet", NOT_YET_PAUSE)
             attempt.attempts -= 1
-            self._line.wait(attempt, Reason.RETRY, now + NOT_YET_PAUSE, now, error)
+            if self._line.wait(attempt, Reason.RETRY, now + NOT_YET_PAUSE, now, error):
+                gate.not_yet[arrival.queue or queue_of_order(arrival, handler)] = text_of(error)
             return False
+        gate.not_yet.pop(arrival.queue, None)
         if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
             gate.give_back(attempt.permit, now=now)
         else:

@@ -148,6 +148,7 @@ class WaitingLine:
         rest = advance(queue, message_of(arrival.record, 0).size, ms(now))
         self._writer.put(arrival.entry, without_head(local, queue, rest))
         gate.running.discard(local)
+        gate.not_yet.pop(local, None)
         if rest is None:
             gate.remove(local)
 

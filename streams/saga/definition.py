@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Unpack
 
@@ -29,6 +29,7 @@ from streams.errors import WiringError
 from streams.model.message import Message
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
+from streams.saga.outline import Outline, outline
 from streams.saga.steps import NEVER, OWN, PATIENT, Backoff, Refusal, Step, StepOptions, step
 
 __all__ = ["NEVER", "PATIENT", "Backoff", "Facts", "Refusal", "Saga", "Step", "saga", "step"]
@@ -50,6 +51,7 @@ class Saga:
         too_late: what is sent when it is to be cancelled and has no way back any more.
         ours: topics of commands that the application takes itself; the engine says it. Their participants are
             asked before they are given up; of others nothing but silence is known.
+        outline, digest: what its sagas in flight depend on, and the digest of that which their rows keep.
     """
 
     name: str
@@ -63,6 +65,14 @@ class Saga:
     compensated: type[Message] | None = None
     too_late: type[Message] | None = None
     ours: frozenset[str] = frozenset()
+    outline: Outline = field(init=False, compare=False, repr=False)
+    digest: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Made once: each saga that begins has the digest in its row."""
+        made = outline(self.name, self.version, self.started_by.TOPIC, self.forgets, self.stages)
+        object.__setattr__(self, "outline", made)
+        object.__setattr__(self, "digest", made.digest())
 
     def step(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
         """A step that a participant makes."""

@@ -15,7 +15,7 @@ Its commands, deadlines and transitions are an outcome like any other, committed
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, reduce
 from operator import or_
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.errors import SagaVersionUnknown, WiringError
+from streams.errors import NotYet, SagaStepsChanged, SagaVersionUnknown, WiringError
 from streams.model.handlers import Handler, Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing, outcome
@@ -31,6 +31,7 @@ from streams.model.table import RowOf, Table
 from streams.ports import Clock
 from streams.saga.definition import Saga
 from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
+from streams.saga.outline import fits, why_unfit
 from streams.saga.repairs import apply_repair
 from streams.saga.state import SagaRow, Transition
 from streams.saga.transition import begin, receive
@@ -41,6 +42,7 @@ class SagaHandler(Handler[Any, Outcome]):
 
     Attributes:
         saga: the saga's name.
+        versions: its definitions.
         repairs: the class of what operators ask of it; None: they cannot.
     """
 
@@ -57,7 +59,17 @@ class SagaHandler(Handler[Any, Outcome]):
         assert replies is not None
         super().__init__(service.name, function, [*_sent(versions), replies, log], rows)
         self.saga = versions[0].name
+        self.versions = versions
         self.repairs = repairs
+        self._by_version = _by_version(versions)
+
+    def why_waits(self, row: SagaRow) -> str:
+        """Why a saga hears nothing here: no definition of this application fits; empty where one does."""
+        try:
+            _began_with(self._by_version, row)
+        except NotYet as error:
+            return str(error)
+        return ""
 
 
 class Admission(NamedTuple):
@@ -95,13 +107,15 @@ def orchestrate(
     where the application consumes the topics of their commands.
 
     New sagas begin with the highest version that their message starts; one that has begun ends with its own.
+    Where code with other steps was deployed without a new version, both are given as that version, and the
+    new steps once more as a higher one: each saga goes on by the steps that it began with.
+
     Its transitions are written as `log`, operators ask for `repairs`. Where rows of the application decide
-    whether one begins, `admit` is asked with the message and these `rows`. Raises WiringError for
-    versions that do not go together.
+    whether one begins, `admit` is asked with the message and these `rows`. Raises WiringError for versions
+    that do not go together.
     """
     newest = _newest(versions)
-    if len({each.version for each in versions}) != len(versions):
-        raise WiringError(f"saga {newest.name}: two definitions have the same version")
+    _check_versions(versions)
     assert newest.replies is not None
 
     @cache
@@ -124,7 +138,7 @@ def orchestrate(
             return nothing(f"for another saga: {message.saga_id}")
         if saga is None:
             return nothing(f"there is no saga {message.saga_id}")
-        definition = _began_with(definitions, saga)
+        definition = newest if saga.ended else _began_with(definitions, saga)
         if isinstance(message, Repair):
             return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
         return outcome_of(receive(definition, saga, message, clock.now()), log)
@@ -169,12 +183,32 @@ class _Known(NamedTuple):
     """Definitions by the message that begins one, and by their version."""
 
     beginning: dict[type[Message], Saga]
-    by_version: dict[int, Saga]
+    by_version: dict[int, list[Saga]]
 
     @classmethod
     def of(cls, versions: Sequence[Saga]) -> _Known:
         ordered = sorted(versions, key=lambda each: each.version)
-        return cls({each.started_by: each for each in ordered}, {each.version: each for each in ordered})
+        return cls({each.started_by: each for each in ordered}, _by_version(ordered))
+
+
+def _by_version(versions: Sequence[Saga]) -> dict[int, list[Saga]]:
+    found: dict[int, list[Saga]] = {}
+    for each in versions:
+        found.setdefault(each.version, []).append(each)
+    return found
+
+
+def _check_versions(versions: Sequence[Saga]) -> None:
+    """Several may have a version under which none begins any more: what its sagas began with says which."""
+    beginning = _Known.of(versions).beginning.values()
+    for number, alike in _by_version(versions).items():
+        if len(alike) > 1 and len({each.digest for each in alike}) < len(alike):
+            raise WiringError(f"saga {alike[0].name}: two definitions have the same version and steps")
+        if len(alike) > 1 and any(each.version == number for each in beginning):
+            raise WiringError(
+                f"saga {alike[0].name}: two definitions have the same version {number}, and sagas begin with"
+                " it: give the one that they are to begin with a higher version"
+            )
 
 
 def outcome_of(transition: Transition, log: type[SagaTransition]) -> Outcome:
@@ -197,13 +231,22 @@ def _newest(versions: tuple[Saga, ...]) -> Saga:
     return newest
 
 
-def _began_with(definitions: dict[int, Saga], row: SagaRow) -> Saga:
-    if row.version not in definitions:
+def _began_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow) -> Saga:
+    """The definition that a saga began with. Raises SagaVersionUnknown or SagaStepsChanged."""
+    alike = definitions.get(row.version, ())
+    for each in alike:
+        if fits(row, each.outline, each.digest):
+            return each
+    if not alike:
         raise SagaVersionUnknown(
             f"{row.saga_id} began with version {row.version}, and here are {sorted(definitions)}: keep a "
             "version until its sagas have ended"
         )
-    return definitions[row.version]
+    raise SagaStepsChanged(
+        f"{row.saga_id} began with other steps of version {row.version}: {why_unfit(row, alike[0].outline)}."
+        " What it hears waits. Give these steps another version, and keep those that it began with as"
+        f" version {row.version} until its sagas have ended"
+    )
 
 
 def _sent(versions: tuple[Saga, ...]) -> list[type[Message]]:

@@ -89,6 +89,7 @@ class SagaRow(Row, frozen=True, kw_only=True):
     Attributes:
         saga_id: which saga: <definition>:<key>.
         version: of the definition that it began with, and ends with.
+        definition: the digest of that definition; empty in rows that were written before there was one.
         status: how it stands.
         current_step: the step that something has happened to last.
         steps: how each of them stands.
@@ -115,18 +116,25 @@ class SagaRow(Row, frozen=True, kw_only=True):
     reason: str = ""
     entries: int = 0
     log: tuple[LogEntry, ...] = ()
+    definition: str = ""
 
     @property
     def ended(self) -> bool:
         """Whether its status is final."""
         return self.status in ("completed", "compensated")
 
-    def step(self, name: str) -> StepState:
-        """The step of a name. Raises KeyError."""
+    def find(self, name: str) -> StepState | None:
+        """The step of a name, if it has one."""
         for each in self.steps:
             if each.name == name:
                 return each
-        raise KeyError(name)
+        return None
+
+    def step(self, name: str) -> StepState:
+        """The step of a name. Raises KeyError."""
+        if (found := self.find(name)) is None:
+            raise KeyError(name)
+        return found
 
     def with_step(self, changed: StepState) -> SagaRow:
         """With a step as it stands now."""

@@ -42,6 +42,7 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
         steps=steps,
         created_at=now,
         start=start,
+        definition=definition.digest,
     )
     turn = Turn(definition, row, now)
     turn.note("", "", "started", f"by {type(message).__name__}")
@@ -54,9 +55,9 @@ def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transit
     and changes nothing. A success with data that is not what the step says, or too much of it, is an error.
     """
     turn = Turn(definition, row, now)
-    step = definition.find(reply.step)
-    if step is None or not reply.command_id or reply.command_id != turn.state(step).awaiting:
-        turn.unawaited(step, reply)
+    step, state = definition.find(reply.step), row.find(reply.step)
+    if step is None or state is None or not reply.command_id or reply.command_id != state.awaiting:
+        turn.unawaited(reply)
     elif reply.outcome == "due":
         turn.send(step)
     elif reply.outcome == "timed_out" and turn.ask_after(step):

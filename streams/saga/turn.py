@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from streams.errors import TooLarge, Undecodable
+from streams.errors import SagaStepsChanged, TooLarge, Undecodable
+from streams.model.codecs import NO_JSON
 from streams.model.message import Message
 from streams.model.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
@@ -44,9 +45,10 @@ class Turn:
         self.row = self.row.with_entry(time=self._now, step=step, before=before, after=after, detail=detail)
         self._entries.append(self.row.log[-1])
 
-    def unawaited(self, step: Step | None, reply: Reply) -> None:
+    def unawaited(self, reply: Reply) -> None:
         """A late, repeated or unknown reply changes nothing."""
-        status = "unknown" if step is None else self.state(step).status
+        state = self.row.find(reply.step)
+        status = "unknown" if state is None else state.status
         self.note(reply.step, status, status, f"not awaited: {reply.outcome} of {reply.command_id}")
 
     def done(self, step: Step, reply: Reply) -> None:
@@ -253,10 +255,21 @@ class Turn:
     # -- changes --------------------------------------------------------------------------------------
 
     def _facts(self) -> Facts:
-        facts = self._definition.known(self.row.start)
-        for step in self._definition.steps():
-            if data := self.state(step).data:
-                facts |= fields_of(data_of(step, data))
+        """All that the saga knows. What was kept could be read then: where it cannot be now, a class has
+        changed. Raises SagaStepsChanged, so the message waits for a worker that can read it.
+        """
+        try:
+            facts = self._definition.known(self.row.start)
+            for step in self._definition.steps():
+                state = self.row.find(step.name)
+                if state is not None and state.data:
+                    facts |= fields_of(data_of(step, state.data))
+        except (Undecodable, *NO_JSON) as error:
+            raise SagaStepsChanged(
+                f"what {self.row.saga_id} was told cannot be read any more: {error}. A class of its messages"
+                " has changed: give the new field a default, or give the definition another version and keep"
+                " the old one"
+            ) from error
         return facts
 
     def _check_room(self, step: Step, data: bytes) -> None:

@@ -55,6 +55,7 @@ class SagaView(msgspec.Struct, frozen=True, kw_only=True):
         steps: in order.
         log: what has happened, as far as it is kept.
         entries: how many entries its log had ever.
+        blocked: why it hears nothing in the application that was asked; empty when it does.
     """
 
     saga_id: str
@@ -69,6 +70,7 @@ class SagaView(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepView, ...]
     log: tuple[LogEntry, ...]
     entries: int
+    blocked: str = ""
 
     @property
     def ended(self) -> bool:
@@ -87,8 +89,8 @@ class SagaView(msgspec.Struct, frozen=True, kw_only=True):
 # -- orchestrated -----------------------------------------------------------------------------------------
 
 
-def orchestrated(row: SagaRow) -> SagaView:
-    """The view of a saga's row."""
+def orchestrated(row: SagaRow, blocked: str = "") -> SagaView:
+    """The view of a saga's row; `blocked`: see `SagaView`."""
     changes = [entry for entry in row.log if entry.before != entry.after]
     return SagaView(
         saga_id=row.saga_id,
@@ -105,6 +107,7 @@ def orchestrated(row: SagaRow) -> SagaView:
         ),
         log=row.log,
         entries=row.entries,
+        blocked=blocked,
     )
 
 

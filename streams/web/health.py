@@ -58,6 +58,19 @@ def _lacking(assignment: Assignment, topic: str) -> str:
     return " and ".join(assignment.waiting.get(topic, ())) or "another worker"
 
 
+def not_yet(gates: Iterable[HandlerGate]) -> list[str]:
+    """A warning for each handler that has messages which only another version of the application can take."""
+    found: dict[str, list[str]] = {}
+    for gate in gates:
+        found.setdefault(gate.handler, []).extend(gate.not_yet.values())
+    return [
+        f"{f'{len(why)} keys' if len(why) > 1 else '1 key'} of {handler} wait for another version of the"
+        f" application: {why[0]}"
+        for handler, why in sorted(found.items())
+        if why
+    ]
+
+
 def behind(lane: LaneView, now: float) -> str:
     """A warning, if it handles messages long after they were written; else empty."""
     age = lane.measures.oldest_age(now) if lane.state is LaneState.OPEN else None

@@ -21,7 +21,15 @@ from streams.web.answers import (
 )
 from streams.web.awaited import awaited, warning
 from streams.web.handlers import paused_here
-from streams.web.health import behind, breakers, not_consumed, recovers, why_recovering, why_stuck
+from streams.web.health import (
+    behind,
+    breakers,
+    not_consumed,
+    not_yet,
+    recovers,
+    why_recovering,
+    why_stuck,
+)
 from streams.web.loopback import loopback_origin
 from streams.web.view import LaneView, Problem, WorkerView
 
@@ -77,6 +85,7 @@ def warnings(view: WorkerView) -> list[str]:
     found += breakers(gates)
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)
+    found += not_yet(gates)
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"

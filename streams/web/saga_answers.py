@@ -15,7 +15,8 @@ UNREADABLE = "unreadable"
 
 class SagaAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A saga in a list; see `SagaView`. Times are RFC 3339, empty when they are not known; `elapsed` is in
-    seconds. One that cannot be read has the status `unreadable`, and its reason says why.
+    seconds. One that cannot be read has the status `unreadable`, and its reason says why. `blocked`: why
+    replies and deadlines of it wait, where it is for another version of the application.
     """
 
     id: str
@@ -29,6 +30,7 @@ class SagaAnswer(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float
     pending: tuple[str, ...]
     waits_for: tuple[str, ...]
+    blocked: str = ""
 
 
 class SagasAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +126,7 @@ def saga_answer(saga: SagaView, now: float, limit: float) -> SagaAnswer:
         elapsed=round(saga.elapsed(now), 3),
         pending=saga.pending,
         waits_for=saga.waits_for,
+        blocked=saga.blocked,
     )
 
 

@@ -16,7 +16,7 @@ from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Store
 from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id
-from streams.saga.state import SagaStatus
+from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, SagaView, orchestrated
 from streams.staging.keys import TIME, split_store_key, store_key, time_key
 from streams.web.lane_rows import AT_ONCE, Query, age_of, check_still_here, let_others, rows_of
@@ -89,10 +89,13 @@ def kinds_of_application(app: Application, without: Sequence[ChoreographedSaga])
         if isinstance(each, SagaHandler):
             heard = each.repairs is not None and each.repairs.TOPIC in app.routes
             repairs = each.repairs if heard else None
-            found.append(
-                SagaKind(each.saga, each.rows["saga"].table.name, lambda _, row: orchestrated(row), repairs)
-            )
+            table = each.rows["saga"].table.name
+            found.append(SagaKind(each.saga, table, partial(_orchestrated, each), repairs))
     return [*found, *(SagaKind(each.name, each.table.name, each.view) for each in without)]
+
+
+def _orchestrated(handler: SagaHandler, _: str, row: SagaRow) -> SagaView:
+    return orchestrated(row, "" if row.ended else handler.why_waits(row))
 
 
 def wanted_of(query: Query, now: float) -> Wanted:
