@@ -55,6 +55,11 @@ class OrderSettings(Settings):
     api_rate: float = Field(
         default=0.0, ge=0, description="requests a second that one client may make; 0: any number"
     )
+    api_caller_header: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9!#$%&'*+.^_`|~-]+)?$",
+        description="header with the authenticated caller, which a proxy sets: each has keys of its own",
+    )
     api_projection: bool = Field(
         default=True, description="whether the orders API also takes over what became of orders"
     )

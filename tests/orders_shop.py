@@ -55,6 +55,7 @@ async def shop_on(
     patience: float = 5.0,
     keep: float = 3600.0,
     way: OrdersWay = OrdersWay.PLACED,
+    caller_header: str = "",
 ) -> AsyncIterator[Shop]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(Database(url, least=0, most=most, patience=patience / 2))
@@ -76,6 +77,7 @@ async def shop_on(
             orders_way=way,
             max_body=100_000,
             limit=RateLimit(0),
+            caller_header=caller_header,
         )
         transport = httpx.ASGITransport(Requests(app), raise_app_exceptions=False)  # type: ignore[arg-type]
         client = await stack.enter_async_context(

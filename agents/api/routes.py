@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from agents.api.beginning import begin
 from agents.api.orders import Orders, cancellation_id
 from agents.api.placing import KeyInFlight, KeyReused, OrderPlacing
-from agents.api.wire import OrderPage, OrderView, PlaceOrder, Status
+from agents.api.wire import END, OrderPage, OrderView, PlaceOrder, Status
 from agents.cancellation import RequestCancellation
 from agents.settings import OrdersWay
 from streams.errors import TooLarge
@@ -28,7 +28,9 @@ from streams.http import (
     PlainPage,
     RateLimit,
     Report,
+    RequestRules,
     StrictJson,
+    describe_structs,
     metrics_handler,
     problem,
     problem_body,
@@ -39,6 +41,8 @@ from streams.http import (
 AnyRequest = Request[Any, Any, Any]
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
+#: Of a caller, as the proxy in front has it: no control characters.
+_CALLER = re.compile(r"[\x20-\x7e\x80-\xff]{1,255}")
 _MOST_OF_A_PAGE = 1000
 _PROBLEM = "application/problem+json"
 
@@ -61,12 +65,13 @@ def _answers(kind: Any, *statuses: int) -> dict[int, ResponseSpec]:
     taken = {202: ResponseSpec(kind, generate_examples=False, description="It is taken.")} if kind else {}
     return taken | {
         status: ResponseSpec(Problem, generate_examples=False, media_type=_PROBLEM, description=_WHY[status])
-        for status in (*statuses, 429, 503)
+        for status in (400, *statuses, 429, 503)
     }
 
 
 _WHY = {
-    400: "The body is no JSON.",
+    400: "The body is no JSON, or something is there twice.",
+    403: "The header of the authenticated caller is missing.",
     404: "There is no such order.",
     409: "It contradicts what is there; the type says how.",
     413: "The body is too large.",
@@ -82,7 +87,7 @@ _WHY = {
     dto=StrictJson[PlaceOrder],
     return_dto=None,
     status_code=202,
-    responses=_answers(OrderView, 400, 409, 413, 415, 422),
+    responses=_answers(OrderView, 403, 409, 413, 415, 422),
     response_headers=[_LOCATION],
 )
 async def place_order(
@@ -93,15 +98,19 @@ async def place_order(
         HeaderParameter(
             name="Idempotency-Key",
             description="Names the request: sent again with the same body, it gets the same answer.",
+            pattern=f"^[!-~]{{1,255}}{END}",
         ),
     ],
     placing: NamedDependency[OrderPlacing],
     orders_way: NamedDependency[OrdersWay],
+    caller: NamedDependency[str],
 ) -> Response[bytes]:
     """Place an order. It is taken when this is answered, and the order's status tells what becomes of it."""
     if not _KEY.fullmatch(idempotency_key):
         raise problem(422, "invalid", "Idempotency-Key: give 1 to 255 visible ASCII characters")
-    asked = begin(data, idempotency_key, orders_way=orders_way, now=datetime.now(UTC))
+    # A key has no space: two callers never have one name together.
+    name = f"{caller} {idempotency_key}" if caller else idempotency_key
+    asked = begin(data, name, orders_way=orders_way, now=datetime.now(UTC))
     if why := asked.message.order.refusal():
         raise problem(422, "invalid", f"no service takes this order: {why}", reason=why)
     try:
@@ -137,7 +146,7 @@ async def list_orders(
     orders: NamedDependency[Orders],
     status: Annotated[Status | None, QueryParameter(description="Only orders of this status.")] = None,
     after: Annotated[
-        str | None, QueryParameter(description="What the page before said.", pattern="^[0-9]{1,18}$")
+        str | None, QueryParameter(description="What the page before said.", pattern=f"^[0-9]{{1,18}}{END}")
     ] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_OF_A_PAGE, description="Orders at most.")] = 100,
 ) -> OrderPage:
@@ -179,6 +188,22 @@ async def get_health(health: NamedDependency[Health]) -> Response[Report]:
     return Response(report, status_code=503 if report.status == "DOWN" else 200)
 
 
+def _caller_of(header: str) -> Callable[[AnyRequest], str]:
+    """Who has sent a request: what the header says, which a proxy sets; empty without a header."""
+
+    def caller(request: AnyRequest) -> str:
+        if not header:
+            return ""
+        name = request.headers.get(header, "").strip()
+        if not _CALLER.fullmatch(name):
+            raise problem(
+                403, "no-caller", f"the header {header} names no caller: come through the proxy that sets it"
+            )
+        return name
+
+    return caller
+
+
 def _no_order(order_id: str) -> Exception:
     return problem(404, "no-such-order", f"there is no order {order_id}")
 
@@ -197,8 +222,9 @@ def create_api(
     orders_way: OrdersWay,
     max_body: int,
     limit: RateLimit,
-) -> Litestar:
-    """The application, on what it needs."""
+    caller_header: str = "",
+) -> RequestRules:
+    """The application, on what it needs. `caller_header` has who is authenticated; empty: nobody says."""
 
     def given(value: Any) -> Provide:
         give: Callable[[], Any] = lambda: value  # noqa: E731
@@ -208,13 +234,14 @@ def create_api(
         if not request.route_handler.opt.get("unlimited"):
             await limit(request)
 
-    return Litestar(
+    app = Litestar(
         [place_order, get_order, list_orders, cancel_order, get_health, metrics_handler(registry)],
         dependencies={
             "placing": given(placing),
             "orders": given(orders),
             "health": given(health),
             "orders_way": given(orders_way),
+            "caller": Provide(_caller_of(caller_header), sync_to_thread=False),
         },
         before_request=limited,
         exception_handlers=problem_handlers(),
@@ -228,3 +255,5 @@ def create_api(
         ),
         logging_config=None,
     )
+    describe_structs(app, [PlaceOrder, OrderView, OrderPage, Problem, Report])
+    return RequestRules(app, ["idempotency-key", *filter(None, [caller_header])])

@@ -110,6 +110,7 @@ class OrdersApi:
             orders_way=settings.orders_way,
             max_body=settings.api_max_body,
             limit=RateLimit(settings.api_rate),
+            caller_header=settings.api_caller_header,
         )
         named: Any = Requests(app)
         if (tracer := await enter(settings.tracing(settings.app_id))) is not None:

@@ -12,9 +12,14 @@ from tables.values import MAX_CENTS, MAX_LINES, MAX_UNITS
 
 #: PostgreSQL keeps no character of 0.
 _NO_NUL = "^[^\\x00]*$"
+#: The end of a text, for Python and for JSON Schema: in Python `$` is there before a last line break, too.
+END = "(?!\\n)$"
+_BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 #: Of ids that clients choose: they are part of a URL.
-OrderId = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[A-Za-z0-9._~-]+\\Z")]
+OrderId = Annotated[str, Meta(min_length=1, max_length=200, pattern=f"^[A-Za-z0-9._~-]+{END}")]
+#: With its time zone.
+Time = Annotated[datetime, Meta(tz=True)]
 Word = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NO_NUL)]
 Text = Annotated[str, Meta(max_length=1000, pattern=_NO_NUL)]
 
@@ -34,7 +39,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: Text
     content_type: Text
-    data: bytes
+    data: Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64})]
 
 
 class PlaceOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,8 +65,8 @@ class OrderSummary(msgspec.Struct, frozen=True, kw_only=True):
     country: str
     total_cents: int
     way: Literal["placed", "submitted", "unknown"]
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
 
 
 class OrderView(OrderSummary, frozen=True, kw_only=True):

@@ -6,12 +6,14 @@ Litestar and uvicorn are met here and in the application's own interface alone.
 from __future__ import annotations
 
 from streams.http.bodies import StrictJson
+from streams.http.document import describe_structs
 from streams.http.health import Check, Health, Report
 from streams.http.limits import RateLimit
 from streams.http.operations import metrics_handler, operations_app
 from streams.http.page import PlainPage
 from streams.http.problems import problem, problem_body, problem_handlers
 from streams.http.requests import Requests, request_id, traceparent
+from streams.http.rules import RequestRules
 from streams.http.server import HttpServer
 from streams.http.traced import Publishing, Traced, publishing
 
@@ -23,9 +25,11 @@ __all__ = [
     "Publishing",
     "RateLimit",
     "Report",
+    "RequestRules",
     "Requests",
     "StrictJson",
     "Traced",
+    "describe_structs",
     "metrics_handler",
     "operations_app",
     "problem",

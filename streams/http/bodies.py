@@ -8,28 +8,28 @@ from typing import Any, TypeVar
 import msgspec
 from litestar.dto import MsgspecDTO
 from litestar.openapi.spec import Reference, Schema
+from litestar.plugins.problem_details import ProblemDetailsException
 
 from streams.http.problems import problem
 
 T = TypeVar("T", bound=msgspec.Struct)
+#: JSON is UTF-8, and ASCII is a part of it.
+_CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
 
 
 class StrictJson(MsgspecDTO[T]):
     """Litestar's `dto=` of a handler whose `data` is the struct.
 
     Without it, Litestar decodes JSON without its type and converts what it got: "12" passes for a number.
-    Raises problems: 415 for another media type, 400 for what is no JSON, 422 for what is not of the type.
+    Raises problems: 415 for another media type, charset or content coding, 400 for what is no JSON, 422 for
+    what is not of the type.
     """
 
     def decode_bytes(self, value: bytes) -> Any:
         """The struct."""
-        media_type = self.asgi_connection.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json" and not media_type.endswith("+json"):
-            raise problem(
-                415,
-                "unsupported-media-type",
-                f"the body is {media_type or 'of no type'}, send application/json",
-            )
+        headers = self.asgi_connection.headers
+        _require_json(headers.get("content-type", ""))
+        _require_plain(headers.getall("content-encoding", []))
         try:
             return _decoder(self.model_type).decode(value)
         except msgspec.ValidationError as error:
@@ -47,6 +47,28 @@ class StrictJson(MsgspecDTO[T]):
         del handler_id
         schema: Reference | Schema = schema_creator.for_field_definition(field_definition)
         return schema
+
+
+def _require_json(content_type: str) -> None:
+    media_type, *parameters = (each.strip().lower() for each in content_type.split(";"))
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise _unsupported(f"the body is {media_type or 'of no type'}, send application/json")
+    for parameter in filter(None, parameters):
+        name, _, value = (each.strip() for each in parameter.partition("="))
+        if name == "charset" and value.strip('"') not in _CHARSETS:
+            raise _unsupported(f"the body's charset is {value or 'not said'}: JSON is UTF-8 (RFC 8259)")
+
+
+def _require_plain(codings: list[str]) -> None:
+    for coding in (each.strip().lower() for line in codings for each in line.split(",")):
+        if coding not in ("", "identity"):
+            raise _unsupported(
+                f"the body is coded as {coding}: send it as it is", {"Accept-Encoding": "identity"}
+            )
+
+
+def _unsupported(why: str, headers: dict[str, str] | None = None) -> ProblemDetailsException:
+    return problem(415, "unsupported-media-type", why, headers=headers)
 
 
 @cache

@@ -9,6 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from streams.http.health import Health, Report
+from streams.http.rules import RequestRules
+
+#: Litestar adds the charset.
+_MEDIA_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")
 
 
 def metrics_handler(registry: CollectorRegistry) -> HTTPRouteHandler:
@@ -16,12 +20,12 @@ def metrics_handler(registry: CollectorRegistry) -> HTTPRouteHandler:
 
     @get("/metrics", include_in_schema=False, opt={"unlimited": True})
     async def get_metrics() -> Response[bytes]:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
 
     return get_metrics
 
 
-def operations_app(health: Health, registry: CollectorRegistry) -> Litestar:
+def operations_app(health: Health, registry: CollectorRegistry) -> RequestRules:
     """`/health`, which answers 503 when it is DOWN, and `/metrics` for Prometheus."""
 
     @get("/health")
@@ -30,4 +34,6 @@ def operations_app(health: Health, registry: CollectorRegistry) -> Litestar:
         is_down = report.status == "DOWN"
         return Response(report, status_code=HTTP_503_SERVICE_UNAVAILABLE if is_down else HTTP_200_OK)
 
-    return Litestar([get_health, metrics_handler(registry)], openapi_config=None, logging_config=None)
+    return RequestRules(
+        Litestar([get_health, metrics_handler(registry)], openapi_config=None, logging_config=None)
+    )

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 import msgspec
-from litestar import Request
+from litestar import Request, Router
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 
 _STYLE = (
@@ -20,6 +20,10 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 class PlainPage(OpenAPIRenderPlugin):
     """Operations with their parameters, bodies and answers, then the schemas."""
+
+    def receive_router(self, router: Router) -> None:
+        """Leave paths that there are not to the application: Litestar answers them in HTML."""
+        router.routes[:] = [route for route in router.routes if not route.path.endswith("{path:str}")]
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
         """The page."""

@@ -94,6 +94,49 @@ async def test_a_key_is_required(shop: Shop) -> None:
     assert (await shop.place("key with spaces")).status_code == 422
 
 
+async def test_two_keys_in_one_request_are_refused(shop: Shop) -> None:
+    keys = [("Idempotency-Key", "k-1"), ("Idempotency-Key", "k-2")]
+    answer = await shop.client.post("/orders", json=CUP, headers=keys)
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:problem:ambiguous")
+    assert await shop.rows("orders") == []
+
+
+CALLER = "X-Caller"
+
+
+async def test_each_caller_has_keys_of_its_own(orders_url: str) -> None:
+    async with shop_on(orders_url, caller_header=CALLER) as shop:
+        ada = await shop.place("k-1", {CALLER: "ada"})
+        eve = await shop.place("k-1", {CALLER: "eve"}, total_cents=5)
+        assert (ada.status_code, eve.status_code) == (202, 202)
+        assert ada.json()["order_id"] != eve.json()["order_id"]
+        again = await shop.place("k-1", {CALLER: "ada"})
+        assert (again.content, again.headers["idempotency-replayed"]) == (ada.content, "true")
+        reused = await shop.place("k-1", {CALLER: "ada"}, total_cents=5)
+        assert (reused.status_code, reused.json()["type"]) == (409, "urn:problem:key-reused")
+        names = {row["key"] for row in await shop.rows("idempotency_keys")}
+        assert names == {"ada k-1", "eve k-1"}
+        # A space in a caller makes it nobody else.
+        assert (await shop.place("k-1", {CALLER: "ada k-1"})).headers.get("idempotency-replayed") is None
+
+
+async def test_without_one_caller_no_order_is_placed(orders_url: str) -> None:
+    async with shop_on(orders_url, caller_header=CALLER) as shop:
+        for headers in ({}, {CALLER: ""}, {CALLER: "  "}, {CALLER: "x" * 256}, {CALLER: "a\tb"}):
+            answer = await shop.place("k-1", headers)
+            assert (answer.status_code, answer.json()["type"]) == (403, "urn:problem:no-caller"), headers
+        two = [("Idempotency-Key", "k-1"), (CALLER, "ada"), (CALLER.lower(), "eve")]
+        assert (await shop.client.post("/orders", json=CUP, headers=two)).status_code == 400
+        assert await shop.rows("orders") == []
+        assert (await shop.client.get("/orders")).status_code == 200
+
+
+@pytest.mark.parametrize("order_id", ["%00", "o-1%00", "%ff", "%ed%a0%80", "a" * 5000, "%F0%9F%98%80", ".."])
+async def test_an_id_that_is_none_is_no_error_of_ours(shop: Shop, order_id: str) -> None:
+    for method in ("GET", "HEAD", "DELETE"):
+        assert (await shop.client.request(method, f"/orders/{order_id}")).status_code in (400, 404)
+
+
 async def test_of_many_with_one_key_one_places_the_order(orders_url: str) -> None:
     async with shop_on(orders_url) as one, shop_on(orders_url) as other:
         answers = await asyncio.gather(*(each.place("k-1") for each in (one, other) * 20))
@@ -226,7 +269,15 @@ async def test_pages_go_from_the_newest_to_the_oldest(shop: Shop) -> None:
     assert await ids(shop, limit=3) == [["o-6", "o-5", "o-4"], ["o-3", "o-2", "o-1"], ["o-0"]]
     assert await ids(shop, limit=2, status="confirmed") == [["o-6", "o-4"], ["o-1"]]
     assert await ids(shop, limit=2, status="cancelled") == [[]]
-    for bad in ({"after": "x"}, {"status": "lost"}, {"limit": 0}, {"limit": 1001}, {"after": "9" * 30}):
+    for bad in (
+        {"after": "x"},
+        {"after": "1\n"},
+        {"after": "\uff11"},
+        {"status": "lost"},
+        {"limit": 0},
+        {"limit": 1001},
+        {"after": "9" * 30},
+    ):
         assert (await shop.client.get("/orders", params=bad)).status_code == 422, bad
 
 

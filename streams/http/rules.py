@@ -1,0 +1,109 @@
+"""What is refused of a request before anybody reads it, and what each address answers: HEAD and OPTIONS."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from litestar.enums import ScopeType
+from litestar.plugins.problem_details import ProblemDetailsException
+
+from streams.http.problems import MEDIA_TYPE, problem, problem_body
+from streams.http.requests import request_id
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Headers of which two would say two things: servers and proxies choose differently between them.
+SINGLE = frozenset({"authorization", "content-type", "host"})
+#: No application has a handler for this, so Litestar answers with the methods of the address. To OPTIONS
+#: it answers with those of one handler.
+_NO_METHOD = "-"
+_NO_CONTENT, _NOT_ALLOWED = 204, 405
+_ALLOW = b"allow"
+
+
+class RequestRules:
+    """An ASGI application around one of Litestar's, inside of `Requests`.
+
+    - 404 for a path with a character of 0, 400 for one that is no UTF-8.
+    - 400 for a query parameter, or a header of `single`, that is there twice.
+    - HEAD is answered as GET, without the body. OPTIONS and 405 name all methods of the address.
+
+    Arguments:
+        single: further headers that may be there once.
+    """
+
+    def __init__(self, app: ASGIApp, single: Collection[str] = ()) -> None:
+        self._app = app
+        self._single = {each.lower().encode("latin-1") for each in {*SINGLE, *single}}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        asked: Any = scope
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+        elif (refused := self._refused(asked)) is not None:
+            await _answer(asked, send, refused)
+        else:
+            method = asked["method"]
+            inner: Any = {**asked, "method": {"HEAD": "GET", "OPTIONS": _NO_METHOD}.get(method, method)}
+            await self._app(inner, receive, _Answer(method, send))
+
+    def _refused(self, scope: Any) -> ProblemDetailsException | None:
+        if "\0" in scope["path"]:
+            return problem(404, "not-found", "No address has a character of 0.")
+        try:
+            unquote_to_bytes(scope.get("raw_path") or b"").decode()
+        except UnicodeDecodeError as error:
+            return problem(400, "malformed", f"the path is no UTF-8: {error}")
+        seen = Counter(name.lower() for name, _ in scope["headers"])
+        for name in self._single:
+            if seen[name] > 1:
+                return problem(400, "ambiguous", f"the header {name.decode()} is there {seen[name]} times")
+        query = scope.get("query_string", b"").decode("latin-1")
+        for name, times in Counter(name for name, _ in parse_qsl(query, keep_blank_values=True)).items():
+            if times > 1:
+                return problem(400, "ambiguous", f"the query parameter {name} is there {times} times")
+        return None
+
+
+class _Answer:
+    """Sends what an application answers to a request of this method."""
+
+    def __init__(self, method: str, send: Send) -> None:
+        self._method = method
+        self._send = send
+        self._drops = method == "HEAD"
+
+    async def __call__(self, message: Message) -> None:
+        sent: Any = message
+        if sent["type"] == "http.response.start" and sent["status"] == _NOT_ALLOWED:
+            allowed = _with_head(sent["headers"])
+            if self._method == "OPTIONS":
+                self._drops = True
+                sent = {**sent, "status": _NO_CONTENT, "headers": [allowed]}
+            else:
+                rest = [each for each in sent["headers"] if each[0].lower() != _ALLOW]
+                sent = {**sent, "headers": [*rest, allowed]}
+        elif sent["type"] == "http.response.body" and self._drops:
+            sent = {**sent, "body": b""}
+        await self._send(sent)
+
+
+def _with_head(headers: Any) -> tuple[bytes, bytes]:
+    found = b",".join(value for name, value in headers if name.lower() == _ALLOW)
+    methods = {each.strip() for each in found.split(b",") if each.strip()}
+    if b"GET" in methods:
+        methods.add(b"HEAD")
+    return _ALLOW, b", ".join(sorted(methods))
+
+
+async def _answer(scope: Any, send: Send, refused: ProblemDetailsException) -> None:
+    body = problem_body(refused, request_id(scope))
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": refused.status_code, "headers": headers})
+    sent = b"" if scope["method"] == "HEAD" else body
+    await send({"type": "http.response.body", "body": sent, "more_body": False})
