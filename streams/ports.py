@@ -65,6 +65,33 @@ class Identity(NamedTuple):
     topics: Mapping[str, str]
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that is open on a partition: readers get nothing from its first record on.
+
+    Attributes:
+        first: the offset of its first record there.
+        producer: the producer's id, a number that the cluster has given it.
+        epoch: the producer's epoch.
+        last: when it wrote to the partition last, in epoch seconds.
+        transactional_id: how the producer calls itself; empty where the cluster does not tell.
+    """
+
+    first: int
+    producer: int
+    epoch: int
+    last: float
+    transactional_id: str = ""
+
+
+class HeldUp(NamedTuple):
+    """A reader stands at an open transaction: `first` is its first offset, `behind` counts the offsets from
+    there to the end of the log.
+    """
+
+    first: int
+    behind: int
+
+
 class Outgoing(NamedTuple):
     """A record to be produced to a partition that the caller has chosen. A value of None is a tombstone."""
 
@@ -110,6 +137,11 @@ class Reader(Protocol):
 
     def behind_by_topic(self) -> Mapping[str, int]:
         """The same for each topic."""
+
+    def held_up(self) -> Mapping[TP, HeldUp]:
+        """The partitions that stand at an open transaction, as the last answers of brokers had them; asks
+        nobody.
+        """
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -163,6 +195,9 @@ class Cluster(Protocol):
 
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The high watermark of each log, not the last stable offset (KAFKA-10167)."""
+
+    async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
+        """The open transaction that began first in each partition; partitions without one are left out."""
 
 
 class Write(NamedTuple):

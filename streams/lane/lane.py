@@ -21,6 +21,7 @@ from streams.errors import (
     StoreBroken,
 )
 from streams.lane.commit import Commits
+from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import BacklogLimit, Intake
 from streams.lane.measures import LaneMeasures
 from streams.lane.opening import find_start
@@ -144,7 +145,7 @@ class Lane:
     async def _session(self) -> None:
         """From opening to the first error, or until stopped."""
         self.state = LaneState.OPENING
-        self._parts = self.measures.intake = None
+        self._parts = self.measures.intake = self.measures.held_up = None
         async with AsyncExitStack() as opened:
             reader = await unless(self._stopping, self._cluster.reader())
             if reader is None:
@@ -242,10 +243,12 @@ class Lane:
         watch = ClusterWatch(
             self._app, self.number, self.topics, store=self.store, cluster=self._cluster, clock=self._clock
         )
+        held_up = self.measures.held_up = HeldUpWatch(self.number, reader.held_up, self._clock)
         await side_by_side(
             self._keep_house(parts),  # first: what is due comes before what is read (docs/adr/0013)
             self._read(parts, reader),
             watch.run(self._stopping),
+            held_up.run(self._stopping, self._cluster),
             may_end=self._commit(parts, producer),
             within=lambda: self._app.lane_options.stop_timeout if self._stopping.is_set() else 0.0,
             grave=(HandlerFailed, PositionLost),

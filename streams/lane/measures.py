@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 
+from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import Intake
 from streams.staging.measures import Distribution
 
@@ -25,6 +26,7 @@ class LaneMeasures:
         recovery: how many it had to read in all, and since when, by the monotonic clock.
         in_transaction: whether a transaction is under way.
         intake: what the lane reads by; None while it is not open.
+        held_up: partitions that stand at another client's open transaction; None while it is not open.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class LaneMeasures:
         self.recovery = (0, 0.0)
         self.in_transaction = False
         self.intake: Intake | None = None
+        self.held_up: HeldUpWatch | None = None
 
     @contextmanager
     def transaction(self, messages: int) -> Iterator[None]:
@@ -59,6 +62,10 @@ class LaneMeasures:
         passed yet; None while the lane is not open.
         """
         return None if self.intake is None else self.intake.lag
+
+    def held_up_for(self, now: float) -> float:
+        """For how many seconds a partition stands at another client's open transaction: the longest."""
+        return 0.0 if self.held_up is None else self.held_up.longest(now)
 
     def oldest_age(self, now: float) -> float | None:
         """Seconds since the oldest message was written that the lane has read and not committed; 0 when there

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streams.brokers import Bootstrap
-from streams.ports import TP, Identity, Transactions
+from streams.ports import TP, Identity, OpenTransaction, Transactions
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.metadata import Metadata
 from streams.runtime.producer import KafkaTransactions
@@ -88,6 +88,10 @@ class KafkaCluster:
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The high watermark of each log, not the last stable offset. Raises as `begin_offsets` does."""
         return await self._metadata.end_offsets(tps)
+
+    async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
+        """The open transaction that began first in each partition. Raises as `begin_offsets` does."""
+        return await self._metadata.open_transactions(tps)
 
     async def close(self) -> None:
         """Close what the lanes share, and wait for discarded producers to close. Readers have owners."""

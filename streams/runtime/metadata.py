@@ -13,8 +13,9 @@ from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from streams.brokers import Bootstrap
-from streams.ports import TP, Identity
+from streams.ports import TP, Identity, OpenTransaction
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
+from streams.runtime.open_transactions import DescribeProducers, ListTransactions, first_open, ids_in
 from streams.runtime.stable_offsets import UNSTABLE, StableOffsets, positions_in
 from streams.runtime.topic_ids import TopicIdsRequest, identity_in
 
@@ -89,6 +90,35 @@ class Metadata:
             return {tp: offsets[TopicPartition(*tp)] for tp in tps}
 
         return await self._ask(f"the {question} of {len(tps)} partitions", ask)
+
+    async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
+        """The open transaction that began first in each partition; partitions without one are left out."""
+        wanted = list(tps)
+        if not wanted:
+            return {}
+        return await self._ask(
+            f"the producers of {len(wanted)} partitions", lambda: self._open_transactions(wanted)
+        )
+
+    async def _open_transactions(self, tps: list[TP]) -> dict[TP, OpenTransaction]:
+        admin = await self._admin_client()
+        await require_partitions(admin._client, tps, self._options.metadata_timeout)
+        cluster = admin._client.cluster
+        by_leader: defaultdict[int, list[TP]] = defaultdict(list)
+        for tp in tps:
+            by_leader[cluster.leader_for_partition(TopicPartition(*tp))].append(tp)
+        found: dict[TP, OpenTransaction] = {}
+        for leader, led in by_leader.items():
+            found |= first_open(await admin._client.send(leader, DescribeProducers(_by_topic(led))))
+        names: dict[int, str] = {}
+        unnamed = {each.producer for each in found.values()}
+        for broker in cluster.brokers():  # each coordinates transactions of its own
+            if unnamed:
+                names |= ids_in(await admin._client.send(broker.nodeId, ListTransactions(unnamed)))
+                unnamed -= names.keys()
+        return {
+            tp: each._replace(transactional_id=names.get(each.producer, "")) for tp, each in found.items()
+        }
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset and high watermark of a log."""

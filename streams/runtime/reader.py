@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
-from streams.ports import TP, Batch
+from streams.ports import TP, Batch, HeldUp
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
 from streams.runtime.fetch_sessions import Sessions
 from streams.runtime.partition_records import Isolation
@@ -216,6 +216,15 @@ class KafkaReader:
             if state.highwater is not None:
                 behind[tp.topic] += max(0, state.highwater - self._positions[tp])
         return behind
+
+    def held_up(self) -> dict[TP, HeldUp]:
+        """The partitions that stand at an open transaction, as the last answers of brokers had them."""
+        positions = self._positions
+        return {
+            tp: HeldUp(state.lso, state.highwater - state.lso)
+            for tp, state in self._states
+            if state.lso is not None and positions[tp] == state.lso < state.highwater
+        }
 
     async def close(self) -> None:
         """Let go of the connections."""

@@ -11,7 +11,7 @@ from math import inf
 from time import time
 
 from streams.errors import TopicMismatch
-from streams.ports import TP, Headers, Record
+from streams.ports import TP, Headers, OpenTransaction, Record
 from streams.testing.log import Entry, Log, Transaction, TransactionState
 from streams.units import DAY, MIB
 
@@ -136,6 +136,14 @@ class FakeBroker:
         if producer.transaction is None:
             producer.transaction, producer.began = Transaction(), self._now()
         return producer.transaction
+
+    def first_open(self, tp: TP) -> OpenTransaction | None:
+        """The open transaction that began first in a partition. Producers are numbered as they first came."""
+        log = self.log(tp)
+        for number, (name, producer) in enumerate(self._producers.items()):
+            if producer.transaction is not None and log.first_of(producer.transaction) == log.stable:
+                return OpenTransaction(log.stable, number, producer.epoch, producer.began, name)
+        return None
 
     def truncate(self, tp: TP, before: int) -> None:
         """Remove everything before an offset, as retention does."""

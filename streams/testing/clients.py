@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
 from streams.model.envelope import record_size
-from streams.ports import TP, Batch, Outgoing, Record
+from streams.ports import TP, Batch, HeldUp, Outgoing, Record
 from streams.testing.broker import FakeBroker, Fault, Producer
 from streams.testing.log import Transaction, TransactionState
 
@@ -218,6 +218,15 @@ class FakeReader:
         for tp, position in self._positions.items():
             behind[tp.topic] += self._broker.log(tp).end - position
         return behind
+
+    def held_up(self) -> dict[TP, HeldUp]:
+        """The partitions that stand at an open transaction."""
+        logs = {tp: self._broker.log(tp) for tp in self._positions}
+        return {
+            tp: HeldUp(log.stable, log.end - log.stable)
+            for tp, log in logs.items()
+            if self._positions[tp] == log.stable < log.end
+        }
 
     async def close(self) -> None:
         """No fetch afterwards."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from streams.errors import ClusterUnavailable
-from streams.ports import TP, Identity
+from streams.ports import TP, Identity, OpenTransaction
 from streams.testing.broker import FakeBroker, Fault
 from streams.testing.clients import FakeReader, FakeTransactions
 
@@ -47,6 +47,11 @@ class FakeCluster(FakeBroker):
         """The high watermark of each log."""
         await self._question()
         return {tp: self.log(tp).end for tp in tps}
+
+    async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
+        """The open transaction that began first in each partition."""
+        await self._question()
+        return {tp: found for tp in tps if (found := self.first_open(tp)) is not None}
 
     async def _question(self) -> None:
         await asyncio.sleep(0)

@@ -75,6 +75,10 @@ class Log:
         """The last stable offset: the first record of an open transaction, or the end."""
         return min(self._open.values(), default=self.end)
 
+    def first_of(self, transaction: Transaction) -> int | None:
+        """The first offset of an open transaction; None when it has written nothing here."""
+        return self._open.get(transaction)
+
     def append(
         self,
         transaction: Transaction | None,

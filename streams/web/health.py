@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from streams.lane.held_up import Held
 from streams.lane.state import LaneState
 from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
@@ -43,6 +44,24 @@ def breakers(gates: Iterable[HandlerGate]) -> list[str]:
         " fails, and its messages wait; handler_failed in the log says how"
         for handler, number in sorted(found.items())
     ]
+
+
+def held_up(lane: LaneView, now: float) -> list[str]:
+    """A warning for each partition of the lane that stands at another client's open transaction."""
+    watch = lane.measures.held_up
+    return [
+        f"{tp.topic}[{tp.partition}] stands at offset {held.at.first} for {now - held.since:.0f} s, and"
+        f" {held.at.behind} offsets wait behind: {_whose(held)} has a transaction open there. It ends when"
+        " its client commits, or after its transaction.timeout.ms; docs/operating.md says how to end it"
+        for tp, held in (watch.long(now) if watch is not None else {}).items()
+    ]
+
+
+def _whose(held: Held) -> str:
+    if held.by is None:
+        return "a producer that the cluster has not named"
+    called = f"{held.by.transactional_id!r} " if held.by.transactional_id else ""
+    return f"producer {called}(id {held.by.producer}, epoch {held.by.epoch})"
 
 
 def not_consumed(sources: Iterable[str], assignment: Assignment) -> list[str]:

@@ -60,6 +60,12 @@ _LANE = (
     ),
     _Of(
         gauge,
+        "lane_held_up_seconds",
+        "For how long its reading stands at another client's open transaction; 0: it does not.",
+        lambda lane, now: lane.measures.held_up_for(now),
+    ),
+    _Of(
+        gauge,
         "lane_progress_age_seconds",
         "Since it has committed, or had nothing to do; not of a lane that recovers.",
         lambda lane, now: None if lane.measures.to_recover else max(0.0, now - lane.last_progress),

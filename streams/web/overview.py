@@ -24,6 +24,7 @@ from streams.web.handlers import paused_here
 from streams.web.health import (
     behind,
     breakers,
+    held_up,
     not_consumed,
     not_yet,
     recovers,
@@ -87,6 +88,7 @@ def warnings(view: WorkerView) -> list[str]:
         found += not_consumed(view.application.sources, view.assignment)
     found += not_yet(gates)
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
+    found += [text for _, lane in sorted(view.lanes.items()) for text in held_up(lane, view.now())]
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"
         found.append(

@@ -27,7 +27,7 @@ from streams.errors import (
     TopicMismatch,
 )
 from streams.model.envelope import record_size
-from streams.ports import TP, Damaged, Outgoing, Reader, Record, Transactions
+from streams.ports import TP, Damaged, HeldUp, Outgoing, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
@@ -843,6 +843,41 @@ async def test_damage_is_seen_in_committed_records_alone(world: World, owner: An
     found = await read(reader, {tp: 0}, ends)
     assert forms(found) == [(kept, "record batch"), (4, b"sound")]
     assert await read_all(world, reader, tp) == [found[0].value, b"sound"]
+
+
+async def test_what_stands_behind_an_open_transaction_is_told(
+    world: World, owner: Any, reader: Reader, tp: TP
+) -> None:
+    await world.produce(tp, [b"before"])
+    name = unique("id")
+    producer = await opened(owner, name, {tp: out(b"1", b"2")})
+    await world.produce(tp, [b"behind"] * 3)
+    await reader.assign({tp: 0})
+    assert [r.value for r in await read(reader, {tp: 0}, {tp: 1})] == [b"before"]
+    while reader.held_up() != {tp: HeldUp(first=1, behind=5)}:
+        assert await reader.fetch(max_records=10, timeout=0.2) == []
+    assert reader.behind() == 5
+
+    found = (await world.cluster.open_transactions([tp]))[tp]
+    assert (found.first, found.transactional_id) == (1, name)
+    assert abs(found.last - time.time()) < 3600
+
+    await producer.commit()
+    await read(reader, {tp: 1}, {tp: 6})
+    assert reader.held_up() == {}
+    assert await world.cluster.open_transactions([tp]) == {}
+
+
+async def test_of_two_open_transactions_the_first_is_told(world: World, owner: Any, tp: TP) -> None:
+    first, second = unique("id"), unique("id")
+    producer = await opened(owner, first, {tp: out(b"1")})
+    other = await opened(owner, second, {tp: out(b"2")})
+    assert (await world.cluster.open_transactions([tp]))[tp].transactional_id == first
+    await producer.commit()
+    while (found := (await world.cluster.open_transactions([tp]))[tp]).first == 0:
+        pass  # the marker is written after the answer
+    assert (found.first, found.transactional_id) == (1, second)
+    await other.commit()
 
 
 async def test_a_reader_knows_how_far_it_is_behind(world: World, reader: Reader, tp: TP) -> None:

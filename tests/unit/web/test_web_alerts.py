@@ -21,8 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrapes import PAGE, on_the_page
 from web_workers import NOW, PARCELS, FakeWorker
 
+from streams.lane.held_up import Held, HeldUpWatch
 from streams.lane.state import LaneState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
+from streams.ports import TP, HeldUp
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
@@ -104,6 +106,11 @@ def behind(worker: FakeWorker) -> None:
     worker.lanes[2].measures.intake = reading
 
 
+def held_up(worker: FakeWorker) -> None:
+    watch = worker.lanes[2].measures.held_up = HeldUpWatch(2, dict, Any)
+    watch.held = {TP("post.note.written.v1", 2): Held(HeldUp(7, 3), NOW - 61)}
+
+
 def breaker_open(worker: FakeWorker) -> None:
     gate = worker.lanes[2].gates["post.note"]
     gate.breaker = Breaker(BreakerPolicy(), lambda _: None)
@@ -116,6 +123,7 @@ CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
     "LaneQuarantined": (lambda worker: setattr(worker.lanes[2], "state", LaneState.QUARANTINED), "2"),
     "LaneStalled": (lambda worker: setattr(worker.lanes[2], "last_progress", NOW - 61), "2"),
     "LaneBehind": (behind, "2"),
+    "LaneHeldUp": (held_up, "2"),
     "LaneReopens": (lambda worker: setattr(worker.lanes[2], "reopened", 6), "2"),
     "DeadLetters": (lambda worker: worker.put_letter("a"), "post.note"),
     "DeadLettersExpire": (

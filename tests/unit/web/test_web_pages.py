@@ -14,10 +14,11 @@ import pytest
 from web_workers import NOW, FakeStandby, FakeWorker
 
 from streams.errors import OutcomeUnknown
+from streams.lane.held_up import Held, HeldUpWatch
 from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
-from streams.ports import Outgoing
+from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
 from streams.retry.gate import HandlerGate
 from streams.staging.changes import Writes, pack_ids
 from streams.staging.inbox import Inbox
@@ -117,6 +118,21 @@ async def test_a_worker_warns_of_a_topic_that_others_lack(browser, worker):
     assert status == "degraded"
     assert warning.startswith(f"{topic} is not consumed yet: http://127.0.0.1:9 does not know it")
     assert warning in unescape(await (await browser.get("/")).text())
+
+
+async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
+    watch = worker.lanes[1].measures.held_up = HeldUpWatch(1, dict, None)
+    by = OpenTransaction(7, producer=4711, epoch=3, last=NOW - 30, transactional_id="billing")
+    watch.held = {
+        TP("post.note.written.v1", 1): Held(HeldUp(7, 12), NOW - 28, by),
+        TP("post.note.written.v1", 3): Held(HeldUp(7, 12), NOW - 1),
+    }
+    status, (warning,) = await warned(browser)
+    assert status == "degraded"
+    assert warning.startswith(
+        "post.note.written.v1[1] stands at offset 7 for 28 s, and 12 offsets wait behind"
+    )
+    assert "producer 'billing' (id 4711, epoch 3) has a transaction open there" in warning
 
 
 async def test_a_worker_that_was_told_to_end_is_not_ready(browser, worker):

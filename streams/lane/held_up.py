@@ -1,0 +1,100 @@
+"""Partitions in which a lane stands at another client's open transaction, as it must: which, and whose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.ports import TP, Clock, Cluster, HeldUp, OpenTransaction
+
+log = structlog.get_logger(__name__)
+
+#: Between looks, in seconds.
+LOOK_INTERVAL = 1.0
+#: From here on a partition that is held up is said: transactions of lanes take less, in seconds.
+SAID_AFTER = 5.0
+
+
+class Held(NamedTuple):
+    """A partition that is held up since a time, in epoch seconds; `by` is None until the cluster has told."""
+
+    at: HeldUp
+    since: float
+    by: OpenTransaction | None = None
+
+
+class HeldUpWatch:
+    """Looks at what a lane's reader knows. It asks the cluster only about what is held up for long.
+
+    Attributes:
+        held: the partitions that are held up now.
+    """
+
+    def __init__(self, lane: int, held_up: Callable[[], Mapping[TP, HeldUp]], clock: Clock) -> None:
+        self.held: dict[TP, Held] = {}
+        self._lane = lane
+        self._held_up = held_up
+        self._clock = clock
+        self._said: set[TP] = set()
+
+    def longest(self, now: float) -> float:
+        """For how many seconds the partition is held up that is so for longest; 0: none is."""
+        return max((now - held.since for held in self.held.values()), default=0.0)
+
+    def long(self, now: float) -> dict[TP, Held]:
+        """The partitions that are held up for longer than a transaction of a lane takes."""
+        return {tp: held for tp, held in sorted(self.held.items()) if now - held.since >= SAID_AFTER}
+
+    async def run(self, stopping: asyncio.Event, cluster: Cluster) -> None:
+        """Look until the lane stops."""
+        while not stopping.is_set():
+            await self._clock.sleep(LOOK_INTERVAL)
+            self._look()
+            await self._ask(cluster)
+
+    def _look(self) -> None:
+        """A partition that has moved on to another open transaction is held up anew."""
+        now, before = self._clock.now(), self.held
+        self.held = {
+            tp: was._replace(at=at)
+            if (was := before.get(tp)) is not None and was.at.first == at.first
+            else Held(at, now)
+            for tp, at in self._held_up().items()
+        }
+        for tp in sorted(self._said):
+            if tp not in self.held or self.held[tp].by is None:
+                self._said.discard(tp)
+                log.info("partition_goes_on", lane=self._lane, topic=tp.topic, partition=tp.partition)
+
+    async def _ask(self, cluster: Cluster) -> None:
+        """Find out whose transactions those are that last, and say it once for each."""
+        wanted = [tp for tp, held in self.long(self._clock.now()).items() if held.by is None]
+        if not wanted:
+            return
+        try:
+            found = await cluster.open_transactions(wanted)
+        except (ClusterUnavailable, TopicMismatch) as error:
+            log.warning("lane_cannot_ask", lane=self._lane, error=str(error), action="asked again")
+            return
+        for tp, by in found.items():
+            held = self.held[tp]
+            if by.first != held.at.first:
+                continue  # that one has just ended
+            self.held[tp] = held._replace(by=by)
+            self._said.add(tp)
+            log.warning(
+                "partition_held_up",
+                lane=self._lane,
+                topic=tp.topic,
+                partition=tp.partition,
+                first_offset=by.first,
+                behind=held.at.behind,
+                seconds=round(self._clock.now() - held.since, 1),
+                transactional_id=by.transactional_id,
+                producer_id=by.producer,
+                producer_epoch=by.epoch,
+            )
