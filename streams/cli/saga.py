@@ -13,11 +13,13 @@ from urllib.parse import quote
 
 import typer
 
+from streams.cli.saga_check import check
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.saga.repairs import refusal
 from streams.units import DAY
 
-app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel.", no_args_is_help=True)
+app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", no_args_is_help=True)
+app.command("check")(check)
 
 SAGAS = "/api/sagas"
 REFUSED = 1

@@ -116,12 +116,12 @@ def classes_of(targets: Iterable[str]) -> dict[str, type[Any]]:
     """
     found: dict[str, type[Any]] = {}
     for target in targets:
-        wirings = list(_wirings(target))
-        if not wirings:
+        found_here = list(wirings(target))
+        if not found_here:
             raise BadSchemas(
                 f"{target} has no choreography and no routes: name the module where they are wired"
             )
-        for wiring in wirings:
+        for wiring in found_here:
             tables = {name: table.row for name, table in wiring.tables().items()}
             for subject, kind in {**wiring.messages(), **tables}.items():
                 if found.setdefault(subject, kind) is not kind:
@@ -201,7 +201,8 @@ def _reasons(place: Path) -> Iterator[tuple[int, str]]:
             yield int(file.name.removesuffix(REASON)), text
 
 
-def _wirings(target: str) -> Iterator[Choreography]:
+def wirings(target: str) -> Iterator[Choreography]:
+    """The choreographies of `module[:name]`, those of Workers and routes, too. Raises BadSchemas."""
     module, _, name = target.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it: an application need not be installed

@@ -1,0 +1,149 @@
+"""`steadfaust saga check`: saga definitions beside the frozen ones, and what sagas in flight would do.
+
+It asks no worker and no broker. Exit status: 0 all is well, 1 sagas in flight would wait, or a definition is
+not frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+
+from streams.cli.schema_files import BadSchemas, declared, wirings
+from streams.cli.schemas import Folder, Of
+from streams.cli.workers import Json, json_line
+from streams.model.schema_changes import printed
+from streams.saga.engine import SagaHandler
+from streams.saga.outline import Outline, changes, harmless_changes
+
+FAILED = 1
+#: The folder of frozen definitions, beside those of schemas: `sagas/<saga>/<version>.json`.
+SAGAS = "sagas"
+
+Write = Annotated[bool, typer.Option("--write", help="Freeze what is not frozen yet.")]
+
+
+class Frozen(NamedTuple):
+    """A frozen definition, and the file that has it."""
+
+    outline: Outline
+    file: Path
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a saga, and what becomes of its sagas in flight.
+
+    Attributes:
+        state: same, harmless, waits (they wait until they are given their steps back), gone (as waits: the
+            application does not have the version), new (not frozen), frozen (just now).
+        changes: what has changed.
+    """
+
+    saga: str
+    version: int
+    state: str
+    changes: list[str]
+    file: str
+
+
+def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json: Json = False) -> None:
+    """Compare saga definitions with those that are frozen, and tell what sagas in flight would do."""
+    told = declared(Path("pyproject.toml"))
+    place = (folder or Path(told.folder)) / SAGAS
+    verdicts = list(judge(outlines(of or list(told.of)), dict(frozen(place)), place, write=write))
+    for each in verdicts:
+        typer.echo(json_line(each) if as_json else _line(each))
+    unfrozen = all(each.state == "new" for each in verdicts)
+    if unfrozen and not as_json:
+        typer.echo("nothing is frozen: `steadfaust saga check --write` freezes what is deployed")
+    wrong = [
+        each for each in verdicts if each.state in ("waits", "gone") or (each.state == "new" and not unfrozen)
+    ]
+    raise typer.Exit(FAILED if wrong else 0)
+
+
+def outlines(of: list[str]) -> dict[tuple[str, int], list[Outline]]:
+    """The definitions of an application by name and version. Raises BadSchemas."""
+    found: dict[tuple[str, int], list[Outline]] = {}
+    for target in of:
+        for wiring in wirings(target):
+            for handler in wiring.handlers():
+                for each in handler.versions if isinstance(handler, SagaHandler) else ():
+                    alike = found.setdefault((each.name, each.version), [])
+                    if each.outline not in alike:  # several wirings may have it
+                        alike.append(each.outline)
+    if not found:
+        raise BadSchemas(
+            "no saga is wired: name the module where `orchestrate(...)` is wired by --of, or as `of` in"
+            " [tool.steadfaust.schemas] of pyproject.toml"
+        )
+    return found
+
+
+def frozen(place: Path) -> Iterator[tuple[tuple[str, int], Frozen]]:
+    """The frozen definitions under a folder. Raises BadSchemas."""
+    for file in sorted(place.glob("*/*.json")):
+        try:
+            made = msgspec.json.decode(file.read_bytes(), type=Outline)
+        except msgspec.DecodeError as error:
+            raise BadSchemas(f"{file} is no frozen saga: {error}") from None
+        yield (made.saga, made.version), Frozen(made, file)
+
+
+def judge(
+    now: dict[tuple[str, int], list[Outline]],
+    before: dict[tuple[str, int], Frozen],
+    place: Path,
+    *,
+    write: bool = False,
+) -> Iterator[Verdict]:
+    """Each version that is wired or frozen. `write` freezes those that sagas in flight can go on by."""
+    for name, version in sorted({*now, *before}):
+        alike, kept = now.get((name, version), []), before.get((name, version))
+        file = kept.file if kept else place / name / f"{version}.json"
+        state, found = _judged(alike, kept)
+        if write and state in ("new", "harmless"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(printed(msgspec.to_builtins(alike[0])) + "\n", "utf-8")
+            state = "frozen"
+        yield Verdict(saga=name, version=version, state=state, changes=found, file=str(file))
+
+
+def _judged(alike: list[Outline], kept: Frozen | None) -> tuple[str, list[str]]:
+    if kept is None:
+        return "new", []
+    if not alike:
+        return "gone", []
+    for each in alike:
+        if not changes(kept.outline, each):
+            harmless = harmless_changes(kept.outline, each)
+            return ("harmless" if harmless else "same"), harmless
+    return "waits", changes(kept.outline, alike[0])
+
+
+def _line(of: Verdict) -> str:
+    name, what = f"{of.saga}, version {of.version}", "; ".join(of.changes)
+    match of.state:
+        case "same":
+            return f"{name}: as it is frozen; sagas in flight go on"
+        case "frozen":
+            return f"{name}: frozen in {of.file}"
+        case "harmless":
+            return (
+                f"{name}: {what}. Sagas in flight take that over with their next command (--write freezes it)"
+            )
+        case "new":
+            return f"{name}: not frozen; --write freezes it when it is deployed"
+        case "gone":
+            return (
+                f"{name}: the application does not have it. Sagas in flight wait: give the definition back to"
+                f" orchestrate(...) until all have ended, then delete {of.file}"
+            )
+    return (
+        f"{name}: {what}. Sagas in flight wait, and go on when they get their steps back: give the new steps"
+        f" version {of.version + 1} or higher, and keep those of {of.file} as version {of.version}"
+    )
