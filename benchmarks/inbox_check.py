@@ -76,7 +76,7 @@ async def measure(url: str, rows: int, times: int, batch: int) -> None:
 
         async def one(event: InboxEvent, expected: object) -> None:
             if await inbox.process_idempotent(*event, handle) is not expected:
-                raise RuntimeError(f"{event.event_id} was taken for what it is not")
+                raise RuntimeError(f"{event.event_id!r} was taken for what it is not")
 
         async def many(events: list[InboxEvent], expected: int | None) -> None:
             if await inbox.process_batch(events, handle_all) != expected:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from streams.postgres.inbox import InboxEvent
-from streams.postgres.inbox.inbox import require_id
+from streams.postgres.inbox import BatchHandler, EventId, Handler, InboxEvent
+from streams.postgres.inbox.events import call, id_of, payload_bytes
 
 T = TypeVar("T")
 
@@ -15,8 +15,9 @@ T = TypeVar("T")
 class MemoryInbox:
     """What one consumer has handled.
 
-    Handlers get `connection` as it is given here: a fake of what they write to, or None. What they write is
-    the fake's to undo when they raise.
+    Handlers get `connection` as it is given here, or with the event: a fake of what they write to, or None.
+    What they write is the fake's to undo when they raise, and so is an event when the caller's transaction is
+    rolled back (`forget`).
     """
 
     def __init__(self, consumer_name: str, connection: Any = None) -> None:
@@ -27,39 +28,46 @@ class MemoryInbox:
 
     async def process_idempotent(
         self,
-        event_id: str,
+        event_id: EventId,
         source_topic: str,
         event_type: str,
-        payload: bytes,
-        handler: Callable[[Any, bytes], Awaitable[T]],
+        payload: Any,
+        handler: Handler[T],
+        *,
+        connection: Any = None,
     ) -> T | None:
         """As `ConsumerInbox.process_idempotent`."""
         event = InboxEvent(event_id, source_topic, event_type, payload)
 
-        async def handle(connection: Any, _events: Sequence[InboxEvent]) -> T:
-            return await handler(connection, payload)
+        async def handle(using: Any, _events: Sequence[InboxEvent]) -> T:
+            result: T = await call(handler, using, payload)
+            return result
 
-        return await self.process_batch([event], handle)
+        return await self.process_batch([event], handle, connection=connection)
 
     async def process_batch(
-        self,
-        events: Sequence[InboxEvent],
-        handler: Callable[[Any, Sequence[InboxEvent]], Awaitable[T]],
+        self, events: Sequence[InboxEvent], handler: BatchHandler[T], *, connection: Any = None
     ) -> T | None:
         """As `ConsumerInbox.process_batch`."""
+        events = [event._replace(event_id=id_of(event.event_id)) for event in events]
         for event in events:
-            require_id(event.event_id)
-        ids = sorted({event.event_id for event in events})
+            payload_bytes(str(event.event_id), event.payload)
+        ids = sorted({str(event.event_id) for event in events})
         locks = [self._under_way.setdefault(each, asyncio.Lock()) for each in ids]
         for lock in locks:
             await lock.acquire()
         try:
-            new = {each.event_id: each for each in reversed(events) if each.event_id not in self.events}
+            new = {str(each.event_id): each for each in reversed(events) if each.event_id not in self.events}
             if not new:
                 return None
-            result = await handler(self._connection, sorted(new.values(), key=list(events).index))
+            using = self._connection if connection is None else connection
+            result: T = await call(handler, using, sorted(new.values(), key=events.index))
             self.events |= new
         finally:
             for lock in locks:
                 lock.release()
         return result
+
+    def forget(self, event_id: EventId) -> None:
+        """An event is new again: the caller has rolled back."""
+        self.events.pop(id_of(event_id), None)

@@ -124,7 +124,7 @@ async def test_an_inbox_is_called_by_these_names_and_answers(database: Database)
         "payload": b"four",
         "handler": length,
     }
-    assert list(inspect.signature(inbox.process_idempotent).parameters) == list(event)
+    assert list(inspect.signature(inbox.process_idempotent).parameters) == [*event, "connection"]
     assert await inbox.process_idempotent(**event) == 4
     assert await inbox.process_idempotent(**event) is None
     assert await inbox.cleanup_old_entries(older_than_days=7) == 0

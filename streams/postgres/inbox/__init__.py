@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streams.postgres.inbox.events import EventId
 from streams.postgres.inbox.inbox import BatchHandler, ConsumerInbox, Handler, InboxEvent
 from streams.postgres.inbox.metrics import InboxMetrics
 from streams.postgres.inbox.transactional import ReceivedHandler, ReceivedMessage, TransactionalInbox
@@ -9,6 +10,7 @@ from streams.postgres.inbox.transactional import ReceivedHandler, ReceivedMessag
 __all__ = [
     "BatchHandler",
     "ConsumerInbox",
+    "EventId",
     "Handler",
     "InboxEvent",
     "InboxMetrics",

@@ -7,21 +7,25 @@ decides who runs, so that of two consumers with the same event one waits for the
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from streams.errors import DataError, HeaderTooLong, MissingHeader, SettingsError
-from streams.model.envelope import MAX_ID_BYTES
+from streams.errors import SettingsError
 from streams.postgres.database import Connection, Database
+from streams.postgres.inbox.events import EventId, call, id_of, payload_bytes
 from streams.postgres.inbox.metrics import InboxMetrics
 from streams.postgres.statements import statements
 from streams.units import DAY
 
 T = TypeVar("T")
-#: Handles one event: what it writes by this connection commits with the mark, or not at all.
-Handler = Callable[[Connection, bytes], Awaitable[T]]
+#: Handles one event; declared as `handler(connection, payload)`, `handler(payload)` or `handler()`. What it
+#: writes by the connection commits with the mark, or not at all.
+Handler: TypeAlias = (
+    Callable[[Connection, Any], Awaitable[T]] | Callable[[Any], Awaitable[T]] | Callable[[], Awaitable[T]]
+)
 
 _SQL = statements(Path(__file__).with_name("inbox.sql"))
 _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,16 +36,20 @@ _MOST_TEXT = 255
 
 
 class InboxEvent(NamedTuple):
-    """An event of a batch, with what `process_idempotent` takes of it."""
+    """An event of a batch, with what `process_idempotent` takes of it. Handlers get its id as text."""
 
-    event_id: str
+    event_id: EventId
     source_topic: str
     event_type: str
-    payload: bytes
+    payload: Any
 
 
-#: Handles the new events of a batch, in their order, in one transaction.
-BatchHandler = Callable[[Connection, Sequence[InboxEvent]], Awaitable[T]]
+#: Handles the new events of a batch, in their order, in one transaction; declared as a `Handler` is.
+BatchHandler: TypeAlias = (
+    Callable[[Connection, Sequence[InboxEvent]], Awaitable[T]]
+    | Callable[[Sequence[InboxEvent]], Awaitable[T]]
+    | Callable[[], Awaitable[T]]
+)
 
 
 class ConsumerInbox:
@@ -75,47 +83,60 @@ class ConsumerInbox:
         self._keep_payloads = keep_payloads
 
     async def process_idempotent(
-        self, event_id: str, source_topic: str, event_type: str, payload: bytes, handler: Handler[T]
+        self,
+        event_id: EventId,
+        source_topic: str,
+        event_type: str,
+        payload: Any,
+        handler: Handler[T],
+        *,
+        connection: Connection | None = None,
     ) -> T | None:
         """The handler's result; None for a duplicate, of which the handler hears nothing.
 
         What the handler raises rolls all back: the event is new when it comes again. An id is unique within
         its source: where several write to a topic, give source and id together (`Envelope.identity`).
 
+        Arguments:
+            event_id: text, a UUID, or bytes in UTF-8: the same id in each form.
+            payload: what the handler gets. It is stored as it is if it is bytes or text, else as JSON.
+            connection: of the caller: mark and handler are a part of the transaction that is open there, and
+                roll back with it. It is counted as handled before that commits. None: one of the storage.
+
         Raises:
             MissingHeader, HeaderTooLong: there is no id, or one that is too long.
+            DataError: an id or a payload cannot be kept.
+            SettingsError: the handler is declared in another way.
             DatabaseUnavailable: no connection was to be had; nothing has happened.
         """
-        event = InboxEvent(event_id, source_topic, event_type, payload)
-        async with self._storage.transaction() as connection:
-            new = await self.mark(connection, [event])
-            if new:
-                started = time.perf_counter()
-                result = await handler(connection, payload)
-                seconds = time.perf_counter() - started
-                await connection.execute(_SQL["measured"], self.consumer_name, event_id, seconds * 1000)
-        if not new:
-            self._count_duplicates([event])
-            return None
-        self._count_processed(new, seconds)
-        return result
 
-    async def process_batch(self, events: Sequence[InboxEvent], handler: BatchHandler[T]) -> T | None:
+        async def handle(using: Connection, _events: Sequence[InboxEvent]) -> T:
+            result: T = await call(handler, using, payload)
+            return result
+
+        event = InboxEvent(event_id, source_topic, event_type, payload)
+        return await self.process_batch([event], handle, connection=connection)
+
+    async def process_batch(
+        self, events: Sequence[InboxEvent], handler: BatchHandler[T], *, connection: Connection | None = None
+    ) -> T | None:
         """The handler's result for the events that are new, in one transaction with one insert; None when
         none is, and the handler hears nothing.
 
-        What the handler raises rolls the whole batch back. The duration of each event is its share.
+        What the handler raises rolls the whole batch back. The duration of each event is its share. Arguments
+        and errors are those of `process_idempotent`.
         """
         if not events:
             return None
-        async with self._storage.transaction() as connection:
-            new = await self.mark(connection, events)
+        events = _with_ids(events)
+        async with self._transaction(connection) as using:
+            new = await self.mark(using, events)
             if new:
                 started = time.perf_counter()
-                result = await handler(connection, new)
+                result: T = await call(handler, using, new)
                 share = (time.perf_counter() - started) / len(new)
                 ids = [event.event_id for event in new]
-                await connection.execute(_SQL["all_measured"], self.consumer_name, ids, share * 1000)
+                await using.execute(_SQL["all_measured"], self.consumer_name, ids, share * 1000)
         self._count_duplicates(_without(events, new))
         if not new:
             return None
@@ -126,8 +147,7 @@ class ConsumerInbox:
         """Mark events as handled in the transaction of the caller, who counts nothing and times nothing;
         returns those that are new, in their order. One that another transaction is handling is waited for.
         """
-        for event in events:
-            require_id(event.event_id)
+        events = _with_ids(events)
         stored = [self._stored(event) for event in events]
         if len(stored) == 1:
             row = await connection.fetchrow(_SQL["mark_one"], self.consumer_name, *stored[0])
@@ -169,9 +189,20 @@ class ConsumerInbox:
                 " replay would be handled twice. Keep them longer, or dead letters shorter"
             )
 
+    @asynccontextmanager
+    async def _transaction(self, connection: Connection | None) -> AsyncIterator[Connection]:
+        """One of the storage, or a part of the one that is open on the caller's connection."""
+        if connection is None:
+            async with self._storage.transaction() as own:
+                yield own
+        else:
+            async with connection.transaction():
+                yield connection
+
     def _stored(self, event: InboxEvent) -> tuple[str, str, str, bytes | None]:
-        payload = event.payload if self._keep_payloads else None
-        return event.event_id, _told(event.source_topic), _told(event.event_type), payload
+        event_id = id_of(event.event_id)
+        payload = payload_bytes(event_id, event.payload) if self._keep_payloads else None
+        return event_id, _told(event.source_topic), _told(event.event_type), payload
 
     def _count_processed(self, events: Sequence[InboxEvent], seconds: float) -> None:
         if self._metrics is not None:
@@ -182,6 +213,11 @@ class ConsumerInbox:
         if self._metrics is not None:
             for event in events:
                 self._metrics.duplicate(self.consumer_name, event.event_type)
+
+
+def _with_ids(events: Sequence[InboxEvent]) -> list[InboxEvent]:
+    """With their ids as text."""
+    return [event._replace(event_id=id_of(event.event_id)) for event in events]
 
 
 def _without(events: Sequence[InboxEvent], new: Sequence[InboxEvent]) -> list[InboxEvent]:
@@ -198,17 +234,3 @@ def _without(events: Sequence[InboxEvent], new: Sequence[InboxEvent]) -> list[In
 def _told(text: str) -> str:
     """A text that is for people, as far as it can be stored: senders write what they like."""
     return text[:_MOST_TEXT].replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-def require_id(event_id: str) -> None:
-    """Raises MissingHeader, HeaderTooLong or DataError for an id that cannot be kept."""
-    if not event_id:
-        raise MissingHeader("an event without an id cannot be told from its duplicates: give one")
-    try:
-        size = len(event_id.encode())
-    except UnicodeEncodeError as error:
-        raise DataError(f"the event id {event_id!a} is no text that can be stored: {error}") from error
-    if size > MAX_ID_BYTES:
-        raise HeaderTooLong(f"an event id has {size} bytes, {MAX_ID_BYTES} is the most: send a shorter one")
-    if "\0" in event_id:
-        raise DataError(f"the event id {event_id!a} has a character of 0, which PostgreSQL does not store")

@@ -14,10 +14,6 @@ VALUES ($2, $1, $3, $4, $5)
 ON CONFLICT (consumer_name, event_id) DO NOTHING
 RETURNING event_id
 
--- name: measured
-UPDATE consumer_inbox SET processing_duration_ms = $3
-WHERE consumer_name = $1 AND event_id = $2
-
 -- name: all_measured
 UPDATE consumer_inbox SET processing_duration_ms = $3
 WHERE consumer_name = $1 AND event_id = ANY($2::text[])

@@ -13,7 +13,8 @@ from typing import Any
 
 from streams.model.envelope import Envelope
 from streams.postgres.database import Connection, Database
-from streams.postgres.inbox.inbox import CLEANUP_BATCH, require_id
+from streams.postgres.inbox.events import require_id
+from streams.postgres.inbox.inbox import CLEANUP_BATCH
 from streams.postgres.queue import Job, Queue, QueueMetrics, QueueOptions, QueueWorker
 from streams.postgres.statements import statements
 
