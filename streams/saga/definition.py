@@ -26,6 +26,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from streams.errors import WiringError
+from streams.model.codecs import NO_JSON
 from streams.model.message import Message
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
@@ -49,6 +50,7 @@ class Saga:
         completed: what is sent when all of it is done.
         compensated: what is sent when all of it is undone.
         too_late: what is sent when it is to be cancelled and has no way back any more.
+        conflict: what is sent when another message would start it again with other content.
         ours: topics of commands that the application takes itself; the engine says it. Their participants are
             asked before they are given up; of others nothing but silence is known.
         outline, digest: what its sagas in flight depend on, and the digest of that which their rows keep.
@@ -64,6 +66,7 @@ class Saga:
     completed: type[Message] | None = None
     compensated: type[Message] | None = None
     too_late: type[Message] | None = None
+    conflict: type[Message] | None = None
     ours: frozenset[str] = frozenset()
     outline: Outline = field(init=False, compare=False, repr=False)
     digest: str = field(init=False, compare=False, repr=False)
@@ -109,17 +112,27 @@ class Saga:
         completed: type[Message] | None = None,
         compensated: type[Message] | None = None,
         too_late: type[Message] | None = None,
+        conflict: type[Message] | None = None,
     ) -> Saga:
         """What to send at the end; filled by name from the facts, and `reason` for the one that is undone.
-        `too_late` is for whoever would cancel one that is past its pivot.
+        `too_late` is for whoever would cancel one that is past its pivot. `conflict` is for whoever has sent
+        another message that would start it: filled from that message, with the reason `started_before`.
         """
         begun, undone = self._facts(()), self._facts(()) | {"reason"}
-        for kind, facts in ((completed, self._facts()), (compensated, undone), (too_late, begun)):
+        other = {*self.started_by.__struct_fields__, "reason"}
+        for kind, facts in (
+            (completed, self._facts()),
+            (compensated, undone),
+            (too_late, begun),
+            (conflict, other),
+        ):
             if kind is not None and (lacks := lacking(kind, facts, (), ())):
                 raise WiringError(
                     f"saga {self.name}: {kind.__name__} needs {listed(lacks)}, which it never knows"
                 )
-        return replace(self, completed=completed, compensated=compensated, too_late=too_late)
+        return replace(
+            self, completed=completed, compensated=compensated, too_late=too_late, conflict=conflict
+        )
 
     # -- read by the engine ---------------------------------------------------------------------------
 
@@ -150,6 +163,13 @@ class Saga:
         message = msgspec.json.decode(start, type=self.started_by)
         names = self.started_by.__struct_fields__
         return {name: getattr(message, name) for name in names if name not in self.forgets}
+
+    def began_alike(self, start: bytes, message: Message) -> bool:
+        """Whether a message says what the one said that started a saga, as far as the row keeps it."""
+        try:
+            return self.known(start) == self.known(self.kept(message))
+        except NO_JSON:  # another class has started it, or this one was another
+            return False
 
     @staticmethod
     def end(kind: type[Message], facts: Facts) -> Message:

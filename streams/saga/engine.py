@@ -15,6 +15,7 @@ Its commands, deadlines and transitions are an outcome like any other, committed
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, reduce
@@ -30,11 +31,15 @@ from streams.model.outcome import Outcome, nothing, outcome
 from streams.model.table import RowOf, Table
 from streams.ports import Clock
 from streams.saga.definition import Saga
-from streams.saga.messages import Repair, Reply, SagaTransition, saga_id
+from streams.saga.messages import IGNORED, TEXT_BOUND, Repair, Reply, SagaTransition, saga_id
 from streams.saga.outline import fits, why_unfit
-from streams.saga.repairs import apply_repair
+from streams.saga.repairs import apply_repair, reason_text
 from streams.saga.state import SagaRow, Transition
-from streams.saga.transition import begin, receive
+from streams.saga.transition import STARTED_BEFORE, begin, receive, start_again
+
+#: Why a message for a saga has no effect at all.
+NO_SUCH_SAGA, ANOTHER_SAGA = "no_such_saga", "another_saga"
+IGNORED_FOR = (STARTED_BEFORE, NO_SUCH_SAGA, ANOTHER_SAGA)
 
 
 class SagaHandler(Handler[Any, Outcome]):
@@ -44,6 +49,7 @@ class SagaHandler(Handler[Any, Outcome]):
         saga: the saga's name.
         versions: its definitions.
         repairs: the class of what operators ask of it; None: they cannot.
+        ignored: how many messages had no effect at all, and why; for metrics alone.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class SagaHandler(Handler[Any, Outcome]):
         rows: dict[str, Table[Any] | RowOf[Any]],
         log: type[SagaTransition],
         repairs: type[Repair] | None,
+        ignored: Counter[str],
     ) -> None:
         replies = versions[0].replies
         assert replies is not None
@@ -61,6 +68,7 @@ class SagaHandler(Handler[Any, Outcome]):
         self.saga = versions[0].name
         self.versions = versions
         self.repairs = repairs
+        self.ignored = ignored
         self._by_version = _by_version(versions)
 
     def why_waits(self, row: SagaRow) -> str:
@@ -118,6 +126,8 @@ def orchestrate(
     _check_versions(versions)
     assert newest.replies is not None
 
+    ignored: Counter[str] = Counter()
+
     @cache
     def known(consumed: frozenset[str]) -> _Known:
         return _Known.of([replace(each, ours=consumed) for each in versions])
@@ -128,6 +138,9 @@ def orchestrate(
         beginning, definitions = known(consumed)
         if not isinstance(message, Reply | Repair):
             definition = beginning[type(message)]
+            if saga is not None and not definition.began_alike(saga.start, message):
+                ignored[STARTED_BEFORE] += 1
+                return outcome_of(start_again(definition, saga, message, clock.now()), log)
             if reason := _why_not_begun(definition, message, saga):
                 return nothing(reason)
             admission = admit(message, *more) if admit is not None else admitted()
@@ -135,9 +148,11 @@ def orchestrate(
                 return admission.outcome
             return _both(outcome_of(begin(definition, message, clock.now()), log), admission.outcome)
         if message.saga_id != saga_id(newest.name, message.key):
-            return nothing(f"for another saga: {message.saga_id}")
+            ignored[ANOTHER_SAGA] += 1
+            return _ignored(log, message, "it is for another saga", clock.now())
         if saga is None:
-            return nothing(f"there is no saga {message.saga_id}")
+            ignored[NO_SUCH_SAGA] += 1
+            return _ignored(log, message, "there is no such saga", clock.now())
         definition = newest if saga.ended else _began_with(definitions, saga)
         if isinstance(message, Repair):
             return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
@@ -145,7 +160,7 @@ def orchestrate(
 
     named: dict[str, Table[Any] | RowOf[Any]] = {"saga": table, **rows}
     _describe(run, versions, repairs, named)
-    return SagaHandler(versions, service, run, named, log, repairs)
+    return SagaHandler(versions, service, run, named, log, repairs, ignored)
 
 
 def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
@@ -155,6 +170,24 @@ def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
     if definition.unless is not None and (reason := definition.unless(message)):
         return f"it starts no saga: {reason}"
     return ""
+
+
+def _ignored(log: type[SagaTransition], message: Reply | Repair, why: str, now: float) -> Outcome:
+    """What no saga here hears: it is in the topic of transitions, so that somebody can find it."""
+    if isinstance(message, Repair):
+        asked = f"{message.operation}, {reason_text(message)}"
+    else:
+        asked = f"{message.outcome} of {message.command_id}"
+    told = log(
+        saga_id=message.saga_id,
+        number=0,
+        time=now,
+        step=message.step[:TEXT_BOUND],
+        before="",
+        after="",
+        detail=f"{IGNORED}{why}: {asked}"[:TEXT_BOUND],
+    )
+    return outcome(send=[told], note=why)
 
 
 def _both(begun: Outcome, admission: Outcome) -> Outcome:
@@ -253,6 +286,6 @@ def _sent(versions: tuple[Saga, ...]) -> list[type[Message]]:
     kinds: list[type[Message]] = []
     for version in versions:
         kinds += [kind for step in version.steps() for kind in step.commands]
-        told = (version.completed, version.compensated, version.too_late)
+        told = (version.completed, version.compensated, version.too_late, version.conflict)
         kinds += [kind for kind in told if kind is not None]
     return list(dict.fromkeys(kinds))

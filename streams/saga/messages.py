@@ -26,6 +26,9 @@ RepairOperation = Literal["retry", "skip", "done", "cancel"]
 #: begun any more if it was not yet. So long ago that all clocks agree.
 LONG_AGO = 1.0
 
+#: What the detail of a transition begins with whose message had no effect, and should be seen.
+IGNORED = "ignored: "
+
 #: Characters of a reason or an error that are kept or told: a row has many, and must not grow too large.
 TEXT_BOUND = 500
 
@@ -120,7 +123,7 @@ class SagaTransition(Message, frozen=True, kw_only=True):
 
     Attributes:
         saga_id: which saga.
-        number: its place in the saga's log, from 1, without a gap.
+        number: its place in the saga's log, from 1, without a gap; 0 where there is no such saga.
         time: when the saga heard of it, epoch seconds.
         step: the step that it is about; empty for the saga itself.
         before: the status before, of the step or the saga.
@@ -141,7 +144,9 @@ class SagaTransition(Message, frozen=True, kw_only=True):
     def log_line(self) -> LogLine:
         """What goes on is for whoever looks for it, what goes back or fails for everybody."""
         fields = {"saga_id": self.saga_id, "step": self.step, "before": self.before, "after": self.after}
-        if self.before == self.after:
+        if self.detail.startswith(IGNORED):
+            level, event = "warning", "saga_ignored"
+        elif self.before == self.after:
             level, event = "debug", "saga_heard"
         elif self.after == "failed":
             level, event = "warning", "saga_step_failed" if self.step else "saga_failed"

@@ -11,9 +11,13 @@ from __future__ import annotations
 from streams.errors import TooLarge
 from streams.model.message import Message
 from streams.saga.definition import Saga
-from streams.saga.messages import Reply, saga_id
+from streams.saga.messages import IGNORED, Reply, saga_id
+from streams.saga.replies import fields_of
 from streams.saga.state import KEPT_BOUND, SagaRow, StepState, Transition
 from streams.saga.turn import Turn
+
+#: Why a message starts no saga: a word for programs, as a refusal's is.
+STARTED_BEFORE = "started_before"
 
 
 def begin(definition: Saga, message: Message, now: float) -> Transition:
@@ -66,4 +70,15 @@ def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transit
         turn.undone(step, reply)
     else:
         turn.done(step, reply)
+    return turn.ended()
+
+
+def start_again(definition: Saga, row: SagaRow, message: Message, now: float) -> Transition:
+    """What another message that would start a saga makes of it, with other content: an entry in its log, and
+    what the definition tells whoever has sent it.
+    """
+    turn = Turn(definition, row, now)
+    kind = type(message).__name__
+    turn.note("", row.status, row.status, f"{IGNORED}{kind} with other content would start it again")
+    turn.tell_of(definition.conflict, {**fields_of(message), "reason": STARTED_BEFORE})
     return turn.ended()

@@ -181,7 +181,12 @@ class Turn:
     def tell(self, kind: type[Message] | None) -> None:
         """Send a message of the saga itself, if there is one for this."""
         if kind is not None:
-            self._out.append(self._definition.end(kind, {**self._facts(), "reason": self.row.reason}))
+            self.tell_of(kind, {**self._facts(), "reason": self.row.reason})
+
+    def tell_of(self, kind: type[Message] | None, facts: Facts) -> None:
+        """Send a message that is filled from these facts, if there is one for this."""
+        if kind is not None:
+            self._out.append(self._definition.end(kind, facts))
 
     # -- commands -------------------------------------------------------------------------------------
 

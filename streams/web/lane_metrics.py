@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from streams.lane.state import LaneState
 from streams.policy.breaker import BreakerState
+from streams.saga.engine import IGNORED_FOR, SagaHandler
 from streams.web.families import counter, distribute, gauge, histogram
 from streams.web.view import READABLE, LaneView, WorkerView
 
@@ -118,6 +119,7 @@ def lane_metrics(view: WorkerView) -> Iterator[Metric]:
 def handler_metrics(view: WorkerView) -> Iterator[Metric]:
     """Of each handler, over all lanes of the worker."""
     yield from _attempts(view)
+    yield _ignored(view)
     gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
     yield _by_handler(
         gauge("handler_waiting_keys", "Keys with messages that wait for the handler.", "handler"),
@@ -151,6 +153,15 @@ def _attempts(view: WorkerView) -> Iterator[Metric]:
         for tier, count in measured.retries.items():
             retries.add_metric([handler, str(tier)], count)
     yield from (durations, failures, retries)
+
+
+def _ignored(view: WorkerView) -> CounterMetricFamily:
+    found = counter("saga_ignored", "Messages for sagas that had no effect at all.", "saga", "reason")
+    for handler in view.application.wiring.handlers():
+        if isinstance(handler, SagaHandler):
+            for reason in IGNORED_FOR:
+                found.add_metric([handler.saga, reason], handler.ignored[reason])
+    return found
 
 
 def _by_handler(family: GaugeMetricFamily, numbers: Iterable[tuple[str, int]]) -> GaugeMetricFamily:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from scrapes import Value, on_the_page, told, values
+from test_web_sagas import VisitReply, VisitWanted, visit
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note
 
 from streams.claims.checks import ClaimChecks
@@ -21,6 +22,7 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.staging.measures import HandlerMeasures
 from streams.testing.blobs import MemoryBlobs
+from streams.testing.clock import ManualClock
 from streams.units import DAY
 from streams.web.metrics import WorkerMetrics
 from streams.web.samples import LaneSample, Sampler, age_group
@@ -29,8 +31,10 @@ from streams.web.samples import LaneSample, Sampler, age_group
 @pytest.fixture
 def worker(monkeypatch) -> FakeWorker:
     monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
-    claims, wiring = ClaimChecks(MemoryBlobs(), bucket="b"), choreography(on(ParcelSeen, note))
-    app = Application(Layout("post", 8, 4), wiring, json_without_schema, claims=claims)
+    wiring = choreography(on(ParcelSeen, note), on(VisitWanted, visit), on(VisitReply, visit))
+    claims = ClaimChecks(MemoryBlobs(), bucket="b")
+    resources = {"clock": ManualClock(NOW)}
+    app = Application(Layout("post", 8, 4), wiring, json_without_schema, resources=resources, claims=claims)
     worker = FakeWorker.with_lanes(0, 1, 2, 3, app=app)
     worker.measured = True
     worker.handlers = {"post.note": HandlerMeasures()}

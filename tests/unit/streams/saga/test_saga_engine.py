@@ -1,6 +1,6 @@
 """The saga as a handler: what the lane is told, versions, and what it is not for."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from travel import (
     Journey,
     JourneyBooked,
     JourneyOff,
+    JourneyRepair,
     JourneyReply,
     JourneyTransition,
     JourneyWanted,
@@ -25,6 +26,7 @@ from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.handlers import Service
 from streams.model.layout import Layout
+from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.table import Table
 from streams.saga.definition import saga
@@ -102,10 +104,72 @@ def test_a_saga_starts_once() -> None:
     assert again == Outcome({}, note="saga journey:j-1 was started before")
 
 
-def test_what_is_for_no_saga_or_another_one_changes_nothing() -> None:
-    assert journey(reply(), None, clock=CLOCK) == Outcome({}, note="there is no saga journey:j-1")
+class JourneyDoubled(Message, frozen=True, kw_only=True):
+    """It is told that its journey is another one already."""
+
+    TOPIC: ClassVar[str] = "travel.journey.doubled.v1"
+    journey: str
+    cents: int
+    reason: str
+
+    @property
+    def key(self) -> str:
+        return self.journey
+
+
+OTHER = msgspec.structs.replace(WANTED, cents=1)
+
+
+def test_another_start_is_in_the_log_and_counted() -> None:
+    made = orchestrate(Journey, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
+    again = made(OTHER, started(), clock=CLOCK)
+    row = again.rows["saga"]
+    assert isinstance(row, SagaRow)
+    assert msgspec.structs.replace(row, entries=2, log=row.log[:-1]) == started()
+    assert row.log[-1].detail == "ignored: JourneyWanted with other content would start it again"
+    (told,) = again.send
+    assert isinstance(told, JourneyTransition)
+    assert told.log_line()[:2] == ("warning", "saga_ignored")
+    assert made.ignored == {"started_before": 1}
+
+
+def test_another_start_is_told_to_its_client_where_asked() -> None:
+    asks = Journey.ends(completed=JourneyBooked, compensated=JourneyOff, conflict=JourneyDoubled)
+    made = orchestrate(asks, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
+    begun = made(WANTED, None, clock=CLOCK).rows["saga"]
+    told, _ = made(OTHER, begun, clock=CLOCK).send
+    assert told == JourneyDoubled(journey="j-1", cents=1, reason="started_before")
+    assert JourneyDoubled in made.sends
+    assert made(WANTED, begun, clock=CLOCK).send == ()
+
+
+def test_the_same_start_is_known_by_what_the_row_keeps() -> None:
+    forgetful = saga("journey", started_by=JourneyWanted, forgets=["insured"]).pivot("pay", Pay)
+    made = orchestrate(forgetful, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
+    begun = made(WANTED, None, clock=CLOCK).rows["saga"]
+    assert made(msgspec.structs.replace(WANTED, insured=True), begun, clock=CLOCK).send == ()
+    assert made(OTHER, begun, clock=CLOCK).send != ()
+
+
+@pytest.mark.parametrize("asked", [JourneyReply, JourneyRepair])
+def test_what_is_for_an_unknown_saga_is_told_and_counted(asked: type[Any]) -> None:
+    made = orchestrate(Journey, service=SERVICE, table=JOURNEYS, log=JourneyTransition, repairs=JourneyRepair)
+    repair = JourneyRepair(saga_id="journey:j-1", operation="retry", step="train", who="ann", why="so")
+    dropped = made(reply() if asked is JourneyReply else repair, None, clock=CLOCK)
+    (told,) = dropped.send
+    assert (dropped.rows, told.saga_id, told.number, told.step) == ({}, "journey:j-1", 0, "train")
+    assert told.detail.startswith("ignored: there is no such saga: re")
+    assert told.log_line()[:2] == ("warning", "saga_ignored")
+    assert made.ignored == {"no_such_saga": 1}
+
+
+def test_what_is_for_another_saga_changes_nothing() -> None:
     other = reply(saga_id="return:j-1")
-    assert journey(other, started(), clock=CLOCK) == Outcome({}, note="for another saga: return:j-1")
+    (told,) = journey(other, started(), clock=CLOCK).send
+    assert (told.saga_id, told.detail) == (
+        "return:j-1",
+        "ignored: it is for another saga: refused of journey:j-1:train:1",
+    )
 
 
 def test_a_saga_ends_with_the_version_it_began_with() -> None:
