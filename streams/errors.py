@@ -65,6 +65,12 @@ class Unencodable(DataError):
     """A handler decided on a value that does not fit its schema, such as a number of 70 bits."""
 
 
+class RowUnreadable(DataError):
+    """A stored row of the message's key cannot be read: the message is a dead letter until an operator has
+    mended the row; other keys go on.
+    """
+
+
 class TooLarge(DataError):
     """A row or an outgoing message is over the broker's limit; found when staged, before the commit."""
 
@@ -105,6 +111,12 @@ class SagaVersionUnknown(NotYet):
 
 class SagaStepsChanged(NotYet):
     """A saga began with other steps than its definition has now, although the version is the same."""
+
+
+class RowSchemaUnknown(NotYet):
+    """A row of the message's key was written with a schema that nobody has announced yet. The message waits
+    for as long as one that was itself written so.
+    """
 
 
 class RepairRefused(SteadfaustError):
@@ -168,7 +180,7 @@ class StoreTooOld(SteadfaustError):
 
 
 class HandlerFailed(SteadfaustError):
-    """A handler cannot be run at all, such as over a row that cannot be read: the worker stops."""
+    """A handler cannot be run at all, for a fault of the library: the worker stops."""
 
 
 class BlobsUnavailable(TransientError):

@@ -20,6 +20,7 @@ from streams.cli import (
     outbox,
     positions,
     queue,
+    rows,
     saga,
     schemas,
     stack,
@@ -70,6 +71,7 @@ app.add_typer(outbox.app, name="outbox")
 app.add_typer(cdc.app, name="cdc")
 app.add_typer(positions.app, name="positions")
 app.add_typer(queue.app, name="queue")
+app.add_typer(rows.app, name="rows")
 app.add_typer(schemas.app, name="schemas")
 
 

@@ -40,6 +40,7 @@ from streams.staging.arrival import Counters
 from streams.staging.changes import POSITIONS, Writes
 from streams.staging.inbox import bucket_length
 from streams.staging.measures import Measures
+from streams.staging.unreadable import Unreadable
 from streams.tracing.tracer import Tracer
 
 log = structlog.get_logger(__name__)
@@ -104,6 +105,11 @@ class Lane:
     def gates(self) -> Mapping[str, HandlerGate]:
         """What its handlers' messages meet, by handler; nothing while it is not open."""
         return self._parts.gates if self._parts is not None else {}
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """What of its state it cannot read; nothing while it is not open."""
+        return self._parts.unreadable if self._parts is not None else Unreadable()
 
     # -- life -----------------------------------------------------------------------------------------
 

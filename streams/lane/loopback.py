@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from time import perf_counter
 
-from streams.errors import HandlerFailed, UnknownSchema
+from streams.errors import HandlerFailed
 from streams.lane.rows import RowReader, call
 from streams.lane.spans import LaneSpans
 from streams.lane.turns import Turns
@@ -79,7 +79,7 @@ class Loopback:
 
     def run(self, entry: Entry, now: float) -> None:
         """Handle what an entry sends to its lane, and what that sends, in the order in which it is written.
-        `now` in epoch seconds. Raises HandlerFailed, UnknownSchema.
+        `now` in epoch seconds. Raises HandlerFailed.
         """
         sent = list(_taken_from(entry))
         at, until = 0, perf_counter() + TURN
@@ -121,7 +121,7 @@ class Loopback:
                 ended = self._turns.ended(handler.name, arrival, began)
                 took.append(ended - began)
                 began = ended
-        except (HandlerFailed, UnknownSchema):  # of its rows: no message is to blame
+        except HandlerFailed:  # no message is to blame
             raise
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it fails again when it was read, and is told
             for number, message_id in _taken_from(entry):

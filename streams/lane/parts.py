@@ -22,6 +22,7 @@ from streams.operator.expiry import Expiry
 from streams.operator.operations import OperationProcessor
 from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
+from streams.operator.rows import RowOperations
 from streams.ports import TP, Clock, Store
 from streams.retry.gate import HandlerGate
 from streams.retry.giving_up import GivingUp
@@ -38,6 +39,7 @@ from streams.staging.measures import Measures
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Payloads
 from streams.staging.sequences import Overlay, Sequences
+from streams.staging.unreadable import Unreadable
 from streams.tracing.tracer import Tracer
 
 
@@ -55,6 +57,7 @@ class Parts:
     housekeeping: Housekeeping
     spans: LaneSpans | None
     loops: Loops | None
+    unreadable: Unreadable
 
     async def close(self) -> None:
         """Drop what is under way and what is staged."""
@@ -94,6 +97,7 @@ def parts_of(
     looped = app.looped.intersection(topics) if options.loopback else ()
     loops = Loops(looped, ends) if looped else None
     writer = OutcomeWriter(app, overlay, sequences, counters, loops)
+    unreadable = Unreadable()
     letters = DeadLetters(app, store, overlay, writer)
     payloads = Payloads(app.claims)
 
@@ -109,9 +113,10 @@ def parts_of(
     pauses = Pauses(app, gates, queues, writer)
     pauses.load(store)
     replays = Replays(app, gates, queues, line, retries, writer)
-    processor = OperationProcessor(app, inbox, overlay, writer, letters, replays, pauses)
+    mended = RowOperations(app, store, overlay, writer, unreadable)
+    processor = OperationProcessor(app, inbox, overlay, writer, letters, replays, pauses, mended)
 
-    rows = RowReader(store, overlay)
+    rows = RowReader(store, overlay, unreadable)
     spans = None if tracer is None else LaneSpans(tracer, app.layout.app_id, lane)
     loopback = None
     if loops is not None:
@@ -140,4 +145,5 @@ def parts_of(
         Housekeeping(chores),
         spans,
         loops,
+        unreadable,
     )

@@ -5,25 +5,28 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from streams.errors import HandlerFailed, Undecodable
+from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
-from streams.model.row_keys import row_key, split_row_key
+from streams.model.row_keys import row_key
 from streams.ports import Store
 from streams.staging.arrival import Arrival
-from streams.staging.keys import name_in
 from streams.staging.sequences import Overlay
+from streams.staging.unreadable import Unreadable
 
 
 class RowReader:
     """Reads the rows of one lane."""
 
-    def __init__(self, store: Store, overlay: Overlay) -> None:
+    def __init__(self, store: Store, overlay: Overlay, unreadable: Unreadable) -> None:
         self._store = store
         self._overlay = overlay
+        self._unreadable = unreadable
 
     def of(self, arrival: Arrival, handler: BoundHandler) -> list[Any]:
-        """A handler's rows for a message, in the order of its parameters. Raises HandlerFailed."""
+        """A handler's rows for a message, in the order of its parameters. Raises RowUnreadable, or
+        RowSchemaUnknown.
+        """
         key, prefix = arrival.record.key or b"", arrival.entry.prefix
         return [
             partial(self._read_sub, table, prefix + row_key(key))
@@ -43,12 +46,12 @@ class RowReader:
         if data is None:
             return None
         try:
-            return decode_row(table.codec, data)
-        except Undecodable as error:  # our own state: no message is to blame for it
-            key, _ = split_row_key(name_in(local))
-            raise HandlerFailed(
-                f"a row of table {table.name}, key {key!r}, cannot be read: {error}"
-            ) from error
+            row = decode_row(table.codec, data)
+        except (Undecodable, UnknownSchema) as error:
+            raise self._unreadable.row(table.name, local, error) from error
+        if self._unreadable.found:
+            self._unreadable.forget(table.name, local)
+        return row
 
 
 def call(rows: RowReader, arrival: Arrival, handler: BoundHandler) -> Any:

@@ -1,4 +1,4 @@
-"""What operators ask for, as messages, and what their log says of it: of dead letters and of handlers."""
+"""What operators ask for, as messages, and what their log says of it: of dead letters, handlers and rows."""
 
 from __future__ import annotations
 
@@ -81,6 +81,37 @@ class HandlerOperation(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: EpochMs
 
 
+#: The type of a message that is about a row.
+ROW_OPERATION = "steadfaust.row.operation"
+
+
+class RowCommand(StrEnum):
+    """What can be done about a row that cannot be read."""
+
+    REPLACE = "replace"
+    DELETE = "delete"
+
+
+class RowOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator's command about a row, the value of a message under the row's key. Its id is the message's.
+
+    Attributes:
+        kind: what is to be done.
+        table, key, subkey: about which row.
+        value: what it is to be, as rows are stored; None where it is deleted.
+        who, why, at_ms: by whom, for what reason, when (epoch milliseconds).
+    """
+
+    kind: RowCommand
+    table: str
+    key: bytes
+    subkey: bytes = b""
+    value: bytes | None = None
+    who: str
+    why: str
+    at_ms: EpochMs
+
+
 class Pause(msgspec.Struct, array_like=True, frozen=True):
     """The row of a handler that does not just run in a partition; one that does has none.
 
@@ -106,6 +137,7 @@ class Pause(msgspec.Struct, array_like=True, frozen=True):
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Operation).decode
 _decode_handler = msgspec.json.Decoder(HandlerOperation).decode
+_decode_row = msgspec.json.Decoder(RowOperation).decode
 
 
 def encode_operation(operation: Operation) -> bytes:
@@ -172,5 +204,36 @@ class HandlerDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_handler_done(done: HandlerDone) -> bytes:
+    """The value of a record in the log of operations."""
+    return _encode(done)
+
+
+def encode_row_operation(operation: RowOperation) -> bytes:
+    """An operation as the value of its message."""
+    return _encode(operation)
+
+
+def decode_row_operation(data: bytes) -> RowOperation:
+    """The operation that a message's value says. Raises msgspec.DecodeError."""
+    return _decode_row(data)
+
+
+class RowDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log of operations says of one about a row: which, who, when, why, result."""
+
+    operation: str
+    id: str
+    table: str
+    key: str
+    subkey: str
+    partition: int
+    who: str
+    why: str
+    asked_at: str
+    at: str
+    result: str
+
+
+def encode_row_done(done: RowDone) -> bytes:
     """The value of a record in the log of operations."""
     return _encode(done)

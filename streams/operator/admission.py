@@ -7,6 +7,7 @@ under way while it is carried out.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -19,10 +20,13 @@ from streams.model.codecs import NO_JSON
 from streams.model.envelope import SOURCE, TYPE, Envelope
 from streams.model.operations import (
     HANDLER_OPERATION,
+    ROW_OPERATION,
     HandlerOperation,
     Operation,
+    RowOperation,
     decode_handler_operation,
     decode_operation,
+    decode_row_operation,
 )
 from streams.ports import Batch, Record
 from streams.staging.arrival import Arrival, Counters, PendingOperation
@@ -34,6 +38,7 @@ log = structlog.get_logger(__name__)
 
 #: Stands in the inbox where the name of a handler stands for messages.
 OPERATIONS = b"operations"
+Command = TypeVar("Command", Operation, HandlerOperation, RowOperation)
 #: Of each text that operators give, so many bytes are kept.
 MAX_TEXT = 512
 
@@ -55,6 +60,7 @@ class OperationAdmission:
         self._sequences = sequences
         self._letters = letters
         self._counters = counters
+        self._layout = app.layout
         #: No handler's: of an operation nothing follows but what it asks for.
         any_route = next(iter(app.routes.values()))
         self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
@@ -74,7 +80,7 @@ class OperationAdmission:
         try:
             envelope = Envelope(record)
             envelope.require_bounded()
-            operation = _understood(record)
+            operation = self._understood(record)
         except (PermanentError, *NO_JSON, ValueError) as error:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_unreadable", error=str(error), action="passed over", **at)
@@ -89,9 +95,26 @@ class OperationAdmission:
             letter = self._letters.get(store_key(*parse_id(operation.letter)))
         arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
         arrival.operation = PendingOperation(operation, envelope.id_bytes, inbox_key)
-        if isinstance(operation, Operation):  # else it is about all keys
+        if not isinstance(operation, HandlerOperation):  # that is about all keys
             entry.key = arrival.record.key or b""
         return arrival
+
+    def _understood(self, record: Record) -> Operation | HandlerOperation | RowOperation:
+        """What a message asks for, no longer than need be. Raises what is in NO_JSON, and ValueError for
+        a letter or row of another partition.
+        """
+        data = record.value or b""
+        if is_about_a_handler(record):
+            command = decode_handler_operation(data)
+            return _capped(command, "handler", "who", "why")
+        if (TYPE, ROW_OPERATION.encode()) in record.headers:
+            change = decode_row_operation(data)
+            if change.key != record.key or self._layout.partition_of(change.key) != record.partition:
+                raise ValueError(f"it is about the row {change.key!r}, and came under {record.key!r}")
+            return _capped(change, "table", "who", "why")
+        operation = decode_operation(data)
+        parse_id(operation.letter, within=record.partition)
+        return _capped(operation, "who", "why", "job")
 
 
 def is_about_a_handler(record: Record) -> bool:
@@ -99,23 +122,13 @@ def is_about_a_handler(record: Record) -> bool:
     return (TYPE, HANDLER_OPERATION.encode()) in record.headers
 
 
-def _inbox_name(operation: Operation | HandlerOperation) -> bytes:
+def _inbox_name(operation: Operation | HandlerOperation | RowOperation) -> bytes:
     """What stands in the inbox for a handler: people choose ids of commands, perhaps one for several."""
-    if isinstance(operation, Operation):
+    if not isinstance(operation, HandlerOperation):
         return OPERATIONS
     return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()
 
 
-def _understood(record: Record) -> Operation | HandlerOperation:
-    """What a message asks for, no longer than need be. Raises what is in NO_JSON, and ValueError for
-    a letter of another partition.
-    """
-    data = record.value or b""
-    if is_about_a_handler(record):
-        command = decode_handler_operation(data)
-        texts = {name: capped(getattr(command, name), MAX_TEXT) for name in ("handler", "who", "why")}
-        return msgspec.structs.replace(command, **texts)
-    operation = decode_operation(data)
-    parse_id(operation.letter, within=record.partition)
-    texts = {name: capped(getattr(operation, name), MAX_TEXT) for name in ("who", "why", "job")}
+def _capped(operation: Command, *names: str) -> Command:
+    texts = {name: capped(getattr(operation, name), MAX_TEXT) for name in names}
     return msgspec.structs.replace(operation, **texts)

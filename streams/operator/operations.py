@@ -12,10 +12,11 @@ from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import Application, BoundHandler, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
-from streams.model.operations import HandlerOperation, Operation
+from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter, refused
 from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
+from streams.operator.rows import RowOperations
 from streams.staging.arrival import Arrival, PendingOperation
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of, store_key
@@ -38,6 +39,7 @@ class OperationProcessor:
         letters: DeadLetters,
         replays: Replays,
         pauses: Pauses,
+        rows: RowOperations,
     ) -> None:
         self._app = app
         self._inbox = inbox
@@ -46,6 +48,7 @@ class OperationProcessor:
         self._letters = letters
         self._replays = replays
         self._pauses = pauses
+        self._rows = rows
         self._limits = Limits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
     def perform(self, arrival: Arrival, now: float) -> None:
@@ -58,6 +61,10 @@ class OperationProcessor:
         operation, entry = pending.operation, arrival.entry
         if isinstance(operation, HandlerOperation):
             result = self._pauses.carry_out(entry, operation, pending.id_bytes, now)
+            self._mark_done(entry, pending, result, now)
+            return
+        if isinstance(operation, RowOperation):
+            result = self._rows.carry_out(entry, operation, pending.id_bytes, now)
             self._mark_done(entry, pending, result, now)
             return
         letter = self._letters.get(store_key(*parse_id(operation.letter)))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from streams.dead_letters.table import DeadLetters
-from streams.errors import DataError, NotYet, text_of
+from streams.errors import DataError, NotYet, RowSchemaUnknown, RowUnreadable, text_of
 from streams.model.application import LaneOptions
 from streams.model.envelope import FINGERPRINT
 from streams.policy.breaker import BreakerState
@@ -191,12 +191,18 @@ class Retries:
         given up.
         """
         arrival, handler = attempt.arrival, attempt.handler
-        gate, kind = self._gates[handler.name], classify(error, handler.retry)
+        gate = self._gates[handler.name]
+        if isinstance(error, RowSchemaUnknown) and _waited(arrival, now) >= self._options.schema_patience:
+            error = RowUnreadable(f"{error}. It was waited for over {self._options.schema_patience:g} s")
+        kind = classify(error, handler.retry)
         if isinstance(error, NotYet):  # no fault of the outside, and in time it will be known
+            # Schemas are announced before rows are written with them, so that is read in a moment.
+            soon = isinstance(error, RowSchemaUnknown)
+            pause = min(max(1.0, _waited(arrival, now)), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
             gate.record(attempt.permit, ok=True, now=now)
-            note_failure(gate, attempt, error, kind, "NotYet", NOT_YET_PAUSE)
+            note_failure(gate, attempt, error, kind, "NotYet", pause)
             attempt.attempts -= 1
-            if self._line.wait(attempt, Reason.RETRY, now + NOT_YET_PAUSE, now, error):
+            if self._line.wait(attempt, Reason.RETRY, now + pause, now, error) and not soon:
                 gate.not_yet[arrival.queue or queue_of_order(arrival, handler)] = text_of(error)
             return False
         gate.not_yet.pop(arrival.queue, None)
@@ -282,6 +288,12 @@ class Retries:
 def _reasons(queue: Queue) -> list[Reason]:
     """Why the head of a queue waits, and of what came since if replays come before it."""
     return [queue.reason, *(queue.behind or ())[:1]]
+
+
+def _waited(arrival: Arrival, now: float) -> float:
+    """For how many seconds a message has waited."""
+    record = arrival.record
+    return now - record.waits_since if isinstance(record, WaitingMessage) else 0.0
 
 
 def _is_late(arrival: Arrival, now: float) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
-from streams.model.operations import HandlerOperation, Operation
+from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.policy.breaker import Permit
 from streams.ports import Record
 from streams.staging.sequences import Entry
@@ -39,7 +39,7 @@ class Counters:
 class PendingOperation(NamedTuple):
     """An operation on its way: its message's id, and its place in the inbox."""
 
-    operation: Operation | HandlerOperation
+    operation: Operation | HandlerOperation | RowOperation
     id_bytes: bytes
     inbox_key: bytes
 

@@ -1,4 +1,4 @@
-"""The log of operations, for people: who did what about dead letters and handlers, why, with what result."""
+"""The log of operations, for people: who did what about dead letters, handlers and rows, and the result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from streams.web.windows import TopicFacts
 
 
 class Logged(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the log, of a letter or of a handler; `place` is its record's.
+    """An entry of the log, of a letter, a handler or a row; `place` is its record's.
 
-    It has what both kinds have, and what one of them has.
+    It has what all kinds have, and what one of them has.
     """
 
     operation: str
@@ -30,6 +30,8 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     handler: str = ""
     letter: str = ""
+    table: str = ""
+    subkey: str = ""
     key: str = ""
     topic: str = ""
     partition: int = 0
@@ -98,7 +100,7 @@ def _joined(entries: Iterable[Entry]) -> list[Entry]:
     found: dict[object, Entry] = {}
     for each in entries:
         done = each.logged
-        if done is None or done.letter:
+        if done is None or not done.handler or done.letter:
             found[each.offset] = each
             continue
         same = (done.id or each.offset, done.handler, done.result, done.state)

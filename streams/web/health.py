@@ -15,6 +15,8 @@ from streams.web.view import LaneView
 
 #: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.
 BEHIND_AFTER = 60.0
+#: Rows that cannot be read which are named.
+MOST_ROWS = 5
 
 
 def recovers(lane: LaneView) -> bool:
@@ -88,6 +90,14 @@ def not_yet(gates: Iterable[HandlerGate]) -> list[str]:
         for handler, why in sorted(found.items())
         if why
     ]
+
+
+def unreadable(lanes: Iterable[LaneView]) -> list[str]:
+    """A warning for each row that cannot be read, up to a few, and how many more there are."""
+    texts = [text for lane in lanes for text in lane.unreadable.texts()]
+    more = len(texts) - MOST_ROWS
+    also = [f"{more} rows more cannot be read: row_unreadable in the log says which"] if more > 0 else []
+    return texts[:MOST_ROWS] + also
 
 
 def behind(lane: LaneView, now: float) -> str:

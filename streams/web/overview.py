@@ -28,6 +28,7 @@ from streams.web.health import (
     not_consumed,
     not_yet,
     recovers,
+    unreadable,
     why_recovering,
     why_stuck,
 )
@@ -87,6 +88,7 @@ def warnings(view: WorkerView) -> list[str]:
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)
     found += not_yet(gates)
+    found += unreadable(lane for _, lane in sorted(view.lanes.items()))
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     found += [text for _, lane in sorted(view.lanes.items()) for text in held_up(lane, view.now())]
     if count := view.unreadable_announcements:

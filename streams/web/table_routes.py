@@ -7,13 +7,16 @@ from functools import partial
 import msgspec
 
 from streams.web.answers import BrowseAnswer, FoundAnswer, TablesAnswer
-from streams.web.asked import Asked, Read
+from streams.web.asked import Asked, Operation, Read
 from streams.web.lookup import look_up
 from streams.web.owner import ask_owner
 from streams.web.row_history import row_history
+from streams.web.row_operations import AskRow, ask_row
 from streams.web.standby_rows import STANDBY, or_standby
 from streams.web.table_pages import browse_all
 from streams.web.table_sizes import list_tables
+
+_decode_ask = msgspec.json.Decoder(AskRow).decode
 
 
 async def _tables(asked: Asked) -> msgspec.Struct:
@@ -68,9 +71,14 @@ async def _history(asked: Asked) -> msgspec.Struct:
     return await row_history(asked.view, asked.names["table"], asked.query)
 
 
+async def _mend(asked: Asked) -> msgspec.Struct:
+    return await ask_row(asked.view, asked.names["table"], asked.json(_decode_ask))
+
+
 ROUTES = (
     Read("/tables", _tables, "tables.html"),
     Read("/tables/{table}", _table, "table.html"),
     Read("/tables/{table}/rows", _rows, "rows.html"),
     Read("/tables/{table}/history", _history, "history.html"),
+    Operation("/tables/{table}/rows/operations", _mend),
 )

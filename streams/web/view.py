@@ -14,6 +14,7 @@ from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.measures import Measures
+from streams.staging.unreadable import Unreadable
 from streams.web.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.scans import Question, Scan
 from streams.web.windows import Log, Seen, TopicFacts, Window
@@ -74,6 +75,10 @@ class LaneView(Protocol):
     @property
     def counters(self) -> Counters:
         """What it has met."""
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """What of its state it cannot read, as far as it was met."""
 
     @property
     def last_progress(self) -> float:

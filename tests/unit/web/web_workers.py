@@ -38,6 +38,7 @@ from streams.staging.changes import CHANGED, Writes, mark_of
 from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
 from streams.staging.timers import set_timer, timer_name
+from streams.staging.unreadable import Unreadable
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.access import Access
@@ -100,6 +101,7 @@ class FakeLane:
     error: Exception | None = None
     gates: dict[str, HandlerGate] = field(default_factory=dict)
     measures: LaneMeasures = field(default_factory=LaneMeasures)
+    unreadable: Unreadable = field(default_factory=Unreadable)
 
 
 @dataclass
