@@ -16,7 +16,7 @@ from typing import Any
 import faust
 import structlog
 
-from streams.errors import LayoutMismatch, SettingsError, SteadfaustError
+from streams.errors import LayoutMismatch, MembershipLost, SettingsError, SteadfaustError
 from streams.lane.host import LaneHost
 from streams.logs import configure_logs
 from streams.model.application import Application
@@ -279,6 +279,20 @@ class LaneApp(faust.App):
         self.fatal = self.fatal or error
         if self.process is not None:
             self.process.give_up()
+
+    def on_identity_taken(self) -> None:
+        """Another process joins the group as this worker. Leave the identity to it, and stop."""
+        directory = None if self.slot is None else self.slot.directory.parent
+        if self.slot is not None:
+            self.slot.renew()
+        self.on_fatal(
+            MembershipLost(
+                f"another process has the identity {self.conf.consumer_group_instance_id} of this worker and"
+                f" takes its place in the group again and again: {directory} is a copy of its directory, or"
+                " shared with it. This worker stops; started again, it has an identity of its own. Give each"
+                " machine a STEADFAUST_VAR of its own"
+            )
+        )
 
     # -- rebalance -------------------------------------------------------------------------------------
 

@@ -7,11 +7,14 @@ buffers, acks and seeks stands between the broker and the lane.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Any
 
 import aiokafka
 import structlog
+from aiokafka.errors import BrokerResponseError, kafka_errors
 from faust.transport.drivers.aiokafka import (
     AIOKafkaConsumerThread,
     ConsumerRebalanceListener,
@@ -34,6 +37,54 @@ WATCH_INTERVAL = 1.0
 REJOIN_AFTER = 3.0
 
 
+#: So often a member's place in the group is taken, within so many seconds, until it is sure that another
+#: process has its identity. A coordinator that fails in the middle of a rebalance may forget a member once.
+_TAKEN, _WITHIN = 3, 120.0
+
+
+class FencedInstanceId(BrokerResponseError):
+    """The group has given this static member's place to another process; aiokafka has no error for it."""
+
+    errno = 82
+    message = "FENCED_INSTANCE_ID"
+
+
+kafka_errors[FencedInstanceId.errno] = FencedInstanceId
+
+
+class Heartbeats:
+    """Stands in for a coordinator's heartbeat, and notices that another process has this member's identity.
+
+    The group lets the one that joins last have it: the other is no member at its next heartbeat, although its
+    session has not ended, and joins again. Two such processes take each other's lanes without end.
+    """
+
+    def __init__(self, coordinator: Any, session: float, taken: Callable[[], None]) -> None:
+        """`session` is the time after which the group forgets a silent member, in seconds; `taken` is called
+        when the identity is another process's.
+        """
+        self._coordinator = coordinator
+        self._beat = coordinator._do_heartbeat
+        self._session = session
+        self._taken = taken
+        self._last_good = monotonic()
+        self._losses: deque[float] = deque(maxlen=_TAKEN)
+
+    async def beat(self) -> bool:
+        """One heartbeat; False when it did not succeed. Raises what the coordinator raises."""
+        member = self._coordinator.member_id
+        good: bool = await self._beat()
+        now = monotonic()
+        if good:
+            self._last_good = now
+        elif member and not self._coordinator.member_id and now - self._last_good < self._session:
+            self._losses.append(now)
+            log.warning("membership_taken", member=member, times=len(self._losses))
+            if len(self._losses) == _TAKEN and now - self._losses[0] < _WITHIN:
+                self._taken()
+        return good
+
+
 class _Listener(ConsumerRebalanceListener):
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         # Before anything is awaited, so that nothing is fetched.
@@ -50,15 +101,24 @@ class _Thread(AIOKafkaConsumerThread):
             coordinator = None if self._consumer is None else self._consumer._coordinator
             if coordinator is None:
                 continue
+            if not isinstance(getattr(coordinator._do_heartbeat, "__self__", None), Heartbeats):
+                session = self.app.conf.broker_session_timeout
+                coordinator._do_heartbeat = Heartbeats(coordinator, session, self._identity_taken).beat
             try:
                 coordinator.check_errors()
             except Exception as error:  # noqa: BLE001 - whatever it was, this worker is no member any more
                 if getattr(error, "retriable", False):  # having asked for it, coordination goes on
                     log.warning("membership_retried", error=repr(error))
                     continue
+                if FencedInstanceId.__name__ in repr(error):  # it may be wrapped
+                    self._identity_taken()
+                    return
                 lost = MembershipLost(f"this worker is no longer a member of its group: {error!r}")
                 self.parent_loop.call_soon_threadsafe(self.app.on_fatal, lost)
                 return
+
+    def _identity_taken(self) -> None:
+        self.parent_loop.call_soon_threadsafe(self.app.on_identity_taken)
 
     async def on_thread_stop(self) -> None:
         """Leave, also in the middle of a join: that waits for all other members, some of which may be about

@@ -14,7 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+import structlog
+
 from streams.errors import SteadfaustError
+
+log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 MOST = 1024
@@ -38,6 +42,10 @@ class Slot:
     def announce(self, url: str) -> None:
         """Write down where the worker's pages are, for commands that look for one."""
         (self.directory / "url").write_text(url)
+
+    def renew(self) -> None:
+        """Give the directory another identity from the next start of a worker on."""
+        (self.directory.parent / "place").unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let another worker take it."""
@@ -71,15 +79,26 @@ def _lowest_free(root: Path) -> Slot:
 
 
 def _place(root: Path) -> str:
-    """Of a directory, made by chance once: names of hosts, and ids of machines, are alike where these are
-    copies of one image. The caller holds the lock on the directory.
+    """The identity of a directory, made by chance once: names of hosts, and ids of machines, are alike where
+    these are copies of one image. A copy of the directory gets one of its own: the file tells its own inode,
+    which a copy does not have. The caller holds the lock on the directory.
     """
     file = root / "place"
-    if not file.exists():
-        made = file.with_suffix(".new")
-        made.write_text(secrets.token_hex(8))
-        made.rename(file)  # whole, or not there
-    return file.read_text()
+    try:
+        place, _, inode = file.read_text().partition(" ")
+        if inode == str(file.stat().st_ino):
+            return place
+    except FileNotFoundError:
+        place, inode = "", ""
+    if not place or inode:
+        if place:
+            log.warning("identity_renewed", directory=str(root), why="it is a copy of another directory")
+        place = secrets.token_hex(8)
+    made = file.with_suffix(".new")
+    with made.open("w") as opened:
+        opened.write(f"{place} {os.fstat(opened.fileno()).st_ino}")
+    made.rename(file)  # whole, or not there
+    return place
 
 
 def addresses(root: Path) -> list[str]:

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streams.model.envelope import new_headers
 from tests.integration.stacks import steadfaust
-from tests.integration.worker_process import BIN, ROOT, ask, environment_of, start
+from tests.integration.worker_process import BIN, ROOT, address_of, ask, environment_of, start
 from tests.waiting import BOUND, eventually
 
 TOPIC = "web.parcel.seen.v1"
@@ -361,3 +361,30 @@ def test_another_application_of_the_same_name_is_refused(workers, urls, kafka, t
     assert "Give one of them another STEADFAUST_APP_ID" in log.read_text()
     assert workers[urls[0]].poll() is None
     eventually(lambda: owned_lanes(urls[0]) == 4, "the worker that was there keeps the lanes")
+
+
+def test_of_two_workers_of_one_identity_one_stops(kafka, tmp_path):
+    workers = {}
+    try:
+        for name in ("one", "other"):
+            var = tmp_path / name
+            place = var / "workers" / "twins" / "place"
+            place.parent.mkdir(parents=True)
+            place.write_text("0123456789abcdef")
+            told = environment_of("twins", kafka.bootstrap, var, HEARTBEAT=0.2, SESSION_TIMEOUT=6)
+            workers[name] = start("tests.integration.post_worker", told, var / "worker.log")
+            eventually(lambda told=told: address_of(told), "it is ready, until its place is taken")
+        eventually(lambda: any(worker.poll() is not None for worker in workers.values()), "one of them stops")
+        (stopped,) = [name for name, worker in workers.items() if worker.poll() is not None]
+        (left,) = workers.keys() - {stopped}
+        assert workers[stopped].poll() == 1
+        said = (tmp_path / stopped / "worker.log").read_text()
+        assert said.count('"event": "membership_taken"') == 3
+        assert f"{tmp_path / stopped}/workers/twins is a copy of its directory" in said
+        assert not (tmp_path / stopped / "workers/twins/place").exists(), "it gets an identity of its own"
+        told = environment_of("twins", kafka.bootstrap, tmp_path / left)
+        eventually(lambda: (url := address_of(told)) and owned_lanes(url) == 2, "the other has the lanes")
+        assert workers[left].poll() is None
+    finally:
+        for worker in workers.values():
+            end(worker)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from streams.runtime import membership
-from streams.runtime.membership import Membership
+from streams.runtime.membership import Heartbeats, Membership
 
 
 async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +20,43 @@ async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: p
     member.request_rebalance()
     assert not joined.is_set()
     await joined.wait()
+
+
+class Coordinator:
+    """A coordinator as the heartbeat knows it; `answers` are what the group says, in order."""
+
+    def __init__(self, *answers: str) -> None:
+        self.member_id = "member-0"
+        self._answers = list(answers)
+
+    async def _do_heartbeat(self) -> bool:
+        answer = self._answers.pop(0)
+        if answer == "unknown":
+            self.member_id = ""
+        return answer == "good"
+
+
+async def beaten(monkeypatch: pytest.MonkeyPatch, *answers: str, pause: float = 2.0) -> int:
+    """How often it was noticed that another process has the identity; the member joins again after a loss."""
+    now, noticed = [100.0], []
+    monkeypatch.setattr(membership, "monotonic", lambda: now[0])
+    coordinator = Coordinator(*answers)
+    heartbeats = Heartbeats(coordinator, 10.0, lambda: noticed.append(now[0]))
+    for number in range(len(answers)):
+        now[0] += pause
+        await heartbeats.beat()
+        coordinator.member_id = coordinator.member_id or f"member-{number}"
+    return len(noticed)
+
+
+async def test_a_place_that_is_taken_thrice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fight = ["good", "unknown"] * 3
+    assert await beaten(monkeypatch, *fight) == 1
+    assert await beaten(monkeypatch, *fight[:5]) == 0
+
+
+async def test_members_that_were_silent_or_seldom_forgotten_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    fight = ["good", "unknown"] * 3
+    assert await beaten(monkeypatch, *fight, pause=11.0) == 0, "its session had ended"
+    assert await beaten(monkeypatch, *["good"] * 30, *fight[:2], *["good"] * 60, *fight[:4]) == 0
+    assert await beaten(monkeypatch, *["failed"] * 9) == 0

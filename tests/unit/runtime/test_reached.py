@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -79,3 +80,33 @@ def test_two_machines_of_one_name_are_different_members(tmp_path: Path) -> None:
     assert static_member_id(Layout("app", 8, 4), again.number, f"vm-{again.place}") == ids[0]
     other.release()
     again.release()
+
+
+def test_a_copied_directory_is_another_member(tmp_path: Path) -> None:
+    one = take_slot(tmp_path / "one")
+    copytree(tmp_path / "one", tmp_path / "copy")
+    copy = take_slot(tmp_path / "copy")
+    assert copy.number == one.number
+    assert copy.place != one.place
+    copy.release()
+    again = take_slot(tmp_path / "copy")  # from now on it is the same
+    assert again.place == copy.place
+    again.release()
+    one.release()
+
+
+def test_a_directory_of_an_older_version_keeps_its_identity(tmp_path: Path) -> None:
+    (tmp_path / "place").write_text("0123456789abcdef")
+    for _ in range(2):
+        slot = take_slot(tmp_path)
+        assert slot.place == "0123456789abcdef"
+        slot.release()
+
+
+def test_a_directory_that_is_moved_keeps_its_identity(tmp_path: Path) -> None:
+    one = take_slot(tmp_path / "one")
+    one.release()
+    (tmp_path / "one").rename(tmp_path / "moved")
+    moved = take_slot(tmp_path / "moved")
+    assert moved.place == one.place
+    moved.release()
