@@ -23,7 +23,7 @@ from streams.errors import (
 from streams.lane.commit import Commits
 from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import BacklogLimit, Intake
-from streams.lane.measures import LaneMeasures
+from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN, LaneMeasures
 from streams.lane.opening import find_start
 from streams.lane.parts import Parts, parts_of
 from streams.lane.recovery import open_store
@@ -219,7 +219,11 @@ class Lane:
         self.state = LaneState.BACKING_OFF
         self.error = error
         self.reopened += 1
-        self.fenced += isinstance(error, Fenced)
+        if isinstance(error, Fenced):
+            self.fenced += 1
+            self.measures.fenced_at.append(self._clock.now())
+            if self.measures.fenced_often(self._clock.now()):
+                log.warning("lane_fenced_often", lane=self.number, times=FENCED_OFTEN, seconds=FENCED_WITHIN)
         if isinstance(error, StoreBroken) and self.store is not None:
             log.warning("store_broken", lane=self.number, action="wiped, rebuilt from the changelog")
             self.store.wipe()

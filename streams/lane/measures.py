@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, perf_counter
@@ -14,6 +15,8 @@ from streams.staging.measures import Distribution
 BATCHES = (1.0, 5.0, 20.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0, 4000.0)
 #: Seconds of one transaction, from its beginning until Kafka has committed it.
 COMMITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+#: So often fenced, within so many seconds, is a warning: a rebalance costs a lane one fence.
+FENCED_OFTEN, FENCED_WITHIN = 3, 60.0
 
 
 class LaneMeasures:
@@ -26,6 +29,7 @@ class LaneMeasures:
         recovery: how many it had to read in all, and since when, by the monotonic clock.
         in_transaction: whether a transaction is under way.
         intake: what the lane reads by; None while it is not open.
+        fenced_at: when another owner has fenced it, the last three times, in epoch seconds.
         held_up: partitions that stand at another client's open transaction; None while it is not open.
     """
 
@@ -37,6 +41,7 @@ class LaneMeasures:
         self.in_transaction = False
         self.intake: Intake | None = None
         self.held_up: HeldUpWatch | None = None
+        self.fenced_at: deque[float] = deque(maxlen=FENCED_OFTEN)
 
     @contextmanager
     def transaction(self, messages: int) -> Iterator[None]:
@@ -62,6 +67,10 @@ class LaneMeasures:
         passed yet; None while the lane is not open.
         """
         return None if self.intake is None else self.intake.lag
+
+    def fenced_often(self, now: float) -> bool:
+        """Whether it was fenced three times in the last minute: another worker opens it again and again."""
+        return len(self.fenced_at) == FENCED_OFTEN and now - self.fenced_at[0] < FENCED_WITHIN
 
     def held_up_for(self, now: float) -> float:
         """For how many seconds a partition stands at another client's open transaction: the longest."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from streams.lane.held_up import Held
+from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN
 from streams.lane.state import LaneState
 from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
@@ -46,6 +47,18 @@ def breakers(gates: Iterable[HandlerGate]) -> list[str]:
         " fails, and its messages wait; handler_failed in the log says how"
         for handler, number in sorted(found.items())
     ]
+
+
+def fenced_often(lane: LaneView, now: float) -> list[str]:
+    """A warning, if another worker opens the lane again and again."""
+    if not lane.measures.fenced_often(now):
+        return []
+    why = (
+        f"lane {lane.number} was fenced {FENCED_OFTEN} times in {FENCED_WITHIN:.0f} s: another worker opens"
+        " it, too. Do two machines share a STEADFAUST_VAR directory, or a copy of it, or is a transaction"
+        " longer than its timeout? lane_reopens in the log says how it was fenced"
+    )
+    return [why]
 
 
 def held_up(lane: LaneView, now: float) -> list[str]:

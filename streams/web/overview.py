@@ -24,6 +24,7 @@ from streams.web.handlers import paused_here
 from streams.web.health import (
     behind,
     breakers,
+    fenced_often,
     held_up,
     not_consumed,
     not_yet,
@@ -90,7 +91,8 @@ def warnings(view: WorkerView) -> list[str]:
     found += not_yet(gates)
     found += unreadable(lane for _, lane in sorted(view.lanes.items()))
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
-    found += [text for _, lane in sorted(view.lanes.items()) for text in held_up(lane, view.now())]
+    for _, lane in sorted(view.lanes.items()):
+        found += [*held_up(lane, view.now()), *fenced_often(lane, view.now())]
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"
         found.append(

@@ -10,6 +10,7 @@ import pytest
 from lane_checker import check, check_positions, check_store, counts
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
+from structlog.testing import capture_logs
 
 from streams.testing.broker import Fault
 from streams.testing.faults import Pause, ScriptedFaults
@@ -168,6 +169,22 @@ async def test_a_lane_fenced_in_mid_commit_changes_nothing(world: World, point: 
     pause.resume()
     await world.until(lambda: old.lane.fenced)
     await ends(world, work, events, old, new, stores=elsewhere)
+
+
+async def test_two_owners_that_fence_each_other_are_warned_of(fake: FakeWorld) -> None:
+    """Such as two workers of one identity, each of which believes that the lane is its own."""
+    work, events = await begun(fake, range(2), fenced_pause=2.0)
+    one, other = await fake.open(), await fake.open(stores=(elsewhere := fake.stores()))
+    with capture_logs() as logs:
+        for i in range(20):
+            await fake.post(*(more := some(fake, work, range(2 + i, 3 + i))))
+            events += more
+            await fake.passes(4, real=0)
+        fenced = [lane for lane in (one, other) if lane.lane.measures.fenced_often(fake.clock.now())]
+        assert fenced
+    assert [line for line in logs if line["event"] == "lane_fenced_often"]
+    await one.stop()
+    await ends(fake, work, events, other, stores=elsewhere)
 
 
 async def test_an_owner_frozen_after_its_commit_catches_up(world: World) -> None:

@@ -135,6 +135,14 @@ async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
     assert "producer 'billing' (id 4711, epoch 3) has a transaction open there" in warning
 
 
+@pytest.mark.parametrize(("ages", "expected"), [((50, 30, 1), "degraded"), ((70, 30, 1), "ready")])
+async def test_a_worker_is_degraded_while_a_lane_is_fenced_often(browser, worker, ages, expected):
+    worker.lanes[1].measures.fenced_at.extend(NOW - age for age in ages)
+    status, warnings = await warned(browser)
+    assert status == expected
+    assert [text[:35] for text in warnings] == ["lane 1 was fenced 3 times in 60 s: "] * (expected != "ready")
+
+
 async def test_a_worker_that_was_told_to_end_is_not_ready(browser, worker):
     worker.stopping = True
     assert await not_ready(browser) == [
