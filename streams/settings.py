@@ -174,7 +174,9 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     s3_bucket: str = Field(
         default="", description="for large payloads; empty: that of the local stack, or none without one"
     )
-    s3_endpoint: str = Field(default="", description="URL of a store that is not Amazon's")
+    s3_endpoint: str = Field(
+        default="", description="URL of a store; empty: the running local stack's, or else Amazon's"
+    )
     s3_region: str = Field(default="", description="empty: what the machine says")
     s3_access_key: str = Field(default="", description="empty: what the machine says", repr=False)
     s3_secret_key: str = Field(default="", repr=False)
@@ -213,6 +215,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
             settings.security()
             settings.peers()
             settings.check_traces()
+            settings.bucket()
         except (SettingsError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
         return settings
@@ -289,16 +292,29 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
             ) from None
 
     def bucket(self) -> Bucket | None:
-        """Where large payloads go; None when neither a setting nor a running local stack says."""
-        if self.s3_bucket:
-            keys = self.s3_access_key, self.s3_secret_key
-            return Bucket(self.s3_bucket, self.s3_endpoint, *keys, self.s3_region)
+        """Where large payloads go; None when neither a setting nor a running local stack says. Endpoint and
+        keys are those of the stack's S3, whatever the bucket is called, unless `s3_endpoint` is set. Raises
+        SettingsError for an endpoint without a bucket.
+        """
+        if self.s3_endpoint and not self.s3_bucket:
+            raise SettingsError(
+                f"s3_endpoint is {self.s3_endpoint!r}, and s3_bucket is empty: name the bucket"
+            )
+        local = "" if self.s3_endpoint else self._local_s3()
+        name = self.s3_bucket or (LOCAL_BUCKET if local else "")
+        if not name:
+            return None
+        keys = LOCAL_KEYS if local else (self.s3_access_key, self.s3_secret_key)
+        return Bucket(name, local or self.s3_endpoint, *keys, self.s3_region)
+
+    def _local_s3(self) -> str:
+        """The endpoint of the local stack's S3; empty when none runs."""
         try:
             processes = self.local_stack().get("processes", {})
         except SettingsError:
-            return None
+            return ""
         found = processes.get("s3") if isinstance(processes, dict) else None
-        return Bucket(LOCAL_BUCKET, str(found["url"]), *LOCAL_KEYS, "") if found else None
+        return str(found["url"]) if found else ""
 
     def brokers(self) -> Brokers:
         """Where Kafka is, and how to get in. Raises SettingsError when neither a setting nor a running local

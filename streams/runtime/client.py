@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
 from streams.brokers import Bootstrap
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, with_claim
-from streams.errors import ChangelogDamaged, ClusterUnavailable, TopicMismatch
+from streams.errors import ChangelogDamaged, ClusterUnavailable, SteadfaustError, TooLarge, TopicMismatch
 from streams.model.codecs import Codec, MakeCodec
 from streams.model.envelope import (
     FINGERPRINT,
@@ -35,6 +37,7 @@ from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
 from streams.staging.keys import QUEUE, split_lane_key
+from streams.units import MIB
 
 _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
@@ -46,7 +49,8 @@ class Producer:
     """Sends messages that begin something; use it `async with`, which also waits for what is under way.
 
     `source` is the CloudEvents source: ids are unique within it. With `claims`, payloads that are too large
-    for a record, or marked binary, are checked in; `limit` is the largest record in bytes.
+    for a record, or marked binary, are checked in; they are entered and left with the producer where they
+    have to be. `limit` is the largest record in bytes.
     """
 
     def __init__(
@@ -56,27 +60,37 @@ class Producer:
         *,
         source: str,
         options: KafkaOptions | None = None,
-        claims: ClaimChecks | None = None,
+        claims: ClaimChecks | AbstractAsyncContextManager[ClaimChecks | None] | None = None,
         limit: int = 1_000_000,
     ) -> None:
         self._connection = (options or KafkaOptions()).connection(bootstrap)
         self._make_codec = codecs
         self._codecs: dict[type[Message], Codec[Any]] = {}
         self._source = source
-        self._claims = claims
+        self._given_claims = claims
+        self._claims: ClaimChecks | None = None
+        self._opened = AsyncExitStack()
         self._limit = limit - RECORD_OVERHEAD
-        self._failure: BaseException | None = None
+        self._failure: SteadfaustError | None = None
         self._producer: Any = None
 
     async def __aenter__(self) -> Self:
         self._producer = AIOKafkaProducer(
-            **self._connection, enable_idempotence=True, acks="all", linger_ms=_LINGER_MS
+            **self._connection,
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=_LINGER_MS,
+            max_request_size=max(self._limit + RECORD_OVERHEAD, MIB),
         )
         deliver_within(self._producer, _DELIVERY_TIMEOUT)
         try:
+            claims = self._given_claims
+            if isinstance(claims, AbstractAsyncContextManager):
+                claims = await self._opened.enter_async_context(claims)
+            self._claims = claims
             await self._producer.start()
         except BaseException as error:
-            await self._producer.stop()
+            await self._close()
             if isinstance(error, KafkaError):
                 raise ClusterUnavailable(f"Kafka cannot be reached: {error}") from error
             raise
@@ -89,14 +103,21 @@ class Producer:
             if error is None:
                 await self.flush()
         finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        try:
             await self._producer.stop()
+        finally:
+            await self._opened.aclose()
 
     async def send(self, message: Message, *, message_id: str = "", traceparent: str = "") -> None:
         """Hand a message over; without an id it gets a new one. The key decides the partition (murmur2). A
         payload that is checked in has been written when this returns. `traceparent` is of the trace that it
         belongs to (W3C).
 
-        Raises ClusterUnavailable when an earlier one was not taken, BlobsUnavailable when its payload is not.
+        Raises TooLarge when it fits into no record, ClusterUnavailable when an earlier one was not taken, and
+        BlobsUnavailable when its payload is not.
         """
         self._raise_failure()
         kind = type(message)
@@ -113,30 +134,56 @@ class Producer:
             claim = claims.claim(kind.TOPIC, dict(headers)[ID].decode(), value, codec.content_type)
             await claims.check_in(claim, value)
             headers, value = with_claim(headers, claim), VALUE
+            rest = len(key) + headers_size(headers)
+        if len(value) + rest > self._limit:
+            raise TooLarge(self._too_large(kind, message.key, len(value) + rest))
         await self.send_record(kind.TOPIC, Outgoing(key, value, headers))
 
     async def send_record(self, topic: str, record: Outgoing) -> None:
-        """Hand a record over as it is, be it a message or not. Raises ClusterUnavailable when an earlier one
-        was not taken.
+        """Hand a record over as it is, be it a message or not. Raises TooLarge, and ClusterUnavailable when
+        it or an earlier one was not taken.
         """
         self._raise_failure()
-        sent: asyncio.Future[Any] = await self._producer.send(
-            topic, record.value, key=record.key, headers=record.headers
-        )
-        sent.add_done_callback(self._done)
+        try:
+            sent: asyncio.Future[Any] = await self._producer.send(
+                topic, record.value, key=record.key, headers=record.headers
+            )
+        except MessageSizeTooLargeError as error:
+            raise TooLarge(f"a record for {topic} is over the limit: {error}") from error
+        except KafkaError as error:
+            raise ClusterUnavailable(f"a message for {topic} was not taken: {error!r}") from error
+        sent.add_done_callback(partial(self._done, topic))
 
     async def flush(self) -> None:
         """Wait until the cluster has everything. Raises ClusterUnavailable when it did not take all of it."""
         await self._producer.flush()
         self._raise_failure()
 
-    def _done(self, sent: asyncio.Future[Any]) -> None:
-        if not sent.cancelled() and (error := sent.exception()) is not None:
-            self._failure = self._failure or error
+    def _too_large(self, kind: type[Message], key: str, size: int) -> str:
+        what = f"{kind.__name__} {key!r} makes a record of {size} bytes for {kind.TOPIC}, and"
+        limit = (
+            f"{what} {self._limit} is the limit (STEADFAUST_MAX_MESSAGE_BYTES, which every worker has alike)"
+        )
+        if self._claims is None:
+            return f"{limit}: set STEADFAUST_S3_BUCKET, so that large payloads go by reference"
+        return f"{limit}: its key and headers alone are too large"
+
+    def _done(self, topic: str, sent: asyncio.Future[Any]) -> None:
+        if sent.cancelled() or (error := sent.exception()) is None:
+            return
+        if isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
+            told: SteadfaustError = TooLarge(
+                f"the brokers refused a message for {topic}: it is over the topic's max.message.bytes. Set"
+                " that to STEADFAUST_MAX_MESSAGE_BYTES or more, then send the message again"
+            )
+        else:
+            told = ClusterUnavailable(f"a message for {topic} was not taken: {error!r}")
+        told.__cause__ = error
+        self._failure = self._failure or told
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise ClusterUnavailable(f"a message was not taken: {self._failure!r}") from self._failure
+            raise self._failure
 
 
 class TopicReader:

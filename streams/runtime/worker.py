@@ -103,9 +103,17 @@ class Worker(LaneApp):
 
     def client(self, source: str) -> Producer:
         """A producer of this application's messages, for a script or another service: use it `async with`.
-        Ids are unique within its `source`. Raises SettingsError when nothing names a broker.
+        Ids are unique within its `source`. As lanes do, it sends large and binary payloads by reference where
+        settings name an object store. Raises SettingsError when nothing names a broker.
         """
-        return Producer(self.steadfaust.brokers(), self._codecs(self.schemas), source=source)
+        settings = self.steadfaust
+        return Producer(
+            settings.brokers(),
+            self._codecs(self.schemas),
+            source=source,
+            claims=claim_checks(settings),
+            limit=settings.max_message_bytes,
+        )
 
     def _bind(self, opened: dict[str, Any], known: Schemas) -> Application:
         own = {name: resource for name, resource in opened.items() if name != _CLAIMS}

@@ -52,7 +52,8 @@ class S3Blobs:
             return await self._run(f"read {name}", _get, self._options.bucket, name, at_most, deadline)
         except _Missing:
             raise BlobMissing(
-                f"s3://{self._options.bucket}/{name} is not there: it was deleted, or never written"
+                f"s3://{self._options.bucket}/{name} is not there, at {self._where}: it was deleted, or never"
+                " written"
             ) from None
 
     async def head(self, name: str) -> Blob | None:
@@ -104,8 +105,12 @@ class S3Blobs:
             raise self._unavailable(what, str(error)) from error
 
     def _unavailable(self, what: str, why: str) -> BlobsUnavailable:
-        where = self._options.endpoint or "S3"
-        return BlobsUnavailable(f"cannot {what} in bucket {self._options.bucket} of {where}: {why}")
+        return BlobsUnavailable(f"cannot {what} in bucket {self._options.bucket} of {self._where}: {why}")
+
+    @property
+    def _where(self) -> str:
+        """The endpoint, also that of Amazon which boto3 has chosen."""
+        return str(self._client.meta.endpoint_url)
 
 
 class _Missing(Exception):

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from aiokafka.errors import MessageSizeTooLargeError
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF
-from streams.errors import BlobsUnavailable
+from streams.errors import BlobsUnavailable, TooLarge
+from streams.model.choreography import choreography
 from streams.model.codecs import json_without_schema
 from streams.model.message import Message
 from streams.runtime import client
+from streams.runtime.worker import Worker
+from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
 
 
@@ -28,21 +35,31 @@ class KafkaStub:
 
     def __init__(self, **_: Any) -> None:
         self.sent: list[tuple[bytes, dict[str, bytes]]] = []
+        self.refusal: Exception | None = None
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
-    async def flush(self) -> None: ...
+
+    async def flush(self) -> None:
+        await asyncio.sleep(0)  # what was sent has been answered by then
 
     async def send(self, topic: str, value: bytes, *, key: bytes, headers: Any) -> asyncio.Future[None]:
         self.sent.append((value, dict(headers)))
         done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
+        if self.refusal is None:
+            done.set_result(None)
+        else:
+            done.set_exception(self.refusal)
         return done
 
 
-async def test_a_client_checks_large_payloads_in_before_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "AIOKafkaProducer", KafkaStub)
     monkeypatch.setattr(client, "deliver_within", lambda producer, seconds: None)
+
+
+async def test_a_client_checks_large_payloads_in_before_it_sends() -> None:
     blobs = MemoryBlobs("bucket")
     checks = ClaimChecks(blobs, bucket="bucket", threshold=100)
     async with client.Producer("nowhere", json_without_schema, source="s", claims=checks) as producer:
@@ -56,6 +73,75 @@ async def test_a_client_checks_large_payloads_in_before_it_sends(monkeypatch: py
     assert (b"small" in small, DATAREF in plain, value) == (True, False, b"")
     assert payload(headers, blobs) == b'{"text":"' + b"x" * 500 + b'"}'
     assert (headers["ce_id"], headers["content-type"]) == (b"n-2", b"application/json")
+
+
+class Photo(Note, frozen=True):
+    TOPIC: ClassVar[str] = "notes.photo.taken.v1"
+    BINARY = True
+
+
+def worker(
+    tmp_path: Path, blobs: MemoryBlobs | None, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> Worker:
+    """Its settings name a bucket, if there are objects."""
+
+    @asynccontextmanager
+    async def named(settings: Settings) -> AsyncIterator[ClaimChecks | None]:
+        yield (
+            None if blobs is None else ClaimChecks(blobs, bucket="bucket", threshold=settings.claim_threshold)
+        )
+
+    monkeypatch.setattr("streams.runtime.worker.claim_checks", named)
+    read = Settings(var=tmp_path, bootstrap="nowhere:1", app_id="notes", **settings)
+    return Worker(choreography(), settings=read, codecs=lambda _: json_without_schema)
+
+
+async def test_the_client_of_a_worker_checks_in_as_lanes_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = MemoryBlobs("bucket")
+    app = worker(tmp_path, blobs, monkeypatch, claim_threshold=100_000)
+    async with app.client("script") as producer:
+        stub: KafkaStub = producer._producer
+        await producer.send(Note(text="x" * 2_000_000))
+        await producer.send(Note(text="y" * 200_000))
+        await producer.send(Photo(text="small"))
+        await producer.send(Note(text="small"))
+    assert [DATAREF in headers for _, headers in stub.sent] == [True, True, True, False]
+    assert payload(stub.sent[2][1], blobs) == b'{"text":"small"}'
+
+
+async def test_what_is_too_large_for_a_record_is_our_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = worker(tmp_path, None, monkeypatch, max_message_bytes=100_000)
+    async with app.client("script") as producer:
+        with pytest.raises(
+            TooLarge, match=r"'k' makes a record of 20\d{4} bytes for .*set STEADFAUST_S3_BUCKET"
+        ):
+            await producer.send(Note(text="x" * 200_000))
+        await producer.send(Note(text="after that it still sends"))
+        await producer.flush()
+        assert len(producer._producer.sent) == 1
+
+
+async def test_a_key_too_large_for_any_record_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = worker(tmp_path, MemoryBlobs("bucket"), monkeypatch)
+    monkeypatch.setattr(Note, "key", property(lambda self: "k" * 1_000_000))
+    async with app.client("script") as producer:
+        with pytest.raises(TooLarge, match="its key and headers alone are too large"):
+            await producer.send(Note(text="x"))
+
+
+async def test_a_topic_that_takes_less_is_named() -> None:
+    async with client.Producer("nowhere", json_without_schema, source="s") as producer:
+        producer._producer.refusal = MessageSizeTooLargeError()
+        await producer.send(Note(text="x"))
+        with pytest.raises(TooLarge, match=r"notes\.note\.taken\.v1: it is over the topic's max\.message"):
+            await producer.flush()
+        producer._failure = None
 
 
 def payload(headers: dict[str, bytes], blobs: MemoryBlobs) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -75,8 +76,24 @@ def test_the_bucket_is_of_settings_local_stack_or_none(tmp_path: Path) -> None:
     found = Settings(var=tmp_path).bucket()
     assert found == Bucket("event-payloads", "http://127.0.0.1:9000", *LOCAL_KEYS, "")
     said = Settings(var=tmp_path, s3_bucket="ours", s3_region="eu-central-1", s3_secret_key="hush")
-    assert said.bucket() == Bucket("ours", "", "", "hush", "eu-central-1")
+    assert said.bucket() == Bucket("ours", "http://127.0.0.1:9000", *LOCAL_KEYS, "eu-central-1")
     assert "hush" not in repr(said)
+
+
+@pytest.mark.parametrize("state", [None, {"processes": {}}])
+def test_without_a_local_s3_the_bucket_is_as_set(tmp_path: Path, state: Any) -> None:
+    if state is not None:
+        (tmp_path / "stack.json").write_text(json.dumps(state))
+    said = Settings(var=tmp_path, s3_bucket="ours", s3_secret_key="hush")
+    assert said.bucket() == Bucket("ours", "", "", "hush", "")
+
+
+def test_a_named_endpoint_goes_before_that_of_the_local_stack(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text(json.dumps({"processes": {"s3": {"url": "http://127.0.0.1:9000"}}}))
+    said = Settings(var=tmp_path, s3_bucket="ours", s3_endpoint="https://s3.example.com", s3_access_key="a")
+    assert said.bucket() == Bucket("ours", "https://s3.example.com", "a", "", "")
+    with pytest.raises(SettingsError, match="s3_bucket is empty: name the bucket"):
+        Settings(var=tmp_path, s3_endpoint="https://s3.example.com").bucket()
 
 
 def test_the_local_stacks_keys_are_those_that_its_s3_takes() -> None:
