@@ -35,6 +35,8 @@ _BYTES = (bytes,)
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
 #: What messages and rows have for a fingerprint that are JSON.
 _OF_JSON = b"0" * 16
+#: In the place of a writer's schema.
+_JSON = object()
 
 
 class Codec(Protocol[T]):
@@ -92,7 +94,10 @@ def fingerprint_of(schema: str) -> str:
 
 
 class AvroCodec(Generic[T]):
-    """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema."""
+    """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema.
+
+    What is JSON by its fingerprint is read as that: services that publish by SQL alone write it.
+    """
 
     content_type = "application/avro"
 
@@ -104,7 +109,10 @@ class AvroCodec(Generic[T]):
         self._parsed = fastavro.parse_schema(json.loads(schema))
         self._ranges = Ranges(self._parsed)
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
-        self._writers: dict[bytes, tuple[Any, Ranges]] = {self.fingerprint: (None, self._ranges)}
+        self._writers: dict[bytes, tuple[Any, Ranges]] = {
+            self.fingerprint: (None, self._ranges),
+            _OF_JSON: (_JSON, self._ranges),
+        }
 
     def encode(self, value: T) -> bytes:
         """Raises Unencodable when the value does not fit its own schema."""
@@ -120,6 +128,8 @@ class AvroCodec(Generic[T]):
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """Without a fingerprint the bytes are taken to be of our own schema."""
         writer, ranges = self._writer(fingerprint or self.fingerprint)
+        if writer is _JSON:
+            return self._decode_json(data)
         source = BytesIO(data)
         try:
             if writer is None:
@@ -137,6 +147,14 @@ class AvroCodec(Generic[T]):
             raise Undecodable(self._why_not(data, f"{len(data) - source.tell()} bytes too many at the end"))
         return value
 
+    def _decode_json(self, data: bytes) -> T:
+        value = JsonCodec(self._kind).decode(data, None)
+        try:
+            self.encode(value)  # what Avro has not would be in a row, and could not be written
+        except Unencodable as error:
+            raise Undecodable(f"{self._kind.__name__}: it is JSON by its fingerprint: {error}") from error
+        return value
+
     def _why_not(self, data: bytes, why: str) -> str:
         return f"{self._kind.__name__}: it {look_of(data)}; it cannot be read by its Avro schema ({why})"
 
@@ -148,11 +166,6 @@ class AvroCodec(Generic[T]):
         if fingerprint not in self._writers:
             if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
                 raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
-            if fingerprint == _OF_JSON:  # nor can anybody announce this
-                raise Undecodable(
-                    f"{self._kind.__name__}: it is JSON by its fingerprint, and is read as Avro: send Avro"
-                    " with the fingerprint of its schema, or read the topic as JSON"
-                )
             text = self._schemas.get(fingerprint.decode())
             try:
                 parsed = fastavro.parse_schema(json.loads(text))

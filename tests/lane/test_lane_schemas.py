@@ -17,7 +17,7 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from streams.errors import TransientError
-from streams.model.codecs import Schemas, fingerprint_of
+from streams.model.codecs import JsonCodec, Schemas, fingerprint_of
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
 from streams.ports import TP, Write
@@ -82,6 +82,18 @@ async def test_a_message_of_an_unknown_schema_waits_alone(world: World) -> None:
     await cleared(world, lane, lambda: len(work.hooks.calls) == 11)
     assert [i for key, i in work.hooks.calls if key == here] == [0, 1, 2, 3, 4]
     assert len(await world.records(work.output)) == 11
+
+
+async def test_json_by_its_fingerprint_is_handled_beside_avro(world: World) -> None:
+    work, _ = await begun(world)
+    here = keys(world, 1)[0]
+    posts = [world.event(work, here, i) for i in range(3)]
+    posts[1] = written_as(posts[1], "0" * 16, JsonCodec(work.made).encode(work.made(k=here, i=1)))
+    posts.insert(2, written_as(world.event(work, here, 9), "0" * 16, b'{"k": 7}'))
+    await opened(world, *posts)
+    await world.until(lambda: work.hooks.calls == [(here, i) for i in range(3)])
+    await world.until_at({TP(work.source, 0): 4})
+    assert len(await dead_letters(world, work.source)) == 1
 
 
 async def test_what_waits_survives_retention_and_loss_of_the_disk(world: World) -> None:

@@ -124,9 +124,25 @@ def test_what_is_no_fingerprint_is_undecodable(fingerprint: bytes) -> None:
         AvroCodec(Line, OURS, Schemas()).decode(b"\x02a", fingerprint)
 
 
-def test_json_by_its_fingerprint_is_not_waited_for_as_avro() -> None:
-    with pytest.raises(Undecodable, match="is JSON by its fingerprint, and is read as Avro"):
-        AvroCodec(Line, OURS, Schemas()).require(JsonCodec.fingerprint)
+def test_json_by_its_fingerprint_is_read_beside_avro() -> None:
+    codec, of_json = AvroCodec(Line, OURS, Schemas()), JsonCodec.fingerprint
+    codec.require(of_json)
+    assert codec.decode(JsonCodec(Line).encode(Line("a")), of_json) == Line("a")
+    assert codec.decode(codec.encode(Line("b")), codec.fingerprint) == Line("b")
+    for wrong in (b"", b"{", b"[]", codec.encode(Line("a"))):
+        with pytest.raises(Undecodable, match="Line: "):
+            codec.decode(wrong, of_json)
+
+
+def test_json_that_avro_cannot_hold_is_undecodable() -> None:
+    class Sum(msgspec.Struct):
+        cents: int
+
+    schema = '{"type": "record", "name": "Sum", "fields": [{"name": "cents", "type": "long"}]}'
+    codec = AvroCodec(Sum, schema, Schemas())
+    assert codec.decode(b'{"cents": 9223372036854775807}', JsonCodec.fingerprint) == Sum(2**63 - 1)
+    with pytest.raises(Undecodable, match="it is JSON by its fingerprint"):
+        codec.decode(b'{"cents": 9223372036854775808}', JsonCodec.fingerprint)
 
 
 def test_a_schema_nested_too_deep_is_undecodable() -> None:
