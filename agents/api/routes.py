@@ -73,6 +73,7 @@ _WHY = {
     400: "The body is no JSON, or something is there twice.",
     403: "The header of the authenticated caller is missing.",
     404: "There is no such order.",
+    408: "The body did not come in time.",
     409: "It contradicts what is there; the type says how.",
     413: "The body is too large.",
     415: "The body is of another media type.",
@@ -87,7 +88,7 @@ _WHY = {
     dto=StrictJson[PlaceOrder],
     return_dto=None,
     status_code=202,
-    responses=_answers(OrderView, 403, 409, 413, 415, 422),
+    responses=_answers(OrderView, 403, 408, 409, 413, 415, 422),
     response_headers=[_LOCATION],
 )
 async def place_order(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -29,15 +30,18 @@ class RequestRules:
     """An ASGI application around one of Litestar's, inside of `Requests`.
 
     - 404 for a path with a character of 0, 400 for one that is no UTF-8.
-    - 400 for a query parameter, or a header of `single`, that is there twice.
+    - 400 for a query parameter, or a header of `single`, that is there twice, and for two lengths of a body.
+    - 408 for a body that does not come within `patience` seconds, 400 for one whose client has gone.
     - HEAD is answered as GET, without the body. OPTIONS and 405 name all methods of the address.
 
     Arguments:
         single: further headers that may be there once.
+        patience: seconds that a client has for its body.
     """
 
-    def __init__(self, app: ASGIApp, single: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, single: Collection[str] = (), *, patience: float = 30.0) -> None:
         self._app = app
+        self._patience = patience
         self._single = {each.lower().encode("latin-1") for each in {*SINGLE, *single}}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +54,7 @@ class RequestRules:
         else:
             method = asked["method"]
             inner: Any = {**asked, "method": {"HEAD": "GET", "OPTIONS": _NO_METHOD}.get(method, method)}
-            await self._app(inner, receive, _Answer(method, send))
+            await self._app(inner, _Body(receive, self._patience), _Answer(method, send))
 
     def _refused(self, scope: Any) -> ProblemDetailsException | None:
         if "\0" in scope["path"]:
@@ -63,11 +67,37 @@ class RequestRules:
         for name in self._single:
             if seen[name] > 1:
                 return problem(400, "ambiguous", f"the header {name.decode()} is there {seen[name]} times")
+        if seen[b"content-length"] and seen[b"transfer-encoding"]:
+            return problem(400, "ambiguous", "the body has a Content-Length and a Transfer-Encoding")
         query = scope.get("query_string", b"").decode("latin-1")
         for name, times in Counter(name for name, _ in parse_qsl(query, keep_blank_values=True)).items():
             if times > 1:
                 return problem(400, "ambiguous", f"the query parameter {name} is there {times} times")
         return None
+
+
+class _Body:
+    """Receives a body. Raises a problem where it does not come: that is no mistake of the application."""
+
+    def __init__(self, receive: Receive, patience: float) -> None:
+        self._receive = receive
+        self._until = asyncio.get_running_loop().time() + patience
+        self._patience = patience
+        self._is_whole = False
+
+    async def __call__(self) -> Any:
+        if self._is_whole:  # whether the client has gone
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message: Any = await self._receive()
+        except TimeoutError:
+            why = f"the body did not come within {self._patience:g} s"
+            raise problem(408, "request-timeout", why, headers={"Connection": "close"}) from None
+        if message["type"] == "http.disconnect":
+            raise problem(400, "incomplete", "the client has gone before its body had come")
+        self._is_whole = not message.get("more_body", False)
+        return message
 
 
 class _Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
@@ -193,6 +194,44 @@ async def test_a_body_in_chunks_has_the_same_limit(client: httpx.AsyncClient) ->
         yield b'"}'
 
     assert (await client.post("/gifts", content=chunks(), headers=[JSON])).status_code == 413
+
+
+async def asked(app: Any, *received: Any, length: bytes = b"99") -> list[Any]:
+    """What an application sends when these are all that comes of a body."""
+    sent: list[Any] = []
+    coming = iter(received)
+
+    async def receive() -> Any:
+        message = next(coming, None)
+        if message is None:
+            await asyncio.Event().wait()
+        return message
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"host", b"api")]
+    scope = {"type": "http", "method": "POST", "path": "/gifts", "raw_path": b"/gifts", "query_string": b""}
+    await app({**scope, "headers": headers, "state": {}, "client": ("a", 1)}, receive, send)
+    return sent
+
+
+async def test_a_body_that_does_not_come_is_no_failure() -> None:
+    app = Litestar([give], exception_handlers=problem_handlers(), logging_config=None)
+    part = {"type": "http.request", "body": b'{"name": "c', "more_body": True}
+    with capture_logs() as logs:
+        gone = await asked(RequestRules(app), part, {"type": "http.disconnect"})
+        late = await asked(RequestRules(app, patience=0.01), part)
+        never = await asked(RequestRules(app, patience=0.01))
+    assert [sent[0]["status"] for sent in (gone, late, never)] == [400, 408, 408]
+    assert (b"connection", b"close") in late[0]["headers"]
+    assert "request_failed" not in {each["event"] for each in logs}
+
+
+async def test_a_body_with_two_lengths_is_refused(client: httpx.AsyncClient) -> None:
+    lengths = {"content-length": "15", "transfer-encoding": "chunked"}
+    answer = await client.post("/gifts", content=b'{"name": "cup"}', headers=dict([JSON]) | lengths)
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:problem:ambiguous")
 
 
 async def test_metrics_say_their_charset_once(client: httpx.AsyncClient) -> None:
