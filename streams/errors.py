@@ -161,12 +161,22 @@ class TopicRecreated(PositionsDisagree):
     """
 
 
-class StoreBusy(SteadfaustError):
+class StoreFailed(SteadfaustError):
+    """A lane's local store cannot be opened, read or written. No message is to blame for it."""
+
+
+class StoreBusy(StoreFailed):
     """A lane's local store is still open in another owner; it opens once that one has closed it."""
 
 
-class StoreBroken(SteadfaustError):
-    """A lane's local store cannot be opened or read: it is wiped and rebuilt from its changelogs."""
+class StoreBroken(StoreFailed):
+    """A lane's local store is damaged: it is wiped and rebuilt from its changelogs."""
+
+
+class StoreUnavailable(StoreFailed):
+    """A lane's local store cannot be used for a reason that is not in it, such as a full disk. Its copy is
+    kept; the lane closes it, and opens it again later. The message begins with the cause.
+    """
 
 
 class ChangelogDamaged(SteadfaustError):

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from time import perf_counter
 from typing import Any
 
-from streams.errors import HandlerFailed, TransientError, UnknownSchema
+from streams.errors import HandlerFailed, StoreFailed, TransientError, UnknownSchema
 from streams.lane.loopback import Loopback
 from streams.lane.rows import RowReader, call
 from streams.lane.spans import LaneSpans
@@ -81,7 +81,7 @@ class AttemptRunner:
                             measured = gate.measures.succeeded
                         if arrival.span is not None:
                             _end_span(arrival)
-                    except (HandlerFailed, NeedsUpload):  # see `_try`
+                    except (HandlerFailed, StoreFailed, NeedsUpload):  # see `_try`
                         raise
                     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
                         attempt = self._after_failure(arrival, handler, inbox_key, error, began)
@@ -149,7 +149,7 @@ class AttemptRunner:
                     arrival.span = None  # nothing was tried
                     return
                 await self._call_and_stage(attempt, uploads)
-            except (HandlerFailed, NeedsUpload):  # no message is to blame
+            except (HandlerFailed, StoreFailed, NeedsUpload):  # no message is to blame
                 raise
             except (Exception, asyncio.CancelledError) as error:
                 task = asyncio.current_task() if uploads is not None else None

@@ -18,12 +18,13 @@ from streams.errors import (
     LayoutMismatch,
     PositionLost,
     PositionsDisagree,
-    StoreBroken,
+    StoreFailed,
 )
 from streams.lane.commit import Commits
 from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import BacklogLimit, Intake
 from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN, LaneMeasures
+from streams.lane.mending import mended, place_of
 from streams.lane.opening import find_start
 from streams.lane.parts import Parts, parts_of
 from streams.lane.recovery import open_store
@@ -32,12 +33,12 @@ from streams.lane.state import LaneState
 from streams.lane.stopping import side_by_side, unless
 from streams.lane.watch import ClusterWatch
 from streams.model.application import Application
-from streams.policy.reopening import Reopen, Reopening, is_expected
+from streams.policy.reopening import Quarantine, Reopening, is_expected, waited_out
 from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions
 from streams.positions.cuts import Cuts
 from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Counters
-from streams.staging.changes import POSITIONS, Writes
+from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
 from streams.staging.measures import Measures
 from streams.staging.unreadable import Unreadable
@@ -81,6 +82,8 @@ class Lane:
         self.fenced = self.reopened = self.commits = self.recovered = 0
         self.last_progress = clock.now()
         self.error: Exception | None = None
+        #: What it waits out, in words for people, while it does; see `streams.policy.reopening.waited_out`.
+        self.trouble = ""
         self.store: Store | None = None
         self._app, self._cluster = app, cluster
         self._stores = stores
@@ -122,9 +125,10 @@ class Lane:
         opened has compared those of before the other's commit with those of after it (docs/adr/0007).
         """
         try:
-            self.store = open_store(self._stores, self.number, followed=bool(self._app.followed))
-            while not self._stopping.is_set() and self.state is not LaneState.QUARANTINED:
+            while not self._stopping.is_set():
                 try:
+                    if self.store is None:
+                        self.store = open_store(self._stores, self.number, followed=bool(self._app.followed))
                     await self._session()
                 except PositionsDisagree as error:
                     if str(error) == self._disagreed:
@@ -135,13 +139,9 @@ class Lane:
                     raise
                 except Exception as error:  # noqa: BLE001 - logged; whatever it was, the answer is to open again
                     await self._back_off(error)
-            await self._stopping.wait()
         finally:
-            if self.state is not LaneState.QUARANTINED:
-                self.state = LaneState.CLOSED
-            if self.store is not None:
-                self.store.close()
-                self.store = None
+            self.state = LaneState.CLOSED
+            self._close_store()
 
     def stop(self) -> None:
         """Ask the lane to end; a commit in flight is let finish. `run` returns when it has."""
@@ -170,6 +170,8 @@ class Lane:
                 opened.push_async_callback(parts.close)
                 opened.enter_context(self._backlog_limit.counting(parts.sequences))
                 self.state = LaneState.OPEN
+                if isinstance(self.error, StoreFailed):  # else a commit has to tell
+                    self._goes_on()
                 await self._work(parts, producer, reader)
 
     async def _open(self, producer: Transactions, reader: Reader) -> Parts:
@@ -215,7 +217,7 @@ class Lane:
         return parts
 
     async def _back_off(self, error: Exception) -> None:
-        """Wait before opening again, or give up."""
+        """Wait before opening again."""
         self.state = LaneState.BACKING_OFF
         self.error = error
         self.reopened += 1
@@ -224,26 +226,36 @@ class Lane:
             self.measures.fenced_at.append(self._clock.now())
             if self.measures.fenced_often(self._clock.now()):
                 log.warning("lane_fenced_often", lane=self.number, times=FENCED_OFTEN, seconds=FENCED_WITHIN)
-        if isinstance(error, StoreBroken) and self.store is not None:
-            log.warning("store_broken", lane=self.number, action="wiped, rebuilt from the changelog")
-            self.store.wipe()
-        # Positions name the place of failure; there are none while the lane opens.
-        store = None if self._parts is None else self.store
-        answer = self._reopening.failed(error, None if store is None else dict(store.scan(POSITIONS)))
+        answer = self._reopening.failed(error, None if self._parts is None else place_of(self.store))
+        if isinstance(error, StoreFailed):
+            self.store = mended(self.store, error, self.number)
         why, limit = {"error": repr(error), "cause": repr(error.__cause__)}, self._reopening.limit
-        log.warning("lane_reopens", lane=self.number, **why, limit=limit)
+        self.trouble = waited_out(error)
+        if self.trouble:
+            log.warning("lane_waits", lane=self.number, cause=self.trouble, pause=answer.after)
+        else:
+            log.warning("lane_reopens", lane=self.number, **why, limit=limit)
         if not is_expected(error):
             log.error("lane_error", lane=self.number, exc_info=error)
-        if isinstance(answer, Reopen):
-            await unless(self._stopping, self._clock.sleep(answer.after))
-        else:
+        if isinstance(answer, Quarantine):
             self.state = LaneState.QUARANTINED
             log.critical(
                 "lane_quarantined",
                 lane=self.number,
                 error=repr(error),
-                action="the lane stays closed, others go on; restart the worker when the cause is mended",
+                action=f"tried again in {answer.after:g} s; others go on; report the error",
             )
+        await unless(self._stopping, self._clock.sleep(answer.after))
+
+    def _goes_on(self) -> None:
+        if self.trouble:
+            log.info("lane_goes_on", lane=self.number, after=self.trouble)
+            self.trouble = ""
+
+    def _close_store(self) -> None:
+        store, self.store = self.store, None
+        if store is not None:
+            store.close()
 
     # -- work -----------------------------------------------------------------------------------------
 
@@ -303,6 +315,7 @@ class Lane:
                 self.commits += 1
                 self.last_progress = self._clock.now()
                 self._reopening.committed()
+                self._goes_on()
                 self._signals.room.set()
 
     async def _keep_house(self, parts: Parts) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from time import perf_counter
 
-from streams.errors import HandlerFailed
+from streams.errors import HandlerFailed, StoreFailed
 from streams.lane.rows import RowReader, call
 from streams.lane.spans import LaneSpans
 from streams.lane.turns import Turns
@@ -121,7 +121,7 @@ class Loopback:
                 ended = self._turns.ended(handler.name, arrival, began)
                 took.append(ended - began)
                 began = ended
-        except HandlerFailed:  # no message is to blame
+        except (HandlerFailed, StoreFailed):  # no message is to blame
             raise
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it fails again when it was read, and is told
             for number, message_id in _taken_from(entry):

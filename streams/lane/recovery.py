@@ -28,8 +28,8 @@ FETCH_RECORDS = 5000
 
 
 def open_store(stores: Stores, lane: int, *, followed: bool) -> Store:
-    """Open a lane's store; one that cannot be read is removed, and recovery will fill a new one. `followed`
-    says whether changes of its rows will be marked.
+    """Open a lane's store; a damaged one is removed, and recovery will fill a new one. `followed` says
+    whether changes of its rows will be marked. Raises StoreUnavailable: then nothing is removed.
     """
     try:
         store = stores.open(lane)
@@ -37,8 +37,12 @@ def open_store(stores: Stores, lane: int, *, followed: bool) -> Store:
         log.warning("store_broken", lane=lane, error=str(error), action="removed, rebuilt from the changelog")
         stores.destroy(lane)
         store = stores.open(lane)
-    if not followed:
-        unfollow(store)
+    try:
+        if not followed:
+            unfollow(store)
+    except BaseException:
+        store.close()
+        raise
     return store
 
 

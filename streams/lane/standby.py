@@ -8,7 +8,7 @@ from time import monotonic
 
 import structlog
 
-from streams.errors import ChangelogDamaged, StoreTooOld, TopicRecreated
+from streams.errors import ChangelogDamaged, StoreBusy, StoreTooOld, StoreUnavailable, TopicRecreated
 from streams.lane.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
 from streams.lane.stopping import unless
 from streams.model.application import Application
@@ -55,6 +55,8 @@ class Standby:
         #: all that brokers told of, in epoch seconds, 0 for never.
         self.store: Store | None = None
         self.fresh_at = 0.0
+        #: What it waits out, in words for people, while it does.
+        self.trouble = ""
         self._reader: Reader | None = None
         self._app = app
         self._cluster = cluster
@@ -77,9 +79,16 @@ class Standby:
 
     async def run(self) -> None:
         """Follow until stopped; after an error, begin again where the store stands."""
+        waited = 0
         while not self._stopping.is_set():
             try:
                 await unless(self._stopping, self._follow())
+            except (StoreUnavailable, StoreBusy) as error:
+                waited = waited + 1 if self.trouble else 0
+                self.trouble = str(error)
+                pause = min(RETRY_DELAY * 2 ** min(waited, 10), STANDS)
+                log.warning("standby_waits", lane=self.number, cause=self.trouble, pause=pause)
+                await unless(self._stopping, self._clock.sleep(pause))
             except StoreTooOld as error:
                 log.warning("standby_too_old", lane=self.number, error=str(error))
             except (TopicRecreated, ChangelogDamaged) as error:
@@ -103,6 +112,7 @@ class Standby:
                 self.to_copy = (sum(max(0, ends[tp] - positions[tp]) for tp in tables), monotonic())
                 self._reader, self.store = reader, store
                 self.fresh_at = 0.0  # it may have been wiped meanwhile
+                self.trouble = ""
                 while True:
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
                     freshness.check(self._clock.now())

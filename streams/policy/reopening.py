@@ -1,8 +1,9 @@
 """What a lane does after an error: a policy without I/O (docs/adr/0002).
 
-An error at the same place again and again makes its transactions smaller, until the message that cannot be
-committed is alone in one; then the lane is quarantined. Errors of the connection never quarantine: they pass.
-Nor does being fenced: it is another owner, whom membership tells of, or a transaction that is too slow.
+What has nothing to do with the messages is waited out, with growing pauses: the connection, a refusal of the
+broker, the disk. Being fenced, too: it is another owner, whom membership tells of, or a transaction that is
+too slow. An error that the lane is not made for makes its transactions smaller, at the same place again and
+again; when it comes with one message alone, the lane is quarantined, and tried again now and then.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from streams.errors import (
     OutcomeUnknown,
     PositionsDisagree,
     Refused,
+    StoreBusy,
     StoreTooOld,
+    StoreUnavailable,
     UnknownSchema,
 )
 
@@ -25,6 +28,10 @@ QUARANTINE_AFTER = 5
 #: Wait before opening again, in seconds: doubled each time at the same place, up to the cap.
 DELAY = 0.2
 DELAY_CAP = 5.0
+#: The cap where the cause is known and somebody has to mend it.
+WAITING_CAP = 30.0
+#: How long a quarantined lane rests until it is tried again, in seconds: doubled each time, up to the cap.
+QUARANTINE, QUARANTINE_CAP = 60.0, 600.0
 #: How much smaller each transaction is than the one that failed.
 SHRINK = 8
 #: A size that took too long is not tried again at once: the sizes below it grow by this part in each commit.
@@ -40,7 +47,9 @@ class Reopen:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Stay closed: the same message would fail again."""
+    """Stay closed for so many seconds: the same message would fail again."""
+
+    after: float
 
 
 def is_expected(error: Exception) -> bool:
@@ -53,8 +62,15 @@ def is_expected(error: Exception) -> bool:
         StoreTooOld,
         UnknownSchema,
         ChangelogDamaged,
+        StoreBusy,
+        StoreUnavailable,
     )
     return isinstance(error, (*made_for, TimeoutError, OSError))
+
+
+def waited_out(error: Exception) -> str:
+    """The cause of an error, in words for people, where it passes once somebody has mended it; else empty."""
+    return str(error) if isinstance(error, (Refused, StoreUnavailable)) else ""
 
 
 class Reopening:
@@ -68,7 +84,7 @@ class Reopening:
         self._fitting = max_batch
         self._fenced_pause = fenced_pause
         self._place: object = None
-        self._failures = 0
+        self._failures = self._quarantines = 0
 
     @property
     def failing(self) -> bool:
@@ -88,12 +104,13 @@ class Reopening:
                 self._shrink()
             return Reopen(self._fenced_pause)
         self._failures += 1
-        delay = min(DELAY * 2 ** min(self._failures - 1, 10), DELAY_CAP)
-        if place is None or not again:
+        waited = waited_out(error)
+        delay = min(DELAY * 2 ** min(self._failures - 1, 10), WAITING_CAP if waited else DELAY_CAP)
+        if place is None or not again or waited:
             return Reopen(delay)
-        passing = is_expected(error) and not isinstance(error, Refused)
-        if self.limit == 1 and self._failures > QUARANTINE_AFTER and not passing:
-            return Quarantine()
+        if self.limit == 1 and self._failures > QUARANTINE_AFTER and not is_expected(error):
+            self._quarantines += 1
+            return Quarantine(min(QUARANTINE * 2 ** min(self._quarantines - 1, 10), QUARANTINE_CAP))
         self._shrink()
         return Reopen(delay)
 
@@ -103,6 +120,6 @@ class Reopening:
     def committed(self) -> None:
         """The lane has made progress: grow again."""
         self._place = None
-        self._failures = 0
+        self._failures = self._quarantines = 0
         self.limit = min(self.limit * 2, self._fitting)
         self._fitting = min(self._fitting + max(1, self._fitting // REGROW), self._max_batch)

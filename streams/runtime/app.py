@@ -31,6 +31,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import DEAD_LETTER_ROOM
 from streams.runtime.loop import tune_process
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
+from streams.runtime.open_files import shortage
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import EXIT_FAILED, WorkerProcess
 from streams.runtime.reached import LOOPBACK, reached_at, url_of
@@ -101,6 +102,8 @@ class LaneApp(faust.App):
         self.process: WorkerProcess | None = None
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
+        #: A warning where lanes and standbys may want more open files than the process may have.
+        self.file_shortage = ""
         self.cluster: KafkaCluster | None = None
         self.operators: OperationsProducer | None = None
         self.announcements: Announcements | None = None
@@ -318,6 +321,10 @@ class LaneApp(faust.App):
         if given.error:
             self.on_fatal(LayoutMismatch(given.error))
         elif self.host is not None and not self.should_stop:
+            brokers = self.steadfaust.brokers().addresses.count(",") + 1
+            self.file_shortage = shortage(len(given.active), len(given.standby), brokers)
+            if self.file_shortage:
+                log.warning("open_files_limit_low", warning=self.file_shortage)
             self.host.assign(given.active, given.standby, given.topics)
 
     def on_rebalance_start(self) -> None:

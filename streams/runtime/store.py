@@ -12,13 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 from rocksdict import Cache, DbClosedError, Options, Rdict, ReadOptions, WriteBatch
 
-from streams.errors import StoreBroken, StoreBusy
+from streams.errors import StoreBusy
 from streams.ports import TP, TableSize, Write
 from streams.runtime.shares import MOST
+from streams.runtime.store_errors import store_error
 from streams.runtime.store_options import table_options
 from streams.units import MIB
+
+log = structlog.get_logger(__name__)
 
 _META = "default"  # RocksDB's own column family: positions and when it was current
 _CURRENT_AT = b"current-at"
@@ -62,8 +66,8 @@ class RocksStores:
     def open(self, lane: int) -> RocksStore:
         """Open a lane's store, creating it when missing.
 
-        Raises StoreBusy while another owner has it open, and StoreBroken when RocksDB cannot read it:
-        `destroy` it and rebuild from the changelogs.
+        Raises StoreBusy while another owner has it open, StoreUnavailable when the disk or the machine does
+        not let it, and StoreBroken when it is damaged: `destroy` it and rebuild from the changelogs.
         """
         return RocksStore(self.path(lane), self._options)
 
@@ -84,17 +88,23 @@ class RocksStore:
 
     def _open(self) -> None:
         self._closed = False
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._db: Any = None
+        self._tables: dict[str, Any] = {}
+        self._handles: dict[str, Any] = {}
         path = str(self._path)
         try:
+            self._path.mkdir(parents=True, exist_ok=True)
             # CURRENT is the first thing that a database has and the last that a new one lacks.
             names = Rdict.list_cf(path, self._options()) if (self._path / "CURRENT").exists() else [_META]
             self._db = Rdict(path, self._options(), {name: self._options() for name in names})
+            for name in names:
+                if name != _META:
+                    self._tables[name] = self._db.get_column_family(name)
+                    self._handles[name] = self._db.get_column_family_handle(name)
+            meta = dict(_chunk(self._db, b"", None, limit=None))
         except Exception as error:
-            raise _refused(self._path, error) from error
-        self._tables = {name: self._db.get_column_family(name) for name in names if name != _META}
-        self._handles = {name: self._db.get_column_family_handle(name) for name in self._tables}
-        meta = dict(_chunk(self._db, b"", None, limit=None))
+            self.close()  # else the next attempt would find it locked
+            raise store_error(self._path, error) from error
         self._positions = {
             _tp_of(key): _OFFSET.unpack(meta[key])[0] for key in meta if key.startswith(_POSITION)
         }
@@ -110,7 +120,7 @@ class RocksStore:
         try:
             value: bytes | None = family.get(key)
         except Exception as error:
-            raise _refused(self._path, error) from error
+            raise store_error(self._path, error) from error
         return value
 
     def _check_open(self) -> None:
@@ -127,7 +137,7 @@ class RocksStore:
         try:
             values: list[bytes | None] = family.get(keys if isinstance(keys, list) else list(keys))
         except Exception as error:
-            raise _refused(self._path, error) from error
+            raise store_error(self._path, error) from error
         return values
 
     def scan(
@@ -142,7 +152,7 @@ class RocksStore:
             try:
                 chunk = _chunk(family, start, stop)
             except Exception as error:
-                raise _refused(self._path, error) from error
+                raise store_error(self._path, error) from error
             yield from chunk
             if len(chunk) < _SCAN_CHUNK:
                 return
@@ -165,7 +175,7 @@ class RocksStore:
             if not any(family.property_int_value(name) for name in _IN_MEMORY):
                 memory = 0
         except Exception as error:
-            raise _refused(self._path, error) from error
+            raise store_error(self._path, error) from error
         return TableSize(rows, files + memory)
 
     def apply(
@@ -189,7 +199,7 @@ class RocksStore:
                 put(_CURRENT_AT, _TIME.pack(current_at))
             self._db.write(batch)
         except Exception as error:
-            raise _refused(self._path, error) from error
+            raise store_error(self._path, error) from error
         self._positions.update(positions)
         if current_at is not None:
             self._current_at = current_at
@@ -217,7 +227,7 @@ class RocksStore:
             family.close()  # before the drop: a dropped one can no longer be closed
             self._db.drop_column_family(table)
         except Exception as error:
-            raise _refused(self._path, error) from error
+            raise store_error(self._path, error) from error
 
     def wipe(self) -> None:
         """Remove everything, positions too. The store stays open."""
@@ -233,19 +243,27 @@ class RocksStore:
     def size(self) -> int:
         """Bytes of its files."""
         self._check_open()
-        return sum(_bytes_of(path) for path in self._path.iterdir())
+        try:
+            return sum(_bytes_of(path) for path in self._path.iterdir())
+        except OSError as error:
+            raise store_error(self._path, error) from error
 
     def close(self) -> None:
-        """Release files and locks. Closing twice does nothing."""
+        """Release files and locks. Closing twice does nothing. Never raises: what could not be written any
+        more, such as to a full disk, is in the changelogs, from which the store is brought on.
+        """
         # RocksDB's lock goes only with the last reference into the database, so every one is let go of.
         if self._closed:
             return
         self._closed = True
         self._handles.clear()
-        for family in self._tables.values():
-            family.close()
+        opened = [*self._tables.values(), *([] if self._db is None else [self._db])]
         self._tables.clear()
-        self._db.close()
+        for each in opened:
+            try:
+                each.close()  # writes what is in memory: it has let go also where that failed
+            except Exception as error:  # noqa: BLE001 - rocksdict raises bare ones; logged
+                log.warning("store_close_failed", path=str(self._path), error=str(error))
 
 
 def _chunk(
@@ -282,25 +300,17 @@ def _position_key(tp: TP) -> bytes:
 
 
 def _destroy(path: Path) -> None:
-    if not path.exists():
-        return
     try:
+        if not path.exists():
+            return
         # Takes RocksDB's lock, so that a store in use is refused before a file of it is removed.
         Rdict.destroy(str(path), Options(raw_mode=True))
     except Exception as error:
-        refused = _refused(path, error)
+        refused = store_error(path, error)
         if isinstance(refused, StoreBusy):
             raise refused from error
-    if path.exists():  # with files that RocksDB did not know, or could not read
-        shutil.rmtree(path)
-
-
-def _refused(path: Path, error: Exception) -> StoreBusy | StoreBroken:
-    """What an error of RocksDB means to a lane. rocksdict raises a bare Exception; its text tells which."""
-    if type(error) is not Exception:
-        raise error  # not RocksDB's, but the caller's mistake
-    if "/LOCK:" in str(error):
-        return StoreBusy(f"the store in {path} is open elsewhere ({error}): close its previous owner first")
-    return StoreBroken(
-        f"the store in {path} cannot be used ({error}): wipe it and rebuild it from the changelogs"
-    )
+    try:
+        if path.exists():  # with files that RocksDB did not know, or could not read
+            shutil.rmtree(path)
+    except OSError as error:
+        raise store_error(path, error) from error

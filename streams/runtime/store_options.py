@@ -7,6 +7,8 @@ from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressi
 from streams.units import MIB
 
 _METADATA_BLOCK = 16 * 1024
+#: Files of tables that one lane's store keeps open.
+MAX_OPEN_FILES = 256
 
 
 def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
@@ -43,7 +45,7 @@ def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
     options.set_max_total_wal_size(64 * MIB)
     # A larger batch is written past the buffer, which by default grows to 1 MB for each file.
     options.set_writable_file_max_buffer_size(16 * 1024)
-    options.set_max_open_files(256)
+    options.set_max_open_files(MAX_OPEN_FILES)
     options.set_max_background_jobs(2)
     options.set_stats_dump_period_sec(0)
     options.set_keep_log_file_num(2)

@@ -58,6 +58,7 @@ class ShownApp(Protocol):
     operators: OperationsProducer | None
     cluster: KafkaCluster | None
     announcements: Announcements | None
+    file_shortage: str
 
     @property
     def lane_application(self) -> Application:
@@ -161,6 +162,10 @@ class _View:
     @property
     def unreadable_announcements(self) -> int:
         return self._app.announcements.unreadable if self._app.announcements is not None else 0
+
+    @property
+    def own_warnings(self) -> list[str]:
+        return [self._app.file_shortage] if self._app.file_shortage else []
 
     @property
     def measured(self) -> bool:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streams.errors import StoreBroken, StoreBusy
+from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
 from streams.ports import TP, TableSize, Write
 
 #: How many of the last batches `MemoryStores.crash` can take back.
@@ -40,24 +40,39 @@ class _Files:
 
 
 class MemoryStores:
-    """The lanes' stores of one machine."""
+    """The lanes' stores of one machine.
+
+    Attributes:
+        trouble: what is wrong with the disk, such as that it is full; empty: nothing.
+        refused: how often that was in the way.
+    """
 
     def __init__(self) -> None:
+        self.trouble = ""
+        self.refused = 0
         self._files: dict[int, _Files] = {}
         self._open: dict[int, MemoryStore] = {}
 
     def open(self, lane: int) -> MemoryStore:
-        """Open a lane's store, creating it when missing. Raises StoreBusy or StoreBroken, as the real one."""
+        """Open a lane's store, creating it when missing. Raises StoreBusy, StoreUnavailable or
+        StoreBroken, as the real one.
+        """
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open elsewhere: close its previous owner first")
+        self._check_disk()
         files = self._files.setdefault(lane, _Files())
         if files.broken:
             raise StoreBroken(
                 f"the store of lane {lane} cannot be used: wipe it and rebuild it from the changelogs"
             )
-        store = MemoryStore(files, lambda: self._open.pop(lane, None))
+        store = MemoryStore(files, lambda: self._open.pop(lane, None), self._check_disk)
         self._open[lane] = store
         return store
+
+    def _check_disk(self) -> None:
+        if self.trouble:
+            self.refused += 1
+            raise StoreUnavailable(f"{self.trouble}: injected")
 
     def crash(self, lane: int, *, lose_batches: int = 0) -> None:
         """End the lane's owner without a close. A power failure also loses the last batches, whole ones;
@@ -78,21 +93,36 @@ class MemoryStores:
         """Remove a lane's files, broken ones too; also what a lost disk does."""
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open: close it first")
+        self._check_disk()
         self._files.pop(lane, None)
 
 
 class MemoryStore:
     """One lane's open store."""
 
-    def __init__(self, files: _Files, on_close: Callable[[], object]) -> None:
+    def __init__(self, files: _Files, on_close: Callable[[], object], check_disk: Callable[[], None]) -> None:
         self._files = files
         self._on_close = on_close
+        self._check_disk = check_disk
+        self._failed = False
         self.closed = False
 
     def _live(self) -> _Files:
         if self.closed:
             raise RuntimeError("the store was closed")
         return self._files
+
+    def _writable(self) -> _Files:
+        """Once a write has failed, none succeeds until the store is opened again, as with RocksDB."""
+        files = self._live()
+        if self._failed:
+            raise StoreUnavailable("a write failed before: injected")
+        try:
+            self._check_disk()
+        except StoreUnavailable:
+            self._failed = True
+            raise
+        return files
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -124,7 +154,7 @@ class MemoryStore:
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
     ) -> None:
         """All changes and the changelog positions that they bring the store to, or none of them."""
-        files = self._live()
+        files = self._writable()
         changes = list(writes)
         before_positions, before_time = dict(files.positions), files.current_at
         undo: list[Undo] = []
@@ -152,13 +182,15 @@ class MemoryStore:
 
     def drop(self, table: str) -> None:
         """Remove a table with all in it; nothing happens when there is none. Positions stay."""
-        files = self._live()
+        files = self._writable()
         if files.tables.pop(table, None) is not None:
             files.history.clear()  # a dropped table does not come back by losing a batch
 
     def wipe(self) -> None:
         """Remove everything, positions too. The store stays open."""
         files = self._live()
+        self._check_disk()
+        self._failed = False
         files.tables.clear()
         files.positions.clear()
         files.history.clear()

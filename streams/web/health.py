@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streams.lane.held_up import Held
 from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN
@@ -12,7 +12,7 @@ from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
 from streams.retry.gate import HandlerGate
-from streams.web.view import LaneView
+from streams.web.view import LaneView, StandbyView
 
 #: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.
 BEHIND_AFTER = 60.0
@@ -32,11 +32,25 @@ def why_recovering(lane: LaneView) -> str:
 
 
 def why_stuck(lane: LaneView, now: float) -> str:
-    """Where it stands still, for how long, and at what."""
+    """Where it stands still, for how long, and at what; the cause first where it is known."""
+    if lane.trouble:
+        return (
+            f"{lane.trouble}; lane {lane.number} waits, without progress for {now - lane.last_progress:.0f} s"
+        )
     at = f"; it waits for {found}" if (found := stands_at(lane.measures, lane.gates.values())) else ""
     last = f"; its last error: {lane.error}" if lane.error is not None else ""
     idle = now - lane.last_progress
     return f"lane {lane.number} is {lane.state}, without progress for {idle:.0f} s{at}{last}"
+
+
+def waits(lanes: Mapping[int, LaneView], standbys: Mapping[int, StandbyView]) -> list[str]:
+    """A warning for each cause that lanes or standbys wait out: the cause, then who waits."""
+    found: dict[str, list[str]] = {}
+    for number, lane in sorted(lanes.items()):
+        found.setdefault(lane.trouble, []).append(f"lane {number}")
+    for number, standby in sorted(standbys.items()):
+        found.setdefault(standby.trouble, []).append(f"standby {number}")
+    return [f"{trouble}; waiting: {', '.join(who)}" for trouble, who in found.items() if trouble]
 
 
 def breakers(gates: Iterable[HandlerGate]) -> list[str]:

@@ -30,6 +30,7 @@ from streams.web.health import (
     not_yet,
     recovers,
     unreadable,
+    waits,
     why_recovering,
     why_stuck,
 )
@@ -84,7 +85,8 @@ def readiness(view: WorkerView) -> HealthAnswer:
 def warnings(view: WorkerView) -> list[str]:
     """What somebody should look at: another worker would not mend it."""
     gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
-    found = [warning(each) for each in awaited(gates)]
+    found = [*waits(view.lanes, view.standbys), *view.own_warnings]
+    found += [warning(each) for each in awaited(gates)]
     found += breakers(gates)
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)

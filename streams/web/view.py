@@ -89,6 +89,10 @@ class LaneView(Protocol):
         """The last error."""
 
     @property
+    def trouble(self) -> str:
+        """What it waits out now, in words for people; empty: nothing."""
+
+    @property
     def store(self) -> Store | None:
         """Its local tables, while it has them open."""
 
@@ -113,6 +117,10 @@ class StandbyView(Protocol):
     @property
     def behind(self) -> int | None:
         """Offsets that it has still to copy; None while it is not reading."""
+
+    @property
+    def trouble(self) -> str:
+        """What it waits out now, in words for people; empty: nothing."""
 
     @property
     def store(self) -> Store | None:
@@ -165,6 +173,10 @@ class WorkerView(Protocol):
     @property
     def unreadable_announcements(self) -> int:
         """Of how many keys of the announcements topic the newest record is no announcement."""
+
+    @property
+    def own_warnings(self) -> Sequence[str]:
+        """What the worker warns of itself and its machine."""
 
     @property
     def measured(self) -> bool:

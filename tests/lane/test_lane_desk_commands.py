@@ -38,6 +38,7 @@ class Pages:
     url = ""
     patience = 0.0
     unreadable_announcements = 0
+    own_warnings = ()
     trace_url = ""
     measured = False
     choreographed = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused
+from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, StoreUnavailable
 from streams.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
 
 HERE, THERE = {b"p": b"1"}, {b"p": b"2"}
@@ -43,9 +43,8 @@ def test_the_first_failure_makes_no_transaction_smaller() -> None:
     assert policy.limit == 2000
 
 
-@pytest.mark.parametrize("error", [Refused(), KeyError("a mistake of ours")])
-def test_what_is_always_refused_ends_in_quarantine(error: Exception) -> None:
-    policy = reopening()
+def test_an_unforeseen_error_of_one_message_ends_in_quarantine() -> None:
+    policy, error = reopening(), KeyError("a mistake of ours")
     limits = []
     while isinstance(policy.failed(error, HERE), Reopen):
         limits.append(policy.limit)
@@ -53,13 +52,26 @@ def test_what_is_always_refused_ends_in_quarantine(error: Exception) -> None:
     assert limits[:5] == [2000, 250, 31, 3, 1]
     assert limits[-1] == 1
     assert len(limits) >= QUARANTINE_AFTER
-    assert policy.failed(error, HERE) == Quarantine()
+    rests = [policy.failed(error, HERE) for _ in range(5)]
+    assert rests == [Quarantine(120), Quarantine(240), Quarantine(480), Quarantine(600), Quarantine(600)]
+    policy.committed()
+    assert isinstance(policy.failed(error, HERE), Reopen)
 
 
-def test_a_message_alone_is_refused_often_before_quarantine() -> None:
+def test_a_message_alone_fails_often_before_quarantine() -> None:
     policy = Reopening(max_batch=1, fenced_pause=3.0)
-    verdicts = [policy.failed(Refused(), HERE) for _ in range(QUARANTINE_AFTER + 1)]
+    verdicts = [policy.failed(KeyError(), HERE) for _ in range(QUARANTINE_AFTER + 1)]
     assert [isinstance(verdict, Reopen) for verdict in verdicts] == [True] * QUARANTINE_AFTER + [False]
+
+
+@pytest.mark.parametrize("error", [Refused("the clock"), StoreUnavailable("the disk")])
+@pytest.mark.parametrize("place", [HERE, None])
+def test_what_somebody_has_to_mend_is_waited_out(error: Exception, place: object) -> None:
+    policy = reopening()
+    pauses = [policy.failed(error, place) for _ in range(1000)]
+    assert pauses[:4] == [Reopen(0.2), Reopen(0.4), Reopen(0.8), Reopen(1.6)]
+    assert pauses[-1] == Reopen(30.0)
+    assert policy.limit == 2000
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown(), ClusterUnavailable(), TimeoutError(), OSError()])
@@ -79,7 +91,7 @@ def test_failing_while_opening_is_nobodys_fault() -> None:
 def test_progress_lets_transactions_grow_again() -> None:
     policy = reopening()
     for _ in range(5):
-        policy.failed(Refused(), HERE)
+        policy.failed(KeyError(), HERE)
     assert policy.limit == 1
     for _ in range(11):
         policy.committed()

@@ -163,6 +163,24 @@ async def test_a_stuck_lane_says_why_and_what_it_waits_for(browser, worker):
     ]
 
 
+async def test_what_a_worker_warns_of_itself_is_shown(browser, worker):
+    worker.own_warnings = ["this process may have 1024 files open"]
+    assert await warned(browser) == ("degraded", worker.own_warnings)
+    await browser.shows("/", "1024 files")
+
+
+async def test_what_lanes_wait_out_is_said_first(browser, worker):
+    full = "the disk is full: /var/lane-1: make room there"
+    worker.lanes[1].trouble = worker.lanes[2].trouble = full
+    gate_of(worker, 3).breaker.start_half_open(NOW)
+    status, warnings = await warned(browser)
+    assert status == "degraded"
+    assert warnings[0] == f"{full}; waiting: lane 1, lane 2"
+    worker.stuck_lanes = [1]
+    worker.lanes[1].last_progress -= 40
+    assert await not_ready(browser) == [f"{full}; lane 1 waits, without progress for 42 s"]
+
+
 async def test_a_worker_is_not_ready_while_a_lane_recovers(browser, worker):
     worker.lanes[1].state = LaneState.OPENING
     assert await not_ready(browser) == ["lane 1 is opening"]

@@ -99,6 +99,7 @@ class FakeLane:
     counters: Counters = field(default_factory=lambda: Counters(handled=41))
     last_progress: float = NOW - 2
     error: Exception | None = None
+    trouble: str = ""
     gates: dict[str, HandlerGate] = field(default_factory=dict)
     measures: LaneMeasures = field(default_factory=LaneMeasures)
     unreadable: Unreadable = field(default_factory=Unreadable)
@@ -112,6 +113,7 @@ class FakeStandby:
     behind: int | None = 0
     store: Store | None = None
     fresh_at: float = NOW - 3
+    trouble: str = ""
 
 
 @dataclass
@@ -126,6 +128,7 @@ class FakeWorker:
     assignment: Assignment = field(default_factory=Assignment)
     standbys: dict[int, FakeStandby] = field(default_factory=dict)
     stuck_lanes: list[int] = field(default_factory=list)
+    own_warnings: list[str] = field(default_factory=list)
     asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
     patience: float = 0.0
     unreadable_announcements: int = 0

@@ -1,0 +1,80 @@
+"""What an error of RocksDB, or of the file system below it, means to a lane."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
+
+
+class _Cause(NamedTuple):
+    """What is in the way, and what to do about it."""
+
+    what: str
+    advice: str
+
+
+#: Errors of the machine, not of the files: the copy is as good as before.
+_CAUSES = {
+    errno.ENOSPC: _Cause("the disk is full", "make room there"),
+    errno.EDQUOT: _Cause("the disk quota is used up", "make room there, or raise the quota"),
+    errno.EMFILE: _Cause(
+        "this process has too many open files",
+        "raise its limit (ulimit -n; LimitNOFILE= of systemd; --ulimit nofile of a container)",
+    ),
+    errno.ENFILE: _Cause("this machine has too many open files", "raise fs.file-max"),
+    errno.EROFS: _Cause("the file system is read-only", "see why (dmesg), and mount it for writing"),
+    errno.EIO: _Cause(
+        "the disk fails",
+        "see dmesg; where the disk stays bad, stop the worker, delete the directory, and use another disk",
+    ),
+    errno.ENXIO: _Cause("the disk is gone", "see dmesg, and attach it again"),
+    errno.ENODEV: _Cause("the disk is gone", "see dmesg, and attach it again"),
+    errno.ENOTCONN: _Cause("the file system is not connected", "mount it again"),
+    errno.ESTALE: _Cause("the file system was exported anew", "mount it again"),
+    errno.ETIMEDOUT: _Cause("the disk does not answer", "see dmesg"),
+    errno.EACCES: _Cause("this process may not use the files", "give it the directory (chown)"),
+    errno.EPERM: _Cause("this process may not use the files", "give it the directory (chown)"),
+    errno.ENOMEM: _Cause("the machine is out of memory", "give the worker more, or run fewer on it"),
+    errno.EFBIG: _Cause("a file may not grow any more", "raise the limit of file sizes (ulimit -f)"),
+}
+_TEXTS = {os.strerror(number): cause for number, cause in _CAUSES.items()}
+#: RocksDB writes nothing more after a write has failed, until the database is opened again.
+_EARLIER = "Writer has previous error"
+_HELD = ("lock hold by current process", os.strerror(errno.EAGAIN))
+
+
+def store_error(path: Path, error: Exception) -> StoreBusy | StoreBroken | StoreUnavailable:
+    """What an error means. rocksdict raises a bare Exception, whose text tells which. Another exception than
+    that and OSError is the caller's mistake, and is raised.
+    """
+    text = str(error)
+    if "/LOCK" in text and any(held in text for held in _HELD):
+        return StoreBusy(f"the store in {path} is open elsewhere ({text}): close its previous owner first")
+    cause = _cause_of(error)
+    if cause is not None:
+        return StoreUnavailable(
+            f"{cause.what}: {path}: {cause.advice}. The lane keeps its copy, and goes on by itself ({text})"
+        )
+    if isinstance(error, OSError) or type(error) is Exception:
+        return StoreBroken(
+            f"the store in {path} cannot be used ({text}): wipe it and rebuild it from the changelogs"
+        )
+    raise error
+
+
+def _cause_of(error: Exception) -> _Cause | None:
+    if isinstance(error, OSError) and error.errno in _CAUSES:
+        return _CAUSES[error.errno]
+    text = str(error)
+    if text.startswith("Corruption"):
+        return None
+    for found, cause in _TEXTS.items():
+        if found in text:
+            return cause
+    if _EARLIER in text:
+        return _Cause("a write failed before", "see the errors before this one")
+    return None

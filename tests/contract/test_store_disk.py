@@ -1,0 +1,211 @@
+"""What a lane's store does when the disk or the machine does not let it: the copy is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
+from streams.ports import TP, Store, Stores, Write
+from streams.runtime.store import RocksStores
+from streams.runtime.store_errors import store_error
+from streams.testing.store import MemoryStores
+
+CLOG = TP("app-orders-changelog", 0)
+#: A full disk is reached after at most so many batches.
+MOST = 2000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB of its own."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", directory], check=False)
+    if mounted.returncode:
+        pytest.skip("a tmpfs cannot be mounted here: that needs root")
+    yield directory
+    subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def remount(directory: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", directory], check=True)
+
+
+def fill(store: Store) -> int:
+    """Write until that fails; the last position that was written."""
+    reached = store.position(CLOG)
+    for n in range(reached + 1, reached + MOST):
+        rows = [Write("t", b"%d" % (n * 100 + i), random.Random(i).randbytes(1000)) for i in range(100)]
+        store.apply(rows, {CLOG: n})
+        reached = n
+    raise AssertionError("the disk never became full")
+
+
+def open_and_fill(stores: Stores) -> None:
+    store = stores.open(0)
+    try:
+        fill(store)
+    finally:
+        store.close()
+
+
+def kept(store: Store, reached: int) -> bool:
+    """Whether all is there that was written up to a position."""
+    last = [reached * 100 + i for i in range(100)]
+    assert None not in store.get_many("t", [b"%d" % n for n in (*range(100, 200), *last)])
+    return store.position(CLOG) == reached
+
+
+def test_a_full_disk_keeps_the_copy_until_there_is_room(disk: Path) -> None:
+    stores = RocksStores(disk, cache_bytes=4 << 20)
+    store = stores.open(0)
+    store.apply([Write("t", b"first", b"1")], {})
+    with pytest.raises(StoreUnavailable, match=r"^the disk is full: .*lane-0"):
+        fill(store)
+    reached = store.position(CLOG)
+    with pytest.raises(StoreUnavailable):
+        store.apply([Write("t", b"later", b"1")], {CLOG: reached + 1})
+    assert store.get("t", b"first") == b"1"
+    store.close()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=r"the disk is full|a write failed"):
+            open_and_fill(stores)
+    remount(disk, "size=64m")
+    store = stores.open(0)
+    assert store.position(CLOG) >= reached
+    assert kept(store, store.position(CLOG))
+    store.apply([Write("t", b"later", b"1")], {CLOG: store.position(CLOG) + 1})
+    store.close()
+
+
+def test_a_store_on_a_full_disk_can_be_wiped(disk: Path) -> None:
+    store = RocksStores(disk, cache_bytes=4 << 20).open(0)
+    with pytest.raises(StoreUnavailable):
+        fill(store)
+    store.wipe()  # which makes room
+    assert store.tables() == []
+    store.close()
+
+
+def test_a_read_only_disk_keeps_the_copy(disk: Path) -> None:
+    stores = RocksStores(disk, cache_bytes=4 << 20)
+    store = stores.open(0)
+    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.close()
+    remount(disk, "ro")
+    for lane in (0, 1):
+        with pytest.raises(StoreUnavailable, match=r"^the file system is read-only: "):
+            stores.open(lane)
+    with pytest.raises(StoreUnavailable, match=r"^the file system is read-only: "):
+        stores.destroy(0)
+    remount(disk, "rw")
+    again = stores.open(0)
+    assert again.get("t", b"k") == b"v"
+    again.close()
+
+
+@contextmanager
+def no_more_files(spare: int = 0) -> Iterator[None]:
+    """This process may open so many files more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as free:
+        lowest = free.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2, 4])
+def test_too_many_open_files_keep_the_copy(tmp_path: Path, spare: int) -> None:
+    stores = RocksStores(tmp_path, cache_bytes=4 << 20, write_buffer_bytes=64 << 10)
+    store = stores.open(0)
+    fill_a_little(store, 1)
+    with (
+        no_more_files(spare),
+        pytest.raises(StoreUnavailable, match=r"^this process has too many open files"),
+    ):
+        fill_a_little(store, 200)
+    reached = store.position(CLOG)
+    store.close()
+    with no_more_files():
+        for lane in (0, 1):
+            with pytest.raises(StoreUnavailable, match="too many open files"):
+                stores.open(lane)
+    store = stores.open(0)
+    assert kept(store, reached)
+    store.close()
+
+
+def fill_a_little(store: Store, batches: int) -> None:
+    for _ in range(batches):
+        n = store.position(CLOG) + 1
+        rows = [Write("t", b"%d" % (n * 100 + i), random.Random(i).randbytes(1000)) for i in range(100)]
+        store.apply(rows, {CLOG: n})
+
+
+NO_SPACE = "IO error: No space left on device: While appending to file: /d/1.log"
+MANY_FILES = "IO error: While open a file: /d/1.sst: Too many open files"
+LOCKED = "IO error: While lock file: /d/LOCK: Resource temporarily unavailable"
+HELD_HERE = "IO error: lock hold by current process: /d/LOCK: No locks available"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (NO_SPACE, StoreUnavailable, "full"),
+        (MANY_FILES, StoreUnavailable, "many open"),
+        ("IO error: While pread: /d/1.sst: Input/output error", StoreUnavailable, "disk fails"),
+        ("IO error: While open: /d/LOCK: Read-only file system", StoreUnavailable, "read-only"),
+        ("IO error: While open: /d/LOCK: Permission denied", StoreUnavailable, "may not use"),
+        ("IO error: Writer has previous error.", StoreUnavailable, "a write failed before"),
+        (OSError(errno.EROFS, "Read-only file system"), StoreUnavailable, "read-only"),
+        (OSError("Read-only file system (os error 30)"), StoreUnavailable, "read-only"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), StoreUnavailable, "quota"),
+        (LOCKED, StoreBusy, "elsewhere"),
+        (HELD_HERE, StoreBusy, "elsewhere"),
+        ("Corruption: block checksum mismatch in /d/1.sst", StoreBroken, "wipe it"),
+        ("IO error: No such file or directory: While open: /d/1.sst", StoreBroken, "wipe it"),
+        ("Corruption: Input/output error", StoreBroken, "wipe it"),
+    ],
+)
+def test_each_error_is_of_the_files_or_of_the_machine(
+    error: Exception | str, kind: type[Exception], said: str
+) -> None:
+    # What rocksdict raises is a bare Exception.
+    found = store_error(Path("/d"), Exception(error) if isinstance(error, str) else error)
+    assert type(found) is kind
+    assert said in str(found)
+
+
+def test_a_mistake_of_the_caller_is_none_of_the_stores() -> None:
+    with pytest.raises(TypeError):
+        store_error(Path("/d"), TypeError("a str is no bytes"))
+
+
+def test_after_a_failed_write_a_store_is_opened_again() -> None:
+    stores: Stores = MemoryStores()
+    store = stores.open(0)
+    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    stores.trouble = "the disk is full"  # type: ignore[attr-defined]
+    with pytest.raises(StoreUnavailable, match=r"^the disk is full"):
+        store.apply([Write("t", b"k", b"2")], {CLOG: 2})
+    stores.trouble = ""  # type: ignore[attr-defined]
+    with pytest.raises(StoreUnavailable, match="a write failed before"):
+        store.apply([Write("t", b"k", b"2")], {CLOG: 2})
+    assert (store.get("t", b"k"), store.position(CLOG)) == (b"v", 1)
+    store.close()
+    again = stores.open(0)
+    again.apply([Write("t", b"k", b"2")], {CLOG: 2})
+    assert again.get("t", b"k") == b"2"
+    again.close()

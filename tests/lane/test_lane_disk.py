@@ -1,0 +1,113 @@
+"""A full or failing disk stops a lane for as long as that lasts, and costs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lane_checker import check, check_store
+from lane_hosts import host_of, opened
+from lane_scenes import counter, handled, some, stopped
+from lane_worlds import FakeWorld
+from structlog.testing import capture_logs
+
+from streams.errors import StoreBroken, StoreUnavailable
+
+FULL = "the disk is full"
+Fatal = list[BaseException]
+
+
+async def test_a_full_disk_costs_no_rebuild(fake: FakeWorld, fatal: Fatal) -> None:
+    work = await counter(fake)
+    await handled(fake, work, events := some(fake, work, range(3)))
+    host = host_of(fake, fatal)
+    with capture_logs() as logs:
+        host.assign({0}, set(), fake.app.sources)
+        await opened(fake, host)
+        lane = host.lanes[0]
+        fake.machine.trouble = FULL
+        await fake.post(*(more := some(fake, work, range(3, 6))))
+        await fake.until(lambda: lane.trouble.startswith(FULL))
+        await fake.clock.advance(300)
+        assert lane.state == "backing_off"
+        assert host.stuck() == [lane]
+        tried = fake.machine.refused
+        assert 5 < tried < 40  # with growing pauses
+        fake.machine.trouble = ""
+        await fake.until(lambda: not lane.trouble)
+        await fake.settled(work.source)
+    assert (host.stuck(), fatal) == ([], [])
+    assert lane.recovered < 30  # what was committed and not applied
+    events_of = [each["event"] for each in logs]
+    assert "store_broken" not in events_of
+    assert [each["cause"][: len(FULL)] for each in logs if each["event"] == "lane_waits"][:1] == [FULL]
+    assert "lane_goes_on" in events_of
+    await host.stop()
+    await check(fake, work, events + more)
+    await check_store(fake)
+
+
+async def test_a_lane_waits_where_the_disk_is_full_at_first(fake: FakeWorld, fatal: Fatal) -> None:
+    work = await counter(fake)
+    fake.machine.trouble = FULL
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), fake.app.sources)
+    await fake.post(*(events := some(fake, work, range(2))))
+    await fake.until(lambda: fake.machine.refused > 3)
+    assert fatal == []
+    fake.machine.trouble = ""
+    await fake.settled(work.source)
+    await host.stop()
+    assert fatal == []
+    await check(fake, work, events)
+
+
+async def test_a_standby_on_a_full_disk_waits_and_says_why(fake: FakeWorld, fatal: Fatal) -> None:
+    await counter(fake)
+    fake.machine.trouble = FULL
+    host = host_of(fake, fatal)
+    host.assign(set(), {0}, fake.app.sources)
+    standby = host.standbys[0]
+    await fake.until(lambda: fake.machine.refused > 3)
+    assert standby.trouble.startswith(FULL)
+    fake.machine.trouble = ""
+    await fake.until(lambda: standby.store is not None)
+    assert (standby.trouble, fatal) == ("", [])
+    await host.stop()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreBroken])
+async def test_a_row_that_cannot_be_read_blames_no_message(fake: FakeWorld, error: type[Exception]) -> None:
+    work = await counter(fake)
+    await handled(fake, work, events := some(fake, work, range(2)))
+    lane = await fake.open()
+    store: Any = lane.lane.store
+    asked = []
+
+    def fails(*_: object) -> None:
+        asked.append(True)
+        raise error("the disk fails: injected")
+
+    store.get = fails
+    await fake.post(*(more := some(fake, work, range(2, 4))))
+    await fake.until(lambda: asked)
+    if error is StoreBroken:
+        del store.get
+    await stopped(fake, lane, work.source)
+    assert lane.lane.counters.dead_letters == lane.lane.counters.retries == 0
+    await check(fake, work, events + more)
+
+
+async def test_a_damaged_store_on_a_full_disk_is_wiped_later(fake: FakeWorld) -> None:
+    work = await counter(fake)
+    await handled(fake, work, events := some(fake, work, range(2)))
+    fake.machine.damage(0)
+    lane = fake.lane()
+    fake.machine.trouble = FULL
+    await fake.until(lambda: fake.machine.refused > 3)
+    fake.machine.trouble = ""
+    await fake.post(*(more := some(fake, work, range(2, 4))))
+    await stopped(fake, lane, work.source)
+    assert lane.lane.recovered > 0
+    await check(fake, work, events + more)
+    await check_store(fake)
