@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from functools import cache
 from typing import Any, TypeVar
 
@@ -22,7 +24,7 @@ class StrictJson(MsgspecDTO[T]):
 
     Without it, Litestar decodes JSON without its type and converts what it got: "12" passes for a number.
     Raises problems: 415 for another media type, charset or content coding, 400 for what is no JSON, 422 for
-    what is not of the type.
+    what is not of the type, or has a member twice.
     """
 
     def decode_bytes(self, value: bytes) -> Any:
@@ -31,13 +33,15 @@ class StrictJson(MsgspecDTO[T]):
         _require_json(headers.get("content-type", ""))
         _require_plain(headers.getall("content-encoding", []))
         try:
-            return _decoder(self.model_type).decode(value)
+            found = _decoder(self.model_type).decode(value)
+            _MEMBERS.decode(value.decode())
         except msgspec.ValidationError as error:
             what, _, where = str(error).partition(" - at `")
             errors = [{"detail": what, "pointer": where.rstrip("`") or "$"}]
             raise problem(422, "invalid", str(error), errors=errors) from error
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise problem(400, "malformed", f"the body is no JSON: {error}") from error
+        return found
 
     @classmethod
     def create_openapi_schema(
@@ -69,6 +73,19 @@ def _require_plain(codings: list[str]) -> None:
 
 def _unsupported(why: str, headers: dict[str, str] | None = None) -> ProblemDetailsException:
     return problem(415, "unsupported-media-type", why, headers=headers)
+
+
+def _require_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Readers choose differently between two members of one name (RFC 8259)."""
+    found = dict(members)
+    if len(found) < len(members):
+        name = next(name for name, times in Counter(name for name, _ in members).items() if times > 1)
+        raise msgspec.ValidationError(f"Object has the member `{name}` twice")
+    return found
+
+
+#: Looks at the names of members, and at nothing else.
+_MEMBERS = json.JSONDecoder(object_pairs_hook=_require_once, parse_int=str, parse_float=str)
 
 
 @cache

@@ -170,6 +170,9 @@ async def test_a_body_in_another_coding_is_not_read(
         (400, b'{"name": "cup", "more": ' + b"[" * 900),
         (422, b'{"name": ' + b"9" * 900 + b"}"),
         (422, b'{"name": 1e999}'),
+        (422, b'{"name": "cup", "name": "cup"}'),
+        (422, b'{"name": "cup", "n\\u0061me": "can"}'),
+        (422, b'{"name": "cup", "more": [{"a": 1, "a": 2}]}'),
         (400, b'{"name": NaN}'),
         (400, b'{"name": "\\ud800"}'),
         (400, b'\xef\xbb\xbf{"name": "cup"}'),
@@ -184,6 +187,11 @@ async def test_a_body_that_is_no_gift_is_a_problem(
 ) -> None:
     answer = await client.post("/gifts", content=body, headers=[JSON])
     assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM), answer.text
+
+
+async def test_what_is_there_once_may_be_anything(client: httpx.AsyncClient) -> None:
+    body = b'{"name": "cup", "more": [' + b"9" * 900 + b", {}, {}, 1e999]}"
+    assert (await client.post("/gifts", content=body, headers=[JSON])).status_code == 201
 
 
 async def test_a_body_in_chunks_has_the_same_limit(client: httpx.AsyncClient) -> None:
