@@ -104,6 +104,19 @@ async def test_a_plain_insert_of_the_usual_columns_is_a_message(
     assert (json.loads(event["payload"]), event["published_at"]) == ({"n": 1}, None)
 
 
+@pytest.mark.parametrize("kind", ["uuid", "bigint", "int", "varchar(50)", "char(36)", "text"])
+async def test_an_aggregates_id_may_be_a_column_of_any_type(connection: Connection, kind: str) -> None:
+    await connection.execute(f"CREATE TABLE orders (id {kind}, note text)")
+    key = str(uuid4()) if kind in ("uuid", "char(36)") else "17"
+    await connection.execute(f"INSERT INTO orders VALUES ('{key}', 'a')")
+    await connection.execute(
+        "SELECT outbox_publish('order', o.id, 'OrderPlaced', $1, to_jsonb(o)) FROM orders AS o", TOPIC
+    )
+    found = await row(connection)
+    assert found["aggregate_id"] == key
+    assert json.loads(found["payload"])["note"] == "a"
+
+
 async def test_avro_needs_its_fingerprint_and_nothing_else(connection: Connection) -> None:
     avro = {"payload": "'\\x02ff'::bytea", "schema_fingerprint": "'00112233445566aa'"}
     await connection.execute(insert("outbox", avro))
