@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 #: Headers of which two would say two things: servers and proxies choose differently between them.
 SINGLE = frozenset({"authorization", "content-type", "host"})
-#: No application has a handler for this, so Litestar answers with the methods of the address. To OPTIONS
-#: it answers with those of one handler.
-_NO_METHOD = "-"
+#: What Litestar is asked. No application has a handler for "-": it answers with the methods of the address.
+#: To OPTIONS it answers with those of one handler.
+_INSTEAD = {"HEAD": "GET", "OPTIONS": "-"}
 _NO_CONTENT, _NOT_ALLOWED = 204, 405
 _ALLOW = b"allow"
 
@@ -52,9 +52,10 @@ class RequestRules:
         elif (refused := self._refused(asked)) is not None:
             await _answer(asked, send, refused)
         else:
-            method = asked["method"]
-            inner: Any = {**asked, "method": {"HEAD": "GET", "OPTIONS": _NO_METHOD}.get(method, method)}
-            await self._app(inner, _Body(receive, self._patience), _Answer(method, send))
+            answer = _Answer(asked["method"], send)
+            if (method := _INSTEAD.get(asked["method"])) is not None:
+                asked = {**asked, "method": method}
+            await self._app(asked, _Body(receive, self._patience), answer)
 
     def _refused(self, scope: Any) -> ProblemDetailsException | None:
         if "\0" in scope["path"]:

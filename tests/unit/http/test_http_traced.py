@@ -10,7 +10,7 @@ from litestar import Litestar, Request, get, post
 from litestar.params import FromPath
 from structlog.contextvars import get_contextvars
 
-from streams.http import Requests, Traced, publishing
+from streams.http import RequestRules, Requests, Traced, publishing
 from streams.tracing.span import Kind, Span
 from streams.tracing.tracer import Tracer
 
@@ -42,7 +42,7 @@ async def asked(
 ) -> tuple[httpx.Response, Spans]:
     """The last answer of the API to these requests, and all spans."""
     spans: Spans = []
-    app: Any = Requests(Litestar([order, health], openapi_config=None, logging_config=None))
+    app: Any = Requests(RequestRules(Litestar([order, health], openapi_config=None, logging_config=None)))
     if traced:
         app = Traced(app, Tracer(spans.append, ratio=ratio), service="shop")
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
