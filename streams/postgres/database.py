@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 
 from streams.postgres.bounded import BOUND, BoundedConnection, probe, session_settings
-from streams.postgres.errors import DatabaseUnavailable, StatementOverdue
+from streams.postgres.errors import DatabaseUnavailable, StatementOverdue, StatementRefused
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -47,6 +47,10 @@ REFUSING = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
 )
+
+
+#: What a server answers that has nothing to do with the statement: others had a lock, or came in between.
+PASSING = (asyncpg.LockNotAvailableError, asyncpg.TransactionRollbackError)
 
 
 class Database:
@@ -132,23 +136,25 @@ class Database:
 
         Raises DatabaseUnavailable when none is free within `patience`, the server does not answer or cannot
         work now, or the connection is lost or cut while it is used. Whether a commit that was under way took
-        place is unknown then.
+        place is unknown then. Raises StatementRefused for a lock, a deadlock or a conflict with others.
         """
         pool = self.pool
         try:
             connection = await pool.acquire(timeout=self._patience)
-        except UNAVAILABLE as error:
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
             raise self._unavailable(error) from error
         cut = asyncio.get_running_loop().call_later(within, connection.terminate) if within else None
         try:
             yield connection
         except Exception as error:
-            overdue = _overdue(error)
+            overdue = overdue_of(error)
             if overdue or isinstance(error, asyncpg.ReadOnlySQLTransactionError):
                 # New ones may lead to the server that took over, or by a network that is not silent.
                 await pool.expire_connections()
             if isinstance(error, REFUSING) or _is_lost(connection):
                 raise self._unavailable(overdue or error) from error
+            if isinstance(error, PASSING):
+                raise StatementRefused(f"PostgreSQL does not do this now: {error}") from error
             raise
         finally:
             if cut is not None:
@@ -181,7 +187,7 @@ class Database:
         return DatabaseUnavailable(f"PostgreSQL at {without_password(self.url)} cannot be used now: {cause}")
 
 
-def _overdue(error: BaseException | None) -> StatementOverdue | None:
+def overdue_of(error: BaseException | None) -> StatementOverdue | None:
     """The passed bound, behind what the end of a transaction says of the connection that was cut."""
     while error is not None and not isinstance(error, StatementOverdue):
         error = error.__context__
@@ -218,7 +224,7 @@ async def connect(
             connection_class=BoundedConnection,
             server_settings=session_settings(url, name, bound, settings),
         )
-    except UNAVAILABLE as error:
+    except (*UNAVAILABLE, asyncpg.PostgresError) as error:  # such as a password that is being changed
         cause = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error
     await probe(connection)

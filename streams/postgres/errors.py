@@ -13,6 +13,12 @@ class StatementOverdue(DatabaseUnavailable, TimeoutError):
     """PostgreSQL did not answer a statement within its bound, and its connection was cut."""
 
 
+class StatementRefused(TransientError):
+    """PostgreSQL answered that it does not do this now, such as for a lock; the session is as good as before.
+    The same thing may work later, some of it when somebody has seen to it.
+    """
+
+
 class MigrationError(SteadfaustError):
     """The migrations that a database has and those of this program do not belong together."""
 

@@ -9,7 +9,7 @@ from streams.errors import ClusterUnavailable, TransientError
 from streams.postgres import Database
 from streams.postgres.cdc import CdcRelay, Connect
 from streams.postgres.cdc.relay import STEP
-from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.relay import After, RelayCounts
 from streams.postgres.replication_slot import WARN_AT_BYTES
 from streams.runtime.outbox_publisher import KafkaPublisher
@@ -65,12 +65,17 @@ class CdcRelaying:
             status = await self._relay.step()
             problem, standstill = status.problem, status.standstill
             self._counts.database_up()
+            self._counts.database_does()
             self._counts.relayed(self._relay.marked())
             if new := await self._relay.schemas(self._announced):
                 await self._publisher.announce(new)
                 self._announced |= new.keys()
         except DatabaseUnavailable as error:
             self._counts.database_down(str(error))
+            return
+        except StatementRefused as error:  # nothing is relayed the less
+            self._counts.refused_by_database(str(error))
+            self._relay.tell(str(error))
             return
         except (TransientError, ClusterUnavailable) as error:
             problem = standstill = str(error)

@@ -43,6 +43,7 @@ class RelayService(Service):
             [
                 Check("postgres", self._postgres),
                 Check("kafka", self._kafka),
+                Check("statements", self._statements, "DEGRADED"),
                 Check("outbox", self._watch.outbox, "DEGRADED"),
                 Check("queues", self._watch.queues, "DEGRADED"),
                 Check("slot", self._watch.slot, "DEGRADED"),
@@ -109,3 +110,6 @@ class RelayService(Service):
 
     async def _kafka(self) -> str:
         return self.metrics.no_kafka
+
+    async def _statements(self) -> str:
+        return self.metrics.waiting

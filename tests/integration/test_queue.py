@@ -234,8 +234,8 @@ CREATE TRIGGER refuse BEFORE INSERT ON queue_lease EXECUTE FUNCTION refuse();
 
 @pytest.mark.parametrize(
     "code",
-    ["40P01", "40001", "57014", "25006", "53100", "53200", "58030"],
-    ids=["deadlock", "serialization", "canceled", "read-only", "disk full", "memory full", "I/O"],
+    ["40P01", "40001", "57014", "25006", "53100", "53200", "58030", "55P03", "42501"],
+    ids=["deadlock", "conflict", "canceled", "read-only", "disk full", "memory full", "I/O", "lock", "right"],
 )
 async def test_what_a_server_refuses_for_now_is_tried_again(database: Database, code: str) -> None:
     await database.pool.execute(REFUSING.format(code=code))

@@ -7,12 +7,17 @@ relay, and a slot that was lost begins again with the rows that are not marked.
 
 from __future__ import annotations
 
-from streams.postgres.database import Connection
+from streams.postgres.database import PASSING, Connection
+from streams.postgres.errors import StatementRefused
+from streams.postgres.lock_waits import lock_wait_told
 from streams.postgres.relay.options import After
 from streams.postgres.statements import statements
 
 BATCH = 20_000
 """Rows that are marked at once, at most."""
+
+LOCK_WAIT = 2.0
+"""Seconds that marking waits for somebody else's lock, before the next step."""
 
 _SQL = statements("cdc/cdc.sql")
 _DONE = statements("relay/relay.sql")
@@ -22,11 +27,13 @@ class Marking:
     """Waits for the connector to pass rows, then marks them; call `step` again and again.
 
     Arguments:
+        url: of the database.
         after: what becomes of a row then, as with polling relays. The connector reads new rows alone, so it
             takes no notice.
     """
 
-    def __init__(self, after: After = After.MARK) -> None:
+    def __init__(self, url: str, after: After = After.MARK) -> None:
+        self._url = url
         self._after = after
         self._rows: dict[int, float] = {}
         self._place: int | None = None
@@ -35,7 +42,8 @@ class Marking:
     async def step(self, connection: Connection) -> list[float]:
         """Mark what has been passed since the last step, then look for what is next.
 
-        Returns the ages of the rows that were marked, in seconds since their insert.
+        Returns the ages of the rows that were marked, in seconds since their insert. Raises StatementRefused,
+        with who holds the lock, when it waits for one for longer than it may.
         """
         ages: list[float] = []
         beginning = await connection.fetchval(_SQL["beginning"])
@@ -55,5 +63,17 @@ class Marking:
         if passed is None:
             return []
         # What has been published stays so: nothing that comes between makes this wrong.
-        await connection.execute(_DONE[self._after], list(self._rows))
+        await self._execute(connection)
         return [passed - created for created in self._rows.values()]
+
+    async def _execute(self, connection: Connection) -> None:
+        holder: list[str] = [""]
+        told = lock_wait_told(self._url, connection.get_server_pid(), holder.append, after=LOCK_WAIT / 2)
+        try:
+            async with connection.transaction(), told:
+                # Whoever holds a lock must not keep us from looking after the connector.
+                await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT:g}s'")
+                await connection.execute(_DONE[self._after], list(self._rows))
+        except PASSING as error:
+            why = f"waits for {holder[-1]}" if holder[-1] else "is refused"
+            raise StatementRefused(f"marking {why}: {error}") from error

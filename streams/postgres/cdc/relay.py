@@ -7,13 +7,16 @@ import time
 from collections.abc import Collection
 from typing import NamedTuple
 
+import asyncpg
 import structlog
 
+from streams.postgres.advice import advice
 from streams.postgres.cdc.beginning import begin_again
 from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus
 from streams.postgres.cdc.connector import connector_settings
 from streams.postgres.cdc.marking import Marking
 from streams.postgres.database import Database
+from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from streams.postgres.relay.options import After
 from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
@@ -82,7 +85,7 @@ class CdcRelay:
         self._database = database
         self._connect = connect
         self._slot_warn_at = slot_warn_at
-        self._marking = Marking(after)
+        self._marking = Marking(database.url, after)
         self._ages: list[float] = []
         self._configured = False
         self._restarted = 0.0
@@ -90,7 +93,13 @@ class CdcRelay:
         self._told = ""
 
     async def step(self) -> CdcStatus:
-        """One look. Raises OutboxOwned, DatabaseUnavailable or ConnectUnavailable."""
+        """One look. Raises OutboxOwned, DatabaseUnavailable, StatementRefused or ConnectUnavailable."""
+        try:
+            return await self._step()
+        except asyncpg.PostgresError as error:  # such as a right that is missing for now
+            raise StatementRefused(f"PostgreSQL refused: {error}{advice(error)}") from error
+
+    async def _step(self) -> CdcStatus:
         async with self._database.acquire() as connection:
             await claim_outbox(connection, RelayKind.CDC)
             slot = await slot_lag(connection)
@@ -120,10 +129,13 @@ class CdcRelay:
     async def schemas(self, known: Collection[str]) -> dict[str, str]:
         """The schemas of messages in the outbox, by fingerprint, but for those that are known.
 
-        Raises DatabaseUnavailable.
+        Raises DatabaseUnavailable, StatementRefused.
         """
-        async with self._database.acquire() as connection:
-            rows = await connection.fetch(_SQL["schemas"], list(known))
+        try:
+            async with self._database.acquire() as connection:
+                rows = await connection.fetch(_SQL["schemas"], list(known))
+        except asyncpg.PostgresError as error:
+            raise StatementRefused(f"PostgreSQL refused: {error}{advice(error)}") from error
         return {row["fingerprint"]: row["schema"] for row in rows}
 
     def _misses_slot(self) -> bool:

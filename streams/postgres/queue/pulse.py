@@ -11,24 +11,18 @@ import asyncpg
 import structlog
 
 from streams.errors import text_of
-from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
+from streams.postgres.database import UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.queue.queue import SQL
 
 log = structlog.get_logger(__name__)
 
 #: What ends a pulse, and not the worker: the next one may go well.
-_LOST = (
-    *UNAVAILABLE,
-    *REFUSING,
-    DatabaseUnavailable,
-    asyncpg.QueryCanceledError,
-    asyncpg.TransactionRollbackError,
-)
+_LOST = (*UNAVAILABLE, DatabaseUnavailable, asyncpg.PostgresError)
 
 #: Of all queues; the payload says which.
 CHANNEL = "steadfaust_queue"
-_AGAIN = 0.5
+_AGAIN, _LONGEST = 0.5, 5.0
 
 
 class Pulse:
@@ -54,7 +48,9 @@ class Pulse:
 
     async def run(self) -> None:
         """Until cancelled."""
+        pause = _AGAIN
         while True:
+            began = asyncio.get_running_loop().time()
             try:
                 connection = await connect(self._url, name="steadfaust queue", bound=self._lease)
                 try:
@@ -63,7 +59,9 @@ class Pulse:
                     connection.terminate()
             except _LOST as error:
                 log.warning("queue_pulse_lost", queue=self._queue, error=text_of(error))
-            await asyncio.sleep(_AGAIN)
+            lived = asyncio.get_running_loop().time() - began > self._lease
+            pause = _AGAIN if lived else min(pause * 2, _LONGEST)
+            await asyncio.sleep(pause)
 
     async def _live(self, connection: Connection) -> None:
         closed = asyncio.Event()

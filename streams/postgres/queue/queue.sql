@@ -40,6 +40,13 @@ SELECT queue_finish($1, $2)
 -- name: fail
 SELECT queue_fail($1, $2, $3, $4, $5)
 
+-- name: postpone
+-- The job waits, and no try is counted. Nothing: the lease was over.
+WITH mine AS MATERIALIZED (SELECT queue_unlease($1, ARRAY[$2::bigint]) AS is_mine)
+UPDATE queue_job SET
+    state = 'waiting', aside = true, error = $3, updated = clock_timestamp(), due = clock_timestamp() + $4
+FROM mine WHERE id = $2 AND is_mine RETURNING true
+
 -- name: give_back
 DELETE FROM queue_lease WHERE id = ANY($1::bigint[])
 

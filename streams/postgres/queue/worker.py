@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from socket import gethostname
 from time import time
@@ -14,8 +15,9 @@ import asyncpg
 import structlog
 
 from streams.errors import PermanentError, text_of
-from streams.postgres.database import Connection, Database
-from streams.postgres.errors import DatabaseUnavailable, LeaseLost, NoSuchAction
+from streams.postgres.advice import advice
+from streams.postgres.database import PASSING, Connection, Database, overdue_of
+from streams.postgres.errors import DatabaseUnavailable, LeaseLost, NoSuchAction, StatementRefused
 from streams.postgres.queue.doze import Doze
 from streams.postgres.queue.job import Job, job_of
 from streams.postgres.queue.metrics import QueueMetrics
@@ -31,9 +33,10 @@ JobHandler = Callable[[Connection, Job], Awaitable[None]]
 #: Ready jobs that are looked at for one batch at most, for each job of the batch, and at the least.
 _REACH, _LEAST_REACH = 10, 1000
 _LONGEST_ERROR = 2000
-#: What keeps the worker's own statements from being done now: the same ones are tried again.
-_NOT_NOW = (DatabaseUnavailable, asyncpg.TransactionRollbackError, asyncpg.QueryCanceledError)
-_AGAIN = 0.5
+#: What keeps the worker's own statements from being done now: the same ones are tried again. A right that is
+#: missing, or a table, may be back then.
+_NOT_NOW = (DatabaseUnavailable, StatementRefused, asyncpg.PostgresError, asyncpg.InterfaceError)
+_AGAIN, _LONGEST = 0.5, 5.0
 _GIVE_BACK = 2.0
 
 
@@ -42,6 +45,10 @@ class _JobFailed(Exception):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+#: What may come of a job by itself.
+_FAILS = (_JobFailed, DatabaseUnavailable, StatementRefused, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class QueueWorker:
@@ -115,6 +122,7 @@ class QueueWorker:
         return taken
 
     async def _slot(self) -> None:
+        pause = _AGAIN
         while not self._stopping.is_set():
             lease = secrets.randbits(62)
             try:
@@ -129,10 +137,14 @@ class QueueWorker:
                     await self._doze.sleep()
                 else:
                     await self._wish()  # and looks once more: what came before that sends no notification
+                pause = _AGAIN
             except _NOT_NOW as error:
                 self._owed.add(lease)
-                log.warning("queue_database_away", queue=self._queue.name, error=text_of(error))
-                await asyncio.sleep(_AGAIN)
+                log.warning("queue_database_away", queue=self._queue.name, error=_told(error), again_in=pause)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
+                pause = min(pause * 2, _LONGEST)
             except asyncio.CancelledError:
                 self._owed.add(lease)  # also one that was being taken, of which nobody has heard
                 await self._pay_at_the_end()
@@ -172,9 +184,11 @@ class QueueWorker:
         if len(jobs) > 1:
             try:
                 await self._together(lease, jobs)
-            except (DatabaseUnavailable, LeaseLost):
+            except LeaseLost:
                 raise
-            except Exception as error:  # noqa: BLE001 - told, and each job is done again by itself
+            except Exception as error:
+                if _is_ours(error):
+                    raise
                 log.info("queue_batch_failed", queue=self._queue.name, jobs=len(jobs), error=_text(error))
             else:
                 return
@@ -200,12 +214,36 @@ class QueueWorker:
     async def _alone(self, lease: int, job: Job) -> bool:
         try:
             await self._together(lease, [job])
-        except (DatabaseUnavailable, LeaseLost):
+        except LeaseLost:
             raise
-        except (_JobFailed, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            await self._failed(lease, job, error.error if isinstance(error, _JobFailed) else error)
+        except _FAILS as error:
+            if _is_ours(error):
+                raise
+            cause = _of_handler(error) or error
+            if isinstance(cause, PASSING):
+                await self._postpone(lease, job, cause)
+            else:
+                await self._failed(lease, job, cause)
             return False
         return True
+
+    async def _postpone(self, lease: int, job: Job, error: Exception) -> None:
+        """A lock or a conflict was in the handler's way: that passes, and is no failed try."""
+        pause = self._options.pause(1)
+        async with self._database.acquire() as connection:
+            there = await connection.fetchval(
+                SQL["postpone"], lease, job.id, _text(error), timedelta(seconds=pause)
+            )
+        if not there:
+            raise LeaseLost(f"job {job.id} was tried for longer than {self._options.lease:g} s")
+        log.warning(
+            "queue_job_postponed",
+            queue=self._queue.name,
+            job=job.id,
+            action=job.action,
+            again_in=round(pause, 2),
+            error=_text(error),
+        )
 
     async def _run(self, connection: Connection, job: Job) -> None:
         try:
@@ -265,6 +303,26 @@ class QueueWorker:
             now, latency = time(), self._metrics.latency.labels(self._queue.name)
             for job in jobs:
                 latency.observe(max(0.0, now - job.created.timestamp()))
+
+
+def _of_handler(error: BaseException | None) -> Exception | None:
+    """What the handler raised, also where its connection was cut for it."""
+    while error is not None and not isinstance(error, _JobFailed):
+        error = error.__cause__ or error.__context__
+    return None if error is None else error.error
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this is about the worker's own statements, or the connection, and says nothing of the job. A
+    statement of the handler's that took too long is the job's: it would be as slow again.
+    """
+    if not isinstance(error, (DatabaseUnavailable, StatementRefused)):
+        return False
+    return overdue_of(_of_handler(error)) is None
+
+
+def _told(error: Exception) -> str:
+    return text_of(error) + (advice(error) if isinstance(error, asyncpg.PostgresError) else "")
 
 
 def _text(error: Exception) -> str:

@@ -13,12 +13,16 @@ class RelayCounts:
 
     Attributes:
         no_database, no_kafka: why it cannot be reached; empty while it can.
+        waiting: what PostgreSQL does not do now, and for whom; empty while it does.
+        attempts: how often it has refused that since.
         shards, relays: how many shards are ours, and how many relays share them.
     """
 
     def __init__(self) -> None:
         self.no_database = "not connected yet"
         self.no_kafka = ""
+        self.waiting = ""
+        self.attempts = 0
         self.shards = 0
         self.relays = 0
 
@@ -42,6 +46,14 @@ class RelayCounts:
     def database_up(self) -> None:
         """It can again."""
         self.no_database = ""
+
+    def refused_by_database(self, why: str) -> None:
+        """PostgreSQL answers, and does not do what it is asked."""
+        self.waiting, self.attempts = why, self.attempts + 1
+
+    def database_does(self) -> None:
+        """It does."""
+        self.waiting, self.attempts = "", 0
 
     def kafka_down(self, why: str) -> None:
         """Kafka did not take a batch."""

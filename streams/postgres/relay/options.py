@@ -34,6 +34,7 @@ class RelayOptions:
         first_retry: until a refused row's second attempt; each further one takes twice as long.
         last_retry: the longest that becomes.
         outage_pause: the longest pause between attempts while Kafka or PostgreSQL is down.
+        lock_wait: how long a statement waits for somebody else's lock, before others have their turn.
         stop_within: how long what is under way may take when the relay is stopped.
     """
 
@@ -47,4 +48,5 @@ class RelayOptions:
     first_retry: float = 1.0
     last_retry: float = 300.0
     outage_pause: float = 5.0
+    lock_wait: float = 2.0
     stop_within: float = 5.0

@@ -6,18 +6,20 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from streams.errors import ClusterUnavailable, SteadfaustError
 from streams.ports import Faults
-from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay.counts import RelayCounts
 from streams.postgres.relay.options import RelayOptions
 from streams.postgres.relay.publisher import Publisher
+from streams.postgres.relay.refusals import Refusals
 from streams.postgres.relay.session import RelaySession
 from streams.postgres.relay.waves import plan, without
 from streams.system import NoFaults
@@ -29,6 +31,8 @@ _FIRST_PAUSE = 0.1
 #: usual.
 _LOOKING = 0.1
 _LONGEST_REST = 1.0
+#: Rows that were published and could not be marked: so many are remembered.
+_REMEMBERED = 100_000
 #: Characters of an error that a row keeps.
 _KEPT = 1000
 
@@ -64,10 +68,14 @@ class Relay:
         self._turns: deque[int] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
+        #: Published, and not marked yet: by position, with the id. They are not published again, whichever
+        #: session comes to mark them.
+        self._unmarked: dict[int, str] = {}
+        self._refusals = Refusals(self.counts, self._stopping)
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Relay until `stop`. An outage of PostgreSQL or Kafka is waited out.
+        """Relay until `stop`. An outage of PostgreSQL or Kafka is waited out, and a lock or missing right.
 
         Raises OutboxOwned when the outbox is change data capture's, or was handed over to it.
         """
@@ -75,7 +83,7 @@ class Relay:
             while not self._stopping.is_set():
                 try:
                     await self._session()
-                except DatabaseUnavailable as error:
+                except (DatabaseUnavailable, StatementRefused) as error:
                     self.counts.database_down(str(error))
                     log.warning("relay_without_database", error=str(error), action="tries again")
                     await self._back_off()
@@ -113,7 +121,12 @@ class Relay:
         with suppress(DatabaseUnavailable):  # the pump finds the session lost, too, and tells of it
             while True:
                 before = len(session.owned), session.relays
-                await session.balance(self._busy)
+                try:
+                    await session.balance(self._busy)
+                except StatementRefused as error:
+                    await self._refusals.wait_after("balancing", error)
+                    continue
+                self._refusals.over("balancing")
                 self.counts.shares(len(session.owned), session.relays)
                 if (len(session.owned), session.relays) != before:
                     log.info("relay_balanced", relays=session.relays, shards=len(session.owned))
@@ -129,14 +142,20 @@ class Relay:
             if self._failure is not None:
                 raise self._failure
             self._wake.clear()
-            if await self._begin(session):
-                continue
             looked = loop.time()
-            if len(self._tasks) < self._options.in_flight:
-                # Told first and looked then: who commits between the two is seen, or wakes us.
-                await session.sleep()
+            try:
                 if await self._begin(session):
                     continue
+                looked = loop.time()
+                if len(self._tasks) < self._options.in_flight:
+                    # Told first and looked then: who commits between the two is seen, or wakes us.
+                    await session.sleep()
+                    if await self._begin(session):
+                        continue
+            except StatementRefused as error:
+                await self._refusals.wait_after("reading", error)
+                continue
+            self._refusals.over("reading")
             rest = min(max(self._options.poll, (loop.time() - looked) / _LOOKING), _LONGEST_REST)
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest):
@@ -190,11 +209,17 @@ class Relay:
     async def _relay(self, session: RelaySession, rows: list[OutboxRow], shards: set[int]) -> None:
         try:
             await self._faults.reach("fetched")
-            await self._announce(session, rows)
-            await self._publish(session, rows, time.monotonic())
+            read = time.monotonic()
+            known = [row for row in rows if self._unmarked.get(row.position) == row.id]
+            fresh = [row for row in rows if self._unmarked.get(row.position) != row.id]
+            await self._mark(session, known, read)
+            await self._announce(session, fresh)
+            await self._publish(session, fresh, read)
             self._kafka_answers()
         except DatabaseUnavailable:
             session.lost.set()  # the pump tells of it
+        except StatementRefused as error:
+            await self._refusals.wait_after("publishing", error)
         except SteadfaustError as error:
             # Nothing is lost: what is not marked is read again, from its aggregate's first row on.
             self.counts.kafka_down(str(error))
@@ -202,6 +227,8 @@ class Relay:
                 "relay_without_kafka", error=str(error), rows=len(rows), action="publishes them again"
             )
             await self._back_off()
+        else:
+            self._refusals.over("publishing")
         finally:
             self._busy -= shards
 
@@ -233,17 +260,42 @@ class Relay:
             raise ClusterUnavailable(doubts[0])
 
     async def _mark(self, session: RelaySession, written: list[OutboxRow], read: float) -> None:
-        if written:
-            await session.published([row.position for row in written])
-            await self._faults.reach("marked")
-            self.counts.published(written, time.monotonic() - read)
+        if not written:
+            return
+        self._remember(written)
+        positions = [row.position for row in written]
+        await self._insist(partial(session.published, positions))
+        for position in positions:
+            self._unmarked.pop(position, None)
+        await self._faults.reach("marked")
+        self.counts.published(written, time.monotonic() - read)
+
+    def _remember(self, written: Sequence[OutboxRow]) -> None:
+        self._unmarked.update((row.position, row.id) for row in written)
+        while len(self._unmarked) > _REMEMBERED:  # others have marked them since, or publish them twice
+            del self._unmarked[next(iter(self._unmarked))]
+
+    async def _insist(self, mark: Callable[[], Awaitable[None]]) -> None:
+        """Mark what is known of rows: their shards wait meanwhile, others go on. Raises DatabaseUnavailable,
+        and StatementRefused when the relay is to end.
+        """
+        while True:
+            try:
+                await mark()
+            except StatementRefused as error:
+                if self._stopping.is_set():
+                    raise
+                await self._refusals.wait_after("marking", error)
+            else:
+                self._refusals.over("marking")
+                return
 
     async def _isolate(self, session: RelaySession, rows: list[OutboxRow], read: float) -> None:
         await session.require()
         written, refused = await self._publisher.isolate(rows)
         await self._mark(session, written, read)
         for row, why in refused:
-            await session.failed(row.position, why[:_KEPT])
+            await self._insist(partial(session.failed, row.position, why[:_KEPT]))
             await self._faults.reach("refused")
             self.counts.refused(row)
             log.error(

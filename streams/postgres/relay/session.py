@@ -6,12 +6,16 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Self
 
+from asyncpg import PostgresError, QueryCanceledError
 from asyncpg.exceptions import OperatorInterventionError
 
+from streams.postgres.advice import advice
 from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
-from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.errors import DatabaseUnavailable, StatementRefused
+from streams.postgres.lock_waits import lock_wait_told
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.outbox_owner import RelayKind, claim_outbox, outbox_owner
 from streams.postgres.relay.options import SHARDS, RelayOptions
@@ -49,6 +53,8 @@ class RelaySession:
         self._connection: Connection | None = None
         self._answered = 0.0
         self._pid = 0
+        #: Who held the lock that a statement has waited for last; empty: none of the one before did.
+        self._holder = ""
         self.lost = asyncio.Event()
         self.owned: set[int] = set()
         self.relays = 1
@@ -56,7 +62,7 @@ class RelaySession:
     async def open(self) -> Self:
         """Connect and join the relays.
 
-        Raises DatabaseUnavailable, or OutboxOwned when the outbox is change data capture's.
+        Raises DatabaseUnavailable, StatementRefused, or OutboxOwned when the outbox is change data capture's.
         """
         lease = self._options.lease
         self._connection = await connect(
@@ -70,6 +76,8 @@ class RelaySession:
                 "tcp_keepalives_interval": "2",
                 "tcp_keepalives_count": "3",
                 "client_connection_check_interval": "1s",
+                # Whoever holds a lock holds up this statement, and not the session with all others.
+                "lock_timeout": f"{int(self._options.lock_wait * 1000)}ms",
                 # A mark that a crash of the server takes back makes a duplicate, no more.
                 "synchronous_commit": "off",
                 # Without statistics, as of a table that was empty, the planner would read all of it for
@@ -103,14 +111,18 @@ class RelaySession:
         return not self.lost.is_set() and time.monotonic() - self._answered < self._options.lease / 2
 
     async def require(self) -> None:
-        """Make sure that the locks are ours, before something is written. Raises DatabaseUnavailable."""
+        """Make sure that the locks are ours, before something is written.
+
+        Raises DatabaseUnavailable, StatementRefused.
+        """
         if not self.holds():
             await self._ask(self._live.fetchval, "SELECT 1")
 
     async def balance(self, busy: set[int]) -> None:
         """Take or give back shards, so that each relay has a fair share; those that are busy stay for now.
 
-        Raises DatabaseUnavailable, also when the outbox was handed over: whoever opens again is told of that.
+        Raises StatementRefused, and DatabaseUnavailable also when the outbox was handed over: whoever opens
+        again is told of that.
         """
         if await self._ask(outbox_owner, self._live) is not RelayKind.POLL:
             self._end()
@@ -133,33 +145,51 @@ class RelaySession:
         self.owned.update(row["number"] for row in taken)
 
     async def fetch(self, shards: Sequence[int]) -> list[OutboxRow]:
-        """The next rows of these shards, in the order of the shards. Raises DatabaseUnavailable."""
+        """The next rows of these shards, in the order of the shards.
+
+        Raises DatabaseUnavailable, StatementRefused.
+        """
         options = self._options
         each = max(options.batch // max(len(shards), 1), options.batch // 8)
         rows = await self._ask(
-            self._live.fetch, _SQL["fetch"], shards, each, options.batch, options.batch_bytes
+            self._live.fetch,
+            _SQL["fetch"],
+            shards,
+            each,
+            options.batch,
+            options.batch_bytes,
+            what="reading",
         )
         return [OutboxRow(*row) for row in rows]
 
     async def sleep(self) -> None:
-        """Have the next one who publishes notify us. Raises DatabaseUnavailable."""
+        """Have the next one who publishes notify us. Raises DatabaseUnavailable, StatementRefused."""
         await self._ask(self._live.fetchval, _SQL["sleep"])
 
     async def published(self, positions: Sequence[int]) -> None:
-        """Mark, delete or archive rows. Raises DatabaseUnavailable."""
-        await self._ask(self._live.execute, _SQL[self._options.after], positions)
+        """Mark, delete or archive rows. Raises DatabaseUnavailable, StatementRefused."""
+        await self._ask(self._live.execute, _SQL[self._options.after], positions, what="marking")
 
     async def failed(self, position: int, why: str) -> None:
         """Note an attempt that was refused; the row's aggregate waits for the next. Raises
-        DatabaseUnavailable.
+        DatabaseUnavailable, StatementRefused.
         """
         options = self._options
         await self._ask(
-            self._live.execute, _SQL["fail"], position, why, options.first_retry, options.last_retry
+            self._live.execute,
+            _SQL["fail"],
+            position,
+            why,
+            options.first_retry,
+            options.last_retry,
+            what="marking",
         )
 
     async def schemas(self, fingerprints: Iterable[str]) -> Mapping[str, str]:
-        """The texts of schemas, as far as the outbox has them. Raises DatabaseUnavailable."""
+        """The texts of schemas, as far as the outbox has them.
+
+        Raises DatabaseUnavailable, StatementRefused.
+        """
         rows = await self._ask(self._live.fetch, _SQL["schemas"], list(fingerprints))
         return {row["fingerprint"]: row["schema"] for row in rows}
 
@@ -169,17 +199,39 @@ class RelaySession:
             raise DatabaseUnavailable("the relay's session with PostgreSQL has ended: it opens another one")
         return self._connection
 
-    async def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def _ask(self, call: Callable[..., Any], *arguments: Any, what: str = "a statement") -> Any:
+        """The answer. Raises DatabaseUnavailable when the session has ended, and StatementRefused, with who
+        holds the lock, when it goes on.
+        """
         async with self._turn:  # a connection does one thing at a time
+            self._holder = ""
             try:
-                answer = await call(*arguments)
-            except _ENDED as error:
+                async with self._told():
+                    answer = await call(*arguments)
+            except QueryCanceledError as error:
+                raise self._refused(what, error) from error
+            except (*_ENDED, DatabaseUnavailable) as error:
                 self._end()
                 raise DatabaseUnavailable(
                     f"the relay's session with PostgreSQL has ended: {error!r}"
                 ) from error
+            except PostgresError as error:
+                raise self._refused(what, error) from error
             self._answered = time.monotonic()
             return answer
+
+    def _told(self) -> AbstractAsyncContextManager[None]:
+        def hold(who: str) -> None:
+            self._holder = who
+
+        if not self._pid:
+            return nullcontext()
+        return lock_wait_told(self._url, self._pid, hold, after=self._options.lock_wait / 2)
+
+    def _refused(self, what: str, error: PostgresError) -> StatementRefused:
+        self._answered = time.monotonic()
+        why = f"{what} waits for {self._holder}: " if self._holder else f"{what} is refused: "
+        return StatementRefused(f"{why}{error}{advice(error)}")
 
     def _end(self) -> None:
         self.owned.clear()

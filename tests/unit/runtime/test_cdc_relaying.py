@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams.errors import ClusterUnavailable, TransientError
-from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.relay import RelayCounts
 from streams.runtime import cdc
 
@@ -98,7 +98,10 @@ async def test_schemas_are_announced_when_kafka_is_there_again(monkeypatch: pyte
     assert connector.told == ["there is no topic yet", "there is no topic yet", "", ""]
 
 
-@pytest.mark.parametrize("error", [TransientError("Connect is away"), DatabaseUnavailable("it starts")])
+@pytest.mark.parametrize(
+    "error",
+    [TransientError("Connect is away"), DatabaseUnavailable("it starts"), StatementRefused("marking waits")],
+)
 async def test_what_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     kafka = Kafka(away=0)
     await looks(monkeypatch, Connector(error, ""), kafka)

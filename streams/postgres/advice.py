@@ -1,0 +1,38 @@
+"""What to do about an answer of PostgreSQL that a retry alone does not cure."""
+
+from __future__ import annotations
+
+import re
+
+import asyncpg
+
+_DENIED = re.compile(r"permission denied for (?P<kind>[a-z ]+) (?P<name>\S+)")
+_OWNER = re.compile(r"must be (?:able to SET ROLE|owner of (?P<kind>[a-z ]+) (?P<name>\S+))")
+_MISSING = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.UndefinedFunctionError)
+_RIGHTS = {
+    "schema": "USAGE, CREATE ON SCHEMA",
+    "database": "CREATE ON DATABASE",
+    "table": "SELECT, INSERT, UPDATE, DELETE ON TABLE",
+    "view": "SELECT ON TABLE",
+    "sequence": "USAGE, UPDATE ON SEQUENCE",
+    "function": "EXECUTE ON FUNCTION",
+}
+
+
+def advice(error: asyncpg.PostgresError, role: str = "the role") -> str:
+    """Which right is missing, or which command; empty when nothing is known. It begins with a colon."""
+    if isinstance(error, _MISSING):
+        return ": run `steadfaust db migrate`"
+    if isinstance(error, asyncpg.InvalidSchemaNameError):
+        return f": {role} may use no schema of its search_path: GRANT {_RIGHTS['schema']} public TO {role}"
+    if not isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return ""
+    text = str(error)
+    if (owner := _OWNER.search(text)) and owner["name"]:
+        return (
+            f": {role} is not the owner of {owner['kind']} {owner['name']}: do this as its owner, or"
+            f" GRANT its owner TO {role}"
+        )
+    if (denied := _DENIED.search(text)) and denied["kind"] in _RIGHTS:
+        return f": GRANT {_RIGHTS[denied['kind']]} {denied['name']} TO {role}"
+    return f": {role} has not the right for it"
