@@ -109,6 +109,7 @@ class Peers:
         viewer_token: what those show who may only look.
         login: people and programs on the worker's own machine have to show a token, too.
         user_header: where a reverse proxy at one of `proxies` says who somebody is.
+        proxies: addresses that are believed, also which address a request comes from (`X-Forwarded-For`).
         operators: the names of those who may change something, by the proxy's word; `*` for all.
     """
 
@@ -136,9 +137,9 @@ class Peers:
             raise SettingsError(
                 "STEADFAUST_WEB_VIEWER_TOKEN is STEADFAUST_WEB_TOKEN: whoever has it could change everything"
             )
-        if bool(self.user_header) != bool(self.proxies):
+        if self.user_header and not self.proxies:
             raise SettingsError(
-                "STEADFAUST_WEB_USER_HEADER and STEADFAUST_WEB_PROXIES belong together: set both, or none"
+                "STEADFAUST_WEB_USER_HEADER is set: set STEADFAUST_WEB_PROXIES, too, to who is believed"
             )
 
 

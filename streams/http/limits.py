@@ -20,6 +20,35 @@ from streams.http.problems import problem
 _MOST = 10_000
 
 
+class TokenBuckets:
+    """A bucket of tokens for each name: `burst` of them at first, and `rate` more a second up to that."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, name: str) -> float:
+        """0 where there is a token; else in how many seconds there is one. Nothing is taken."""
+        tokens = self._tokens(name, self._clock())
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+
+    def take(self, name: str) -> float:
+        """Take a token; returns 0, or in how many seconds there is one."""
+        now, wait = self._clock(), self.wait(name)
+        tokens = self._tokens(name, now)
+        self._buckets[name] = (tokens if wait else tokens - 1), now
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > _MOST:
+            self._buckets.popitem(last=False)
+        return wait
+
+    def _tokens(self, name: str, now: float) -> float:
+        tokens, since = self._buckets.get(name, (self._burst, now))
+        return min(self._burst, tokens + (now - since) * self._rate)
+
+
 class RateLimit:
     """Litestar's `before_request`: lets through `rate` requests a second, and `burst` at once. 0: all.
 
@@ -28,9 +57,7 @@ class RateLimit:
 
     def __init__(self, rate: float, burst: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
-        self._burst = float(burst or math.ceil(rate))
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = TokenBuckets(rate, float(burst or math.ceil(rate)), clock)
 
     async def __call__(self, request: Request[Any, Any, Any]) -> None:
         """Count a request."""
@@ -46,11 +73,4 @@ class RateLimit:
 
     def take(self, client: str) -> float:
         """Take a token; returns 0, or in how many seconds there is one."""
-        now = self._clock()
-        tokens, since = self._buckets.pop(client, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - since) * self._rate)
-        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._rate
-        self._buckets[client] = (tokens if wait else tokens - 1), now
-        if len(self._buckets) > _MOST:
-            self._buckets.popitem(last=False)
-        return wait
+        return self._buckets.take(client)

@@ -7,6 +7,7 @@ recorded at first start, and a worker that was started with another one refuses 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b
@@ -24,14 +25,24 @@ from streams.model.codecs import NO_JSON, Schemas
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.client import TopicReader
 from streams.runtime.clients import KafkaOptions
+from streams.web.sessions import EndedSessions
 
 log = structlog.get_logger(__name__)
 
 _LAYOUT = b"layout"
 _SCHEMA = b"schema:"
+_ENDED = b"session-ended:"
 _RETRY = 1.0
+#: Seconds for which a logout waits until the others are told.
+_TELL_WITHIN = 2.0
 #: Characters of an error that the log has.
 _SHOWN = 500
+
+
+class Ended(msgspec.Struct):
+    """A session of the pages that was ended, and until when it would have lasted, in epoch seconds."""
+
+    until: float
 
 
 class Recorded(msgspec.Struct):
@@ -61,6 +72,7 @@ class Announcements:
         cluster: Cluster,
         bootstrap: Bootstrap,
         options: KafkaOptions | None = None,
+        ended_sessions: EndedSessions | None = None,
     ) -> None:
         self._app = app
         self._schemas = schemas
@@ -72,6 +84,11 @@ class Announcements:
         #: Of records that are none, digests of their keys: those who follow read them again.
         self._unreadable: set[bytes] = set()
         self._layout: Recorded | None = None
+        self._ended = ended_sessions if ended_sessions is not None else EndedSessions()
+        #: Sessions that were ended here and that the others have not been told of.
+        self._untold: dict[str, float] = {}
+        #: Keys of sessions that are over by now: their records are of no more use.
+        self._over: set[bytes] = set()
 
     @property
     def unreadable(self) -> int:
@@ -89,6 +106,29 @@ class Announcements:
         finally:
             await reader.close()
         self._check_layout()
+        self._ended.is_complete = True
+
+    async def end_session(self, ident: str, until: float) -> None:
+        """Tell all workers that a session is over; what Kafka does not take in time is told later."""
+        self._untold[ident] = until
+        try:
+            async with asyncio.timeout(_TELL_WITHIN):
+                await self._tell_ended()
+        except (ClusterUnavailable, TimeoutError) as error:
+            log.warning(
+                "logout_not_told",
+                error=str(error) or f"Kafka did not take it in {_TELL_WITHIN:g} s",
+                action="told once Kafka answers; until then other workers believe a copy of the session",
+            )
+
+    async def _tell_ended(self) -> None:
+        told = dict(self._untold)
+        if told:
+            await self._produce(
+                {_ENDED + ident.encode(): msgspec.json.encode(Ended(until)) for ident, until in told.items()}
+            )
+        for ident in told:
+            self._untold.pop(ident, None)
 
     async def follow(self) -> None:
         """Learn what others announce, until cancelled."""
@@ -107,6 +147,7 @@ class Announcements:
         await reader.assign(await self._cluster.begin_offsets([self._tp]))
         while True:
             self._learn(await reader.fetch(max_records=1000, timeout=1.0))
+            await self._tell_ended()
 
     def _learn(self, batches: list[Batch]) -> None:
         for batch in batches:
@@ -133,6 +174,14 @@ class Announcements:
             self._layout = msgspec.json.decode(value, type=Recorded)
         elif key.startswith(_SCHEMA):
             self._announced.add(self._schemas.add(value.decode()))
+        elif key.startswith(_ENDED) and value:
+            self._take_ended(key, msgspec.json.decode(value, type=Ended).until)
+
+    def _take_ended(self, key: bytes, until: float) -> None:
+        if until > (now := time.time()):
+            self._ended.add(key.removeprefix(_ENDED).decode(), until, now)
+        else:
+            self._over.add(key)
 
     def _check_layout(self) -> None:
         ours = self._app.layout.partitions
@@ -144,17 +193,19 @@ class Announcements:
 
     async def announce(self) -> None:
         """Announce what is new of ours: before the first message is written with it."""
-        missing = {
+        missing: dict[bytes, bytes | None] = {
             key: value
             for key, value in (announcement(*each) for each in self._app.schemas().items())
             if key.removeprefix(_SCHEMA).decode() not in self._announced
         }
         if self._layout is None:
             missing[_LAYOUT] = msgspec.json.encode(Recorded(self._app.layout.partitions))
+        missing |= dict.fromkeys(self._over)
         if missing:
             await self._produce(missing)
+        self._over.clear()
 
-    async def _produce(self, records: Mapping[bytes, bytes]) -> None:
+    async def _produce(self, records: Mapping[bytes, bytes | None]) -> None:
         producer = AIOKafkaProducer(**self._options.connection(self._bootstrap), enable_idempotence=True)
         try:
             await producer.start()

@@ -44,6 +44,7 @@ from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.system import NoFaults, SystemClock
 from streams.web.indexes import followed_tables
+from streams.web.sessions import EndedSessions
 
 log = structlog.get_logger(__name__)
 
@@ -107,6 +108,7 @@ class LaneApp(faust.App):
         self.cluster: KafkaCluster | None = None
         self.operators: OperationsProducer | None = None
         self.announcements: Announcements | None = None
+        self.ended_sessions = EndedSessions(is_complete=False)
         self._lane_application: Application | None = None
         self._make_application = application
         self._resources = dict(resources or {})
@@ -214,7 +216,12 @@ class LaneApp(faust.App):
         self.cluster = KafkaCluster(bootstrap, options)
         self.operators = OperationsProducer(bootstrap, options)
         announcements = self.announcements = Announcements(
-            app, self.schemas, cluster=self.cluster, bootstrap=bootstrap, options=options
+            app,
+            self.schemas,
+            cluster=self.cluster,
+            bootstrap=bootstrap,
+            options=options,
+            ended_sessions=self.ended_sessions,
         )
         # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.
         await ensure_topics(app, bootstrap, [app.layout.announcements], settings.replication, options)

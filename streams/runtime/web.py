@@ -35,6 +35,7 @@ from streams.web.access import Access
 from streams.web.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.routes import site
 from streams.web.scans import Question, Scan
+from streams.web.sessions import EndedSessions
 from streams.web.windows import Log, Seen, TopicFacts, Window
 
 #: Seconds that a page under way may take when the worker stops.
@@ -59,6 +60,7 @@ class ShownApp(Protocol):
     cluster: KafkaCluster | None
     announcements: Announcements | None
     file_shortage: str
+    ended_sessions: EndedSessions
 
     @property
     def lane_application(self) -> Application:
@@ -73,8 +75,8 @@ class ShownApp(Protocol):
         """Knows what the group has decided last."""
 
 
-def access_of(peers: Peers) -> Access:
-    """Who may ask. A token that is set for commands alone opens nothing."""
+def access_of(peers: Peers, ended: EndedSessions) -> Access:
+    """Who may ask, but in sessions that were ended. A token that is set for commands alone opens nothing."""
     shown = bool(peers.host or peers.login)
     return Access(
         token=peers.token if shown else "",
@@ -83,6 +85,7 @@ def access_of(peers: Peers) -> Access:
         user_header=peers.user_header,
         proxies=peers.proxies,
         operators=peers.operators,
+        ended=ended,
     )
 
 
@@ -91,7 +94,7 @@ class LaneWeb(Web):
 
     def __init__(self, app: ShownApp, **options: Any) -> None:
         super().__init__(app, **options)
-        self._site = site(_View(app), access_of(app.steadfaust.peers()))
+        self._site = site(_View(app), access_of(app.steadfaust.peers(), app.ended_sessions))
         self._served = AsyncExitStack()
 
     async def start_server(self) -> None:
@@ -186,6 +189,11 @@ class _View:
         if self._app.operators is None:
             raise ClusterUnavailable("the worker is starting: ask again")
         await self._app.operators.send(posts)
+
+    async def end_session(self, ident: str, until: float) -> None:
+        if self._app.announcements is None:
+            raise ClusterUnavailable("the worker is starting: log out again")
+        await self._app.announcements.end_session(ident, until)
 
     async def scan(self, question: Question) -> Scan:
         async with self._scans:

@@ -12,7 +12,20 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from streams.web.loopback import is_loopback, names_loopback
-from streams.web.sessions import LASTS, SESSION, opened, sealed
+from streams.web.sessions import (
+    KNOWN_LASTS,
+    LASTS,
+    SESSION,
+    EndedSessions,
+    Session,
+    browser_of,
+    known_browser,
+    new_session,
+    opened,
+    role_said,
+    sealed,
+)
+from streams.web.tries import Tries, client_of, network_of
 from streams.web.view import Problem
 
 #: For supervisors and load balancers, which have no token.
@@ -30,11 +43,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks. The name is what a proxy says, and empty otherwise."""
+    """Who asks. The name is what a proxy says, and empty otherwise; the session is of a login."""
 
     role: Role
     name: str = ""
-    has_session: bool = False
+    session: Session | None = None
 
     @property
     def operates(self) -> bool:
@@ -47,7 +60,7 @@ class Incoming(NamedTuple):
 
     Attributes:
         address: the socket's that was asked: whoever reaches loopback is on this machine.
-        client: the asker's, which is looked at for proxies alone.
+        client: the asker's.
     """
 
     address: str | None
@@ -67,6 +80,8 @@ class Access:
         login: this machine has to log in, too.
         user_header: where a proxy says who somebody is; only `proxies` (addresses) are believed.
         operators: of these names; `*` for all. The others may look.
+        ended: sessions that are over before their time.
+        tries: wrong tokens, by client.
     """
 
     token: str = field(default="", repr=False)
@@ -76,6 +91,8 @@ class Access:
     proxies: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()
     now: Callable[[], float] = time.time
+    ended: EndedSessions = field(default_factory=EndedSessions, repr=False)
+    tries: Tries = field(default_factory=Tries, repr=False)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -97,20 +114,44 @@ class Access:
             return Visitor(Role.VIEWER)
         if session := self._by_session(incoming.cookies.get(SESSION, "")):
             return session
-        return self._by_token(incoming.headers.get("Authorization", ""))
+        return self._by_token(incoming.headers.get("Authorization", ""), self.client(incoming))
 
-    def role_of(self, token: str) -> Role | None:
-        """The role of whoever has a token; None for a wrong one."""
+    def client(self, incoming: Incoming) -> str:
+        """The address that a request comes from, also by a proxy that is believed."""
+        return client_of(incoming.client, incoming.headers.get("X-Forwarded-For", ""), self.proxies)
+
+    def role_of(self, token: str, client: str) -> Role | None:
+        """The role of whoever has a token; None for a wrong one. Raises Problem 429 for too many of these,
+        without a look at the token.
+        """
+        self.tries.check(client)
         # Compared in a time that does not tell how much of it is right.
         shown, found = token.encode("utf-8", "surrogateescape"), None
         for known, role in ((self.viewer_token, Role.VIEWER), (self.token, Role.OPERATOR)):
             if known and compare_digest(shown, known.encode()):
                 found = role
+        if found is None:
+            self.tries.wrong(client)
         return found
 
-    def session(self, role: Role) -> str:
-        """What a browser shows from now on."""
-        return sealed(self.token, role.value, self.now() + LASTS)
+    def log_in(self, token: str, client: str, browser: str) -> tuple[str, str] | None:
+        """The session of whoever has a token, and what its browser shows when it logs in again; None for a
+        wrong token. Raises Problem 429.
+
+        Args:
+            browser: what it shows now, if it has logged in before.
+        """
+        known = browser_of(self.token, browser, self.now()) if browser else ""
+        role = self.role_of(token, f"browser {known}" if known else network_of(client))
+        if role is None:
+            return None
+        session = new_session(role.value, self.now() + LASTS)
+        again = browser if known else known_browser(self.token, self.now() + KNOWN_LASTS)
+        return sealed(self._key(role.value), session), again
+
+    def _key(self, role: str) -> str:
+        """What sessions of a role are signed with: they are over when one of the tokens is another one."""
+        return f"{self.token}\0{self.viewer_token if role == Role.VIEWER else ''}"
 
     def _by_proxy(self, incoming: Incoming) -> Visitor | None:
         name = incoming.headers.get(self.user_header, "") if self.user_header else ""
@@ -120,11 +161,17 @@ class Access:
         return Visitor(Role.OPERATOR if operates else Role.VIEWER, name)
 
     def _by_session(self, shown: str) -> Visitor | None:
-        role = opened(self.token, shown, self.now()) if shown else ""
-        return Visitor(Role(role), has_session=True) if role else None
+        session = opened(self._key(role_said(shown)), shown, self.now()) if shown and self.token else None
+        if session is None or session.ident in self.ended:
+            return None
+        if not self.ended.is_complete:
+            raise Problem(503, "not_now", "the worker is starting: it does not know yet who has logged out")
+        return Visitor(Role(session.role), session=session)
 
-    def _by_token(self, shown: str) -> Visitor:
-        role = self.role_of(shown.removeprefix(_SCHEME)) if shown.startswith(_SCHEME) else None
+    def _by_token(self, shown: str, client: str) -> Visitor:
+        # What another scheme says is for somebody else, such as a proxy before us: it is no try.
+        bearer = shown.removeprefix(_SCHEME) if shown.startswith(_SCHEME) else ""
+        role = self.role_of(bearer, network_of(client)) if bearer else None
         if role is None:
             raise Problem(
                 401,

@@ -33,7 +33,8 @@ class Asked:
     Attributes:
         path: decoded, as it was asked for.
         csrf: the token of this visitor's forms.
-        client: the address of who asks, for the log.
+        client: the address of who asks.
+        browser: what a browser shows that has logged in before.
     """
 
     view: WorkerView
@@ -49,6 +50,7 @@ class Asked:
     body: bytes = b""
     csrf: str = ""
     client: str = ""
+    browser: str = ""
 
     @property
     def asked_by(self) -> str | None:
@@ -114,10 +116,13 @@ class Shown(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """Where a login or its end leads, and what the browser shows from then on; nothing after the end."""
+    """Where a login or its end leads, and what the browser shows from then on: its session, nothing after the
+    end; and, after a login, what tells it from others that have not logged in.
+    """
 
     path: str
     session: str
+    browser: str = ""
 
 
 #: Does what a form's fields ask for, and returns the address of the page to show then.

@@ -29,16 +29,20 @@ async def _login_page(asked: Asked) -> msgspec.Struct:
 
 
 async def _log_in(asked: Asked, fields: Mapping[str, str]) -> Leads:
-    role = asked.access.role_of(fields.get("token", "").strip())
-    if role is None:
+    found = asked.access.log_in(fields.get("token", "").strip(), asked.client, asked.browser)
+    if found is None:
         log.warning("login_refused", client=asked.client)
         await asyncio.sleep(WRONG_TAKES)
         raise Problem(401, "wrong_token", "the token is another one: ask whoever runs the workers for it")
-    log.info("login", role=role.value, client=asked.client)
-    return Leads(_within(fields.get("next", "/")), asked.access.session(role))
+    log.info("login", client=asked.client)
+    return Leads(_within(fields.get("next", "/")), *found)
 
 
 async def _log_out(asked: Asked, _: Mapping[str, str]) -> Leads:
+    session = asked.visitor.session
+    if session is not None:
+        asked.access.ended.add(session.ident, session.until, asked.access.now())
+        await asked.view.end_session(session.ident, session.until)
     log.info("logout", role=asked.visitor.role.value, client=asked.client)
     return Leads(LOGIN, "")
 

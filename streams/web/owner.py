@@ -77,6 +77,8 @@ def _read(owner: str, status: int, body: bytes, kind: type[A]) -> A:
             raise Problem(502, "owner_refused", detail)
         if status >= 400:
             refusal = _refusal(body)
+            if refusal.error == "too_many_tries":  # wrong tokens of this machine, not of who asks here
+                raise Problem(502, "owner_refused", f"{owner} owns the key: {refusal.detail}")
             raise Problem(status, refusal.error, refusal.detail)
     except msgspec.DecodeError:
         pass  # said below

@@ -1,40 +1,105 @@
-"""What a browser shows after a login: a role and until when, signed with the token of all workers."""
+"""What a browser shows after a login: an id, a role and until when, signed with the workers' tokens.
+
+A session that was ended before its time is refused by every worker: they tell each other (ADR 36).
+"""
 
 from __future__ import annotations
 
+import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from hashlib import sha256
 from hmac import compare_digest, digest
+from typing import NamedTuple
 
 #: The cookie.
 SESSION = "steadfaust_session"
 #: Seconds that a login lasts.
 LASTS = 12 * 3600.0
-_PURPOSE = b"session of the web view\0"
+#: The cookie of a browser that has logged in before, and the seconds that it lasts.
+KNOWN = "steadfaust_known"
+KNOWN_LASTS = 30 * 86400.0
+_SESSIONS, _BROWSERS = b"session of the web view\0", b"browser of the web view\0"
 
 
-def sealed(token: str, role: str, until: float) -> str:
-    """A session as text. It ends when the token is another one, too."""
-    said = f"{role}:{int(until)}".encode()
-    return f"{urlsafe_b64encode(said).decode()}.{_signature(token, said)}"
+class Session(NamedTuple):
+    """A login: its id, the role that it gives, and when it ends, in epoch seconds."""
+
+    ident: str
+    role: str
+    until: float
 
 
-def opened(token: str, text: str, now: float) -> str:
-    """The role of a session; empty for one that is over, or that nobody with the token has made."""
-    said_as_text, _, signature = text.partition(".")
+class EndedSessions:
+    """Sessions that were ended before their time; of others nothing is kept.
+
+    Attributes:
+        is_complete: all that other workers have ended is known. Until then no session is believed.
+    """
+
+    def __init__(self, *, is_complete: bool = True) -> None:
+        self.is_complete = is_complete
+        self._until: dict[str, float] = {}
+
+    def add(self, ident: str, until: float, now: float) -> None:
+        """Refuse a session from now on, and forget those that are over anyhow."""
+        self._until[ident] = until
+        self._until = {each: end for each, end in self._until.items() if end > now}
+
+    def __contains__(self, ident: object) -> bool:
+        return ident in self._until
+
+
+def new_session(role: str, until: float) -> Session:
+    """A session of a login that has just been."""
+    return Session(secrets.token_urlsafe(12), role, float(int(until)))
+
+
+def sealed(key: str, session: Session) -> str:
+    """A session as text. It is over when the key is another one, too."""
+    return _sealed(_SESSIONS, key, f"{session.ident}:{session.role}:{int(session.until)}")
+
+
+def opened(key: str, text: str, now: float) -> Session | None:
+    """A session; None for one that is over, or that nobody with the key has made."""
+    ident, _, rest = _opened(_SESSIONS, key, text).partition(":")
+    role, _, until = rest.partition(":")
+    return Session(ident, role, float(until)) if role and now < float(until) else None
+
+
+def role_said(text: str) -> str:
+    """The role that a session claims: it says with which key it is to be opened, and nothing more."""
     try:
-        said = urlsafe_b64decode(said_as_text.encode())
+        return urlsafe_b64decode(text.partition(".")[0].encode()).decode().split(":")[1]
+    except (Error, ValueError, IndexError):
+        return ""
+
+
+def known_browser(key: str, until: float) -> str:
+    """What a browser shows that has logged in, when it does so again."""
+    return _sealed(_BROWSERS, key, f"{secrets.token_urlsafe(12)}:{int(until)}")
+
+
+def browser_of(key: str, text: str, now: float) -> str:
+    """The name of a browser that has logged in before; empty for any other."""
+    ident, _, until = _opened(_BROWSERS, key, text).partition(":")
+    return ident if ident and now < float(until) else ""
+
+
+def _sealed(purpose: bytes, key: str, said: str) -> str:
+    return f"{urlsafe_b64encode(said.encode()).decode()}.{_signature(purpose, key, said.encode())}"
+
+
+def _opened(purpose: bytes, key: str, text: str) -> str:
+    """What was sealed with the key; empty for what was not."""
+    encoded, _, signature = text.partition(".")
+    try:
+        said = urlsafe_b64decode(encoded.encode())
     except (Error, ValueError):
         return ""
-    if not token or not compare_digest(
-        signature.encode("utf-8", "replace"), _signature(token, said).encode()
-    ):
-        return ""
-    role, _, until = said.decode().partition(":")
-    return role if now < float(until) else ""
+    right = _signature(purpose, key, said).encode()
+    return said.decode() if key and compare_digest(signature.encode("utf-8", "replace"), right) else ""
 
 
-def _signature(token: str, said: bytes) -> str:
-    key = sha256(_PURPOSE + token.encode()).digest()
-    return urlsafe_b64encode(digest(key, said, "sha256")).decode()
+def _signature(purpose: bytes, key: str, said: bytes) -> str:
+    return urlsafe_b64encode(digest(sha256(purpose + key.encode()).digest(), said, "sha256")).decode()

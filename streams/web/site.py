@@ -17,7 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
 from streams.errors import SteadfaustError
-from streams.units import MIB
+from streams.units import KIB, MIB
 from streams.web.access import LOGIN, LOGOUT, Access, Incoming, Visitor
 from streams.web.asked import CSRF, Asked, Form, Operation, Read
 from streams.web.jobs import Jobs
@@ -30,6 +30,7 @@ from streams.web.owner import ASKED_BY, ask_json
 from streams.web.pages import asset_response
 from streams.web.patience import patience_of, patiently
 from streams.web.requests import AnyRequest, allowed, query_of, router_path, shown_path
+from streams.web.sessions import KNOWN
 from streams.web.view import Problem, WorkerView
 from streams.web.writing import acted, as_json, page, refused, see
 
@@ -44,6 +45,8 @@ Write = Callable[[Asked], Awaitable[ASGIResponse]]
 
 #: Bytes of what may be asked for: an edited message is the largest.
 MOST_ASKED = 4 * MIB
+#: And of what may be asked for by whoever is nobody yet.
+MOST_AT_LOGIN = 8 * KIB
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:"
     "; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -144,7 +147,10 @@ class Site:
         async def handle(request: AnyRequest) -> ASGIResponse:
             return await self._answered(request, write)
 
-        handler: Any = HTTPRouteHandler(path.replace("}", ":str}"), http_method=method)  # type: ignore[arg-type]
+        route: Any = HTTPRouteHandler
+        handler: Any = route(
+            path.replace("}", ":str}"), http_method=method, request_max_body_size=_most(path)
+        )
         made: HTTPRouteHandler = handler(handle)
         return made
 
@@ -172,16 +178,8 @@ class Site:
 
     def _visitor(self, request: AnyRequest) -> Visitor:
         """Who it is. Raises Problem."""
-        server, client, path = request.scope["server"], request.client, shown_path(request)
-        visitor = self._access.visitor(
-            Incoming(
-                server[0] if server else None,
-                client.host if client else "",
-                path,
-                request.headers,
-                request.cookies,
-            )
-        )
+        path = shown_path(request)
+        visitor = self._access.visitor(_incoming(request))
         if request.method == "POST" and not visitor.operates and path not in (LOGIN, LOGOUT):
             raise Problem(
                 403, "read_only", "you may look, and change nothing: that takes the operators' token"
@@ -198,7 +196,7 @@ class Site:
         word, detail, headers = {
             404: ("not_found", f"there is nothing at {path}", {}),
             405: ("method_not_allowed", f"{path} is not asked in this way", allowed(error)),
-            413: ("too_large", f"{MOST_ASKED} bytes are the most that is taken", {}),
+            413: ("too_large", f"{_most(path)} bytes are the most that is taken", {}),
         }.get(error.status_code, ("bad_request", error.detail, {}))
         return refused(request, Problem(error.status_code, word, detail), headers)
 
@@ -218,7 +216,8 @@ class Site:
             headers=request.headers,
             body=await request.body() if request.method == "POST" else b"",
             csrf=request.cookies.get(CSRF, ""),
-            client=request.client.host if request.client else "",
+            client=self._access.client(_incoming(request)),
+            browser=request.cookies.get(KNOWN, ""),
         )
 
     async def _as_page(self, read: Read, asked: Asked) -> ASGIResponse:
@@ -233,6 +232,21 @@ class Site:
         assert self._session is not None  # a job runs while the site is entered
         ask = partial(ask_json, self._session, kind=LettersAnswer, asked_by=self._view.url)
         return await list_letters(self._view, query, asked_by=None, ask=ask)
+
+
+def _most(path: str) -> int:
+    return MOST_AT_LOGIN if path == LOGIN else MOST_ASKED
+
+
+def _incoming(request: AnyRequest) -> Incoming:
+    server, client = request.scope["server"], request.client
+    return Incoming(
+        server[0] if server else None,
+        client.host if client else "",
+        shown_path(request),
+        request.headers,
+        request.cookies,
+    )
 
 
 class _Made(Response[bytes]):

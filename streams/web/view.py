@@ -26,8 +26,11 @@ READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
 class Problem(Exception):
     """Why a question has no answer: an HTTP status, a word for programs, a sentence for people."""
 
-    def __init__(self, status: int, error: str, detail: str) -> None:
+    def __init__(
+        self, status: int, error: str, detail: str, *, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(detail)
+        self.headers = dict(headers or {})
         self.status = status
         self.error = error
         self.detail = detail
@@ -196,6 +199,11 @@ class WorkerView(Protocol):
     async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         """Send operators' messages, each to its topic and partition; returns when Kafka has them.
         Raises ClusterUnavailable.
+        """
+
+    async def end_session(self, ident: str, until: float) -> None:
+        """Let every worker refuse a session that would last until then. Where Kafka does not take it now, it
+        is told later. Raises ClusterUnavailable for what this worker cannot keep until then.
         """
 
     async def scan(self, question: Question) -> Scan:

@@ -16,7 +16,7 @@ from streams.web.asked import CSRF, Act, Asked, Leads, Shown
 from streams.web.pages import json_response, page_response
 from streams.web.refusal import Refusal
 from streams.web.requests import AnyRequest, query_of, shown_path
-from streams.web.sessions import LASTS, SESSION
+from streams.web.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
 from streams.web.view import Problem, WorkerView
 
 #: What an address has as it is: what is reserved, and what is escaped already.
@@ -29,8 +29,8 @@ async def acted(act: Act, asked: Asked) -> ASGIResponse:
     match await act(asked, asked.form()):
         case Shown(template, answer):
             return page(template, asked, answer=answer)
-        case Leads(path, session):
-            return see(path, _session_cookie(asked, session))
+        case Leads(path, session, browser):
+            return see(path, *_cookies_of_login(asked, session, browser))
         case path:
             return see(path)
 
@@ -60,9 +60,23 @@ def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
     return masked(answer, names)
 
 
-def _session_cookie(asked: Asked, session: str) -> Cookie:
-    lasts, secure = int(LASTS) if session else 0, _is_over_tls(asked)
-    return Cookie(SESSION, value=session, max_age=lasts, httponly=True, samesite="strict", secure=secure)
+def _cookies_of_login(asked: Asked, session: str, browser: str) -> list[Cookie]:
+    """After a login, forms have another token: who has planted the one before knows nothing."""
+    given = {SESSION: (session, LASTS if session else 0.0), CSRF: (secrets.token_urlsafe(32), None)}
+    if browser:
+        given[KNOWN] = browser, KNOWN_LASTS
+    secure = _is_over_tls(asked)
+    return [
+        Cookie(
+            name,
+            value=value,
+            max_age=None if lasts is None else int(lasts),
+            httponly=True,
+            samesite="strict",
+            secure=secure,
+        )
+        for name, (value, lasts) in given.items()
+    ]
 
 
 def _is_over_tls(asked: Asked) -> bool:
@@ -83,7 +97,11 @@ def see(path: str, *cookies: Cookie) -> ASGIResponse:
 
 def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | None = None) -> ASGIResponse:
     """A problem, as JSON or as a page, like the answer it stands for."""
-    headers = {**(headers or {}), **({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {})}
+    headers = {
+        **(headers or {}),
+        **problem.headers,
+        **({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}),
+    }
     path = shown_path(request)
     if path.startswith(_NOT_PAGES):
         return json_response(Refusal(problem.error, problem.detail), status=problem.status, headers=headers)

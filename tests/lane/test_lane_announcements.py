@@ -9,9 +9,10 @@ from lane_workloads import MADE_NEWER, counting
 from lane_worlds import Post, World
 from structlog.testing import capture_logs
 
-from streams.errors import LayoutMismatch, UnknownSchema
+from streams.errors import ClusterUnavailable, LayoutMismatch, UnknownSchema
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.runtime.announcements import Announcements
+from streams.web.sessions import EndedSessions
 
 NEWER = fingerprint_of(MADE_NEWER)
 UNHEARD = b'{"type": "record", "name": "A", "fields": [{"name": "x", "type": "Unheard"}]}'
@@ -87,3 +88,60 @@ async def test_a_layout_that_can_be_read_still_counts(world: World) -> None:
     await world.post(announced(world, b"layout", b'{"partitions": 3}'), announced(world, b"layout", b"{"))
     with pytest.raises(LayoutMismatch, match="STEADFAUST_PARTITIONS=3"):
         await announcements.read()
+
+
+# -- sessions that were ended ------------------------------------------------------------------------------
+
+
+async def test_a_logout_elsewhere_is_learned_at_start_and_later(world: World) -> None:
+    await world.start(counting(world.name))
+    ended = EndedSessions(is_complete=False)
+    announcements = Announcements(
+        world.app, Schemas(), cluster=world.cluster, bootstrap="", ended_sessions=ended
+    )
+    until, over = b'{"until": 9e9}', b'{"until": 1.0}'
+    await world.post(announced(world, b"session-ended:a", until), announced(world, b"session-ended:o", over))
+    await announcements.read()
+    assert ("a" in ended, "b" in ended, "o" in ended, ended.is_complete) == (True, False, False, True)
+    world.spawn(announcements.follow())
+    await world.post(announced(world, b"session-ended:b", until))
+    await world.until(lambda: "b" in ended)
+    assert announcements.unreadable == 0
+
+
+async def test_records_of_sessions_that_are_over_are_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announcements, _ = await listener(world)
+    await world.post(announced(world, b"session-ended:o", b'{"until": 1.0}'))
+    await announcements.read()
+    produced: dict[bytes, bytes | None] = {}
+
+    async def produce(records: dict[bytes, bytes | None]) -> None:
+        produced.update(records)
+
+    monkeypatch.setattr(announcements, "_produce", produce)
+    await announcements.announce()
+    assert produced[b"session-ended:o"] is None
+
+
+async def test_a_logout_while_kafka_is_away_is_told_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announcements, _ = await listener(world)
+    told: list[bytes] = []
+    away = True
+
+    async def produce(records: dict[bytes, bytes | None]) -> None:
+        if away:
+            raise ClusterUnavailable("no broker")
+        told.extend(records)
+
+    monkeypatch.setattr(announcements, "_produce", produce)
+    with capture_logs() as logs:
+        await announcements.end_session("a", 9e9)
+    assert [each["event"] for each in logs] == ["logout_not_told"]
+    assert told == []
+    away = False
+    world.spawn(announcements.follow())
+    await world.until(lambda: told == [b"session-ended:a"])

@@ -169,7 +169,7 @@ def test_addresses_are_forgotten_so_that_memory_is_bounded(monkeypatch: pytest.M
     limit = RateLimit(1, clock=lambda: 0.0)
     for client in ("a", "b", "c", "d"):
         limit.take(client)
-    assert list(limit._buckets) == ["c", "d"]
+    assert list(limit._buckets._buckets) == ["c", "d"]
 
 
 async def test_too_many_requests_say_when_to_come_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from itertools import product
@@ -19,7 +20,8 @@ from streams.web import access as access_module
 from streams.web import writing as writing_module
 from streams.web.access import Access, Incoming, Role
 from streams.web.loopback import peer_origin
-from streams.web.sessions import LASTS, SESSION
+from streams.web.sessions import LASTS, SESSION, EndedSessions, opened
+from streams.web.tries import AT_ONCE, EVERY, Tries, client_of, network_of
 from streams.web.view import Problem
 
 TOKEN = "a-token-of-this-application"
@@ -222,20 +224,195 @@ async def test_a_viewer_looks_and_changes_nothing(near, worker, letter):
     assert (await near.send("/logout"))[0] == 303
 
 
+HERE = "10.0.0.9"
+
+
+def session_of(access: Access, token: str) -> str:
+    """What a browser shows after a login."""
+    found = access.log_in(token, HERE, "")
+    assert found is not None
+    return found[0]
+
+
+def role_in(access: Access, session: str) -> str:
+    return seen(access, Incoming("127.0.0.1", "", "/", {"Host": "localhost"}, {SESSION: session}))[0]
+
+
 async def test_a_session_is_of_one_token_role_and_time():
     access = Access(TOKEN, VIEWER, login=True, now=lambda: NOW)
-    shown = access.session(Role.VIEWER)
-
-    def role(access: Access, shown: str) -> str:
-        return seen(access, Incoming("127.0.0.1", "", "/", {"Host": "localhost"}, {SESSION: shown}))[0]
-
-    assert role(access, shown) == "viewer"
+    shown = session_of(access, VIEWER)
+    assert role_in(access, shown) == "viewer"
     said, _, signature = shown.partition(".")
     forged = urlsafe_b64encode(urlsafe_b64decode(said).replace(b"viewer", b"operator")).decode()
     for other in (f"{forged}.{signature}", f"{said}.", said, "", ".", "ä.ä", f"{said}.{signature}x"):
-        assert role(access, other) == "no_token"
-    assert role(Access("another-token-of-theirs", login=True, now=lambda: NOW), shown) == "no_token"
-    assert role(Access(TOKEN, login=True, now=lambda: NOW + LASTS), shown) == "no_token"
+        assert role_in(access, other) == "no_token"
+    assert (
+        role_in(Access("another-token-of-theirs", VIEWER, login=True, now=lambda: NOW), shown) == "no_token"
+    )
+    assert role_in(Access(TOKEN, "another-token-to-look", login=True, now=lambda: NOW), shown) == "no_token"
+    assert role_in(Access(TOKEN, VIEWER, login=True, now=lambda: NOW + LASTS), shown) == "no_token"
+
+
+# -- sessions that were ended ----------------------------------------------------------------------------
+
+
+async def test_a_copied_session_is_over_after_the_logout(near, worker):
+    await near.send("/login", token=TOKEN)
+    jar = near._session.cookie_jar
+    copied = {each.key: each.value for each in jar}
+    assert (await near.send("/logout"))[0] == 303
+    near.forget()
+    jar.update_cookies(copied, near.make_url("/"))
+    assert (await near.page("/tables"))[0] == 401
+    ((ident, until),) = worker.ended_sessions
+    assert ident
+    assert until > time.time()
+
+
+def test_another_worker_refuses_a_session_that_was_ended():
+    ended = EndedSessions()
+    here, there = Access(TOKEN, login=True), Access(TOKEN, login=True, ended=ended)
+    shown, other = session_of(here, TOKEN), session_of(here, TOKEN)
+    session = opened(here._key("operator"), shown, 0.0)
+    assert session is not None
+    assert role_in(there, shown) == "operator"
+    ended.add(session.ident, session.until, 0.0)
+    assert (role_in(there, shown), role_in(there, other)) == ("no_token", "operator")
+
+
+def test_no_session_is_believed_before_all_logouts_are_known():
+    ended = EndedSessions(is_complete=False)
+    access = Access(TOKEN, login=True, ended=ended)
+    shown = session_of(access, TOKEN)
+    assert role_in(access, shown) == "not_now"
+    ended.is_complete = True
+    assert role_in(access, shown) == "operator"
+
+
+def test_sessions_that_are_over_anyhow_are_forgotten():
+    ended = EndedSessions()
+    ended.add("a", 10.0, 0.0)
+    ended.add("b", 30.0, 20.0)
+    assert ("a" in ended, "b" in ended) == (False, True)
+
+
+async def test_a_login_gives_forms_another_token(near):
+    await near.page("/login")
+    before = near.csrf
+    await near.send("/login", token=TOKEN)
+    assert near.csrf != before
+
+
+# -- too many wrong tokens -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    monkeypatch.setattr("streams.web.login.WRONG_TAKES", 0.0)
+    return [0.0]
+
+
+@pytest.fixture
+async def guarded(worker: FakeWorker, clock: list[float]) -> AsyncIterator[Browser]:
+    """Of a worker on this machine that wants a login, by its own clock, behind a proxy that it believes."""
+    tries = Tries(lambda: clock[0])
+    access = Access(TOKEN, VIEWER, login=True, proxies=frozenset({"127.0.0.1"}), tries=tries)
+    async with Browser.of(worker, access) as browser:
+        yield browser
+
+
+async def test_a_login_has_few_tries_then_the_right_one_waits(guarded, clock):
+    for _ in range(AT_ONCE):
+        assert (await guarded.send("/login", token="wrong"))[0] == 401
+    status, _, page = await guarded.send("/login", token=TOKEN)
+    assert (status, "wait 6 s" in page) == (429, True)
+    clock[0] = EVERY
+    assert (await guarded.send("/login", token=TOKEN))[0] == 303
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/worker", "/api/no/such/path", "/tables", "/metrics", "/live/overview"]
+)
+async def test_a_bearer_has_few_tries_on_every_path(guarded, path):
+    async def status(token: str, method: str = "GET") -> int:
+        async with guarded.request(method, path, headers=bearer(token)) as response:
+            if response.status == 429:
+                assert int(response.headers["Retry-After"]) == EVERY
+            return int(response.status)
+
+    assert {await status(f"wrong-{n}") for n in range(AT_ONCE)} == {401}
+    # The right one is not told from a wrong one: not by its answer, whatever is asked and how.
+    for method in ("GET", "DELETE", "OPTIONS", "HEAD"):
+        assert [await status(token, method) for token in ("wrong", TOKEN)] == [429, 429]
+
+
+def test_a_token_is_not_compared_when_there_are_no_tries(monkeypatch):
+    access = Access(TOKEN, tries=Tries(lambda: 0.0))
+    for _ in range(AT_ONCE):
+        access.role_of("wrong", HERE)
+    monkeypatch.setattr(access_module, "compare_digest", lambda *_: pytest.fail("compared"))
+    with pytest.raises(Problem) as refused:
+        access.role_of(TOKEN, HERE)
+    assert refused.value.status == 429
+
+
+async def test_a_stranger_locks_out_nobody_elsewhere(guarded):
+    stranger, other = {"X-Forwarded-For": "203.0.113.9"}, {"X-Forwarded-For": "203.0.113.9, 198.51.100.7"}
+    for _ in range(AT_ONCE + 3):
+        await guarded.refusal("/api/worker", headers={**bearer("wrong"), **stranger})
+    assert (await guarded.refusal("/api/worker", headers={**bearer(TOKEN), **stranger}))[0] == 429
+    assert (await guarded.json("/api/worker", headers={**bearer(TOKEN), **other}))[0] == 200
+
+
+async def test_a_stranger_at_its_address_keeps_out_no_known_browser(guarded):
+    await guarded.send("/login", token=TOKEN)
+    for _ in range(AT_ONCE):
+        await guarded.refusal("/api/worker", headers=bearer("wrong"), cookies={SESSION: ""})
+    assert (await guarded.page("/tables"))[0] == 200  # who is logged in is not asked for a token
+    await guarded.send("/logout")
+    assert (await guarded.send("/login", token=TOKEN))[0] == 303
+    guarded.forget()
+    assert (await guarded.send("/login", token=TOKEN))[0] == 429
+
+
+async def test_neither_no_token_nor_another_scheme_is_a_try(guarded):
+    for headers in ({}, {"Authorization": "Basic eA=="}) * AT_ONCE:
+        assert (await guarded.refusal("/api/worker", headers=headers))[0] == 401
+    assert (await guarded.json("/api/worker", headers=bearer(TOKEN)))[0] == 200
+
+
+async def test_what_nobody_sends_to_a_login_may_not_be_large(guarded):
+    assert (await guarded.send("/login", token="x" * 10_000))[0] == 413
+    assert (await guarded.send("/login", token="x" * 2_000))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.5", "", "10.0.0.5"),
+        ("10.0.0.5", "198.51.100.7", "198.51.100.7"),
+        ("10.0.0.5", "1.1.1.1, 198.51.100.7", "198.51.100.7"),
+        ("10.0.0.5", "198.51.100.7, 10.0.0.6", "198.51.100.7"),
+        ("10.0.0.5", "junk", "10.0.0.5"),
+        ("10.0.0.5", "10.0.0.6", "10.0.0.5"),
+        ("203.0.113.9", "198.51.100.7", "203.0.113.9"),
+    ],
+)
+def test_only_a_proxy_of_ours_says_who_the_client_is(peer, forwarded, client):
+    assert client_of(peer, forwarded, frozenset({"10.0.0.5", "10.0.0.6"})) == client
+
+
+@pytest.mark.parametrize(
+    ("client", "network"),
+    [
+        ("198.51.100.7", "198.51.100.7"),
+        ("::ffff:198.51.100.7", "198.51.100.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("", ""),
+    ],
+)
+def test_a_client_is_an_address_or_an_ipv6_network(client, network):
+    assert network_of(client) == network
 
 
 @pytest.mark.parametrize(

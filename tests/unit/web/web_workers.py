@@ -130,6 +130,7 @@ class FakeWorker:
     stuck_lanes: list[int] = field(default_factory=list)
     own_warnings: list[str] = field(default_factory=list)
     asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
+    ended_sessions: list[tuple[str, float]] = field(default_factory=list)
     patience: float = 0.0
     unreadable_announcements: int = 0
     trace_url: str = ""
@@ -223,6 +224,9 @@ class FakeWorker:
     async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
         rows = [each for each in self.outbox.rows if each.id in published]
         return msgspec.structs.replace(self.outbox, rows=rows)
+
+    async def end_session(self, ident: str, until: float) -> None:
+        self.ended_sessions.append((ident, until))
 
     async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         self.asked.extend(posts)
