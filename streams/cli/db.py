@@ -39,12 +39,16 @@ def migrate_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring the database's tables up to date, under a lock: several may be told to at once."""
+    """Bring the database's tables up to date, under a lock: several may be told to at once.
+
+    A file is applied whole or not at all. A lock that others have is tried for again for five minutes.
+    """
     wanted = migration_sets(sets or [])
     if dry_run:
         found = [each for each in _run(url, lambda c: standings(c, wanted)) if each.applied_at is None]
     else:
-        found = _run(url, lambda c: migrate(c, wanted))
+        at = url or Settings().postgres()
+        found = _run(at, lambda c: migrate(c, wanted, url=at))
     _print(found, as_json=as_json)
     if not found and not as_json:
         typer.echo("nothing to do")

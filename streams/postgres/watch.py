@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from streams.errors import text_of
 from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.migrations import newer_database
 from streams.postgres.outbox.desk import OutboxStatus, status
 from streams.postgres.outbox.metrics import OutboxGauges
 from streams.postgres.outbox_owner import cdc_beginnings
@@ -53,6 +54,7 @@ class DatabaseWatch:
         self._queues: Sequence[QueueStanding] = ()
         self._looked = time.monotonic()
         self._failure = ""
+        self._newer = ""
 
     async def run(self) -> None:
         """Look every few seconds, until it is cancelled."""
@@ -67,11 +69,15 @@ class DatabaseWatch:
                 found, queues = await status(connection), await queue_standings(connection)
                 slot = await slot_lag(connection, self._slot_warn_at)
                 beginnings = await cdc_beginnings(connection)
+                newer = await newer_database(connection)
         except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables that are not there yet
             self._failure = text_of(error)
             log.warning("database_not_looked_at", error=self._failure, action="tries again")
             return
         self._outbox, self._queues, self._slot, self._failure = found, queues, slot, ""
+        if newer and newer != self._newer:
+            log.warning("database_is_newer", error=newer)
+        self._newer = newer
         self._looked = time.monotonic()
         self._outbox_gauges.sampled(found)
         self._queue_gauges.sampled(queues)
@@ -93,6 +99,10 @@ class DatabaseWatch:
     async def queues(self) -> str:
         """Why queues are not well; empty: they are. That nobody could look is told of the outbox."""
         return "; ".join(why for each in self._queues if (why := trouble_of(each)))
+
+    async def migrations(self) -> str:
+        """That the database is ahead of this program; empty: it is not."""
+        return self._newer
 
     async def slot(self) -> str:
         """Why the replication slot may fill the disk; empty: it does not, also where polling relays work."""

@@ -46,6 +46,7 @@ class RelayService(Service):
                 Check("statements", self._statements, "DEGRADED"),
                 Check("outbox", self._watch.outbox, "DEGRADED"),
                 Check("queues", self._watch.queues, "DEGRADED"),
+                Check("migrations", self._watch.migrations, "DEGRADED"),
                 Check("slot", self._watch.slot, "DEGRADED"),
             ]
         )

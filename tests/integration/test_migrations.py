@@ -14,11 +14,14 @@ from typer.testing import CliRunner
 
 from streams.cli.main import app
 from streams.errors import SettingsError
-from streams.postgres import Connection, Database, MigrationSet, migrate
+from streams.postgres import LIBRARY, Connection, Database, MigrationSet, migrate
+from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.database import connect, without_password
-from streams.postgres.errors import DatabaseUnavailable, MigrationError
-from streams.postgres.migrations import standings
+from streams.postgres.errors import DatabaseUnavailable, MigrationError, StatementRefused
+from streams.postgres.migrations import applying, standings
+from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from tests.postgres import in_a_loop
+from tests.waiting import eventually_async
 
 
 @pytest.fixture
@@ -79,6 +82,99 @@ async def test_a_database_ahead_of_the_program_is_refused(postgres_url: str, sho
         (shop.folder / "0002_status.sql").unlink()
         with pytest.raises(MigrationError, match="has migration 2 of 'shop', this program knows 1"):
             await migrate(connection, [shop])
+
+
+async def test_a_migration_behind_a_long_reader_lets_writers_go_on(
+    postgres_url: str, shop: MigrationSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "LOCK_WAIT", 0.3)
+    async with connected(postgres_url) as connection, connected(postgres_url) as reader:
+        await migrate(connection, [shop])
+        (shop.folder / "0003_note.sql").write_text("ALTER TABLE parcels ADD note text;")
+        await reader.execute("BEGIN; SELECT FROM parcels")
+        pid = await reader.fetchval("SELECT pg_backend_pid()")
+        with capture_logs() as logs:
+            migrating = asyncio.create_task(migrate(connection, [shop], url=postgres_url))
+            await eventually_async(lambda: len(logs) > 1, "it waits for a lock")
+            async with connected(postgres_url) as writer:
+                await writer.execute("INSERT INTO parcels (id) VALUES ('1')")
+            assert not migrating.done()
+            await reader.execute("COMMIT")
+            assert [each.name for each in await migrating] == ["note"]
+    assert {each["event"] for each in logs} == {"migration_waits"}
+    assert f"a lock held by pid {pid}" in logs[0]["error"]
+
+
+async def test_a_lock_that_stays_is_named_and_nothing_applied(
+    postgres_url: str, shop: MigrationSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "LOCK_WAIT", 0.3)
+    async with connected(postgres_url) as connection, connected(postgres_url) as reader:
+        await migrate(connection, [shop])
+        half = "CREATE TABLE half (id int); ALTER TABLE parcels ADD n text;"
+        (shop.folder / "0003_note.sql").write_text(half)
+        await reader.execute("BEGIN; SELECT FROM parcels")
+        pid = await reader.fetchval("SELECT pg_backend_pid()")
+        with capture_logs(), pytest.raises(MigrationError, match=f"nothing of it: .* held by pid {pid}"):
+            await migrate(connection, [shop], patience=0.0, url=postgres_url)
+        assert await connection.fetchval("SELECT to_regclass('half')") is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_whole"),
+    [
+        ("CREATE TABLE a (id int); COMMIT; CREATE TABLE b (id int);", False),
+        ("begin;\nCREATE TABLE a (id int);\nend;", False),
+        ("-- COMMIT;\nCREATE TABLE a (id text DEFAULT '; COMMIT;');", True),
+        ("DO $$ BEGIN PERFORM 1; END $$; CREATE TABLE a (id int);", True),
+    ],
+)
+def test_a_file_that_ends_its_transaction_is_refused(tmp_path: Path, sql: str, is_whole: bool) -> None:
+    (tmp_path / "0001_a.sql").write_text(sql)
+    if is_whole:
+        assert len(MigrationSet("shop", tmp_path).read()) == 1
+    else:
+        with pytest.raises(MigrationError, match="a migration is one transaction"):
+            MigrationSet("shop", tmp_path).read()
+
+
+@pytest.fixture
+async def role(database: Database) -> AsyncIterator[str]:
+    """Somebody who may log in, and nothing else."""
+    name = "owner_" + await database.pool.fetchval("SELECT current_database()")
+    await database.pool.execute(f"CREATE ROLE {name} LOGIN")
+    yield name
+    await database.pool.execute(f"DROP OWNED BY {name} CASCADE")
+    await database.pool.execute(f"DROP ROLE {name}")
+
+
+async def test_who_owns_a_schema_alone_has_all_applied(database: Database, role: str) -> None:
+    await database.pool.execute(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
+    async with connected(database.url.replace("//steadfaust@", f"//{role}@")) as connection:
+        await connection.execute(f"SET search_path TO {role}")
+        applied = await migrate(connection)
+        assert len(applied) == len(LIBRARY.read())
+        await claim_outbox(connection, RelayKind.CDC)
+        with pytest.raises(StatementRefused, match=f"GRANT CREATE ON DATABASE .* TO {role}"):
+            await ensure_publication(connection)
+
+
+async def test_a_right_that_is_missing_is_named(database: Database, role: str) -> None:
+    url = database.url.replace("//steadfaust@", f"//{role}@")
+    async with connected(url) as connection:
+        await connection.execute("SET search_path TO public, nowhere")
+        with pytest.raises(MigrationError, match=f"GRANT SELECT, .* ON TABLE applied_migrations TO {role}"):
+            await migrate(connection)
+        await database.pool.execute("ALTER TABLE applied_migrations RENAME TO aside")
+        with pytest.raises(MigrationError, match=f"GRANT USAGE, CREATE ON SCHEMA public TO {role}"):
+            await migrate(connection)
+
+
+async def test_a_database_of_an_earlier_version_is_accepted(database: Database) -> None:
+    former = "2e78278cd55579e860307fe132c383c137f0eaae6438cf9ad65f40bac09abe07"
+    await database.pool.execute("UPDATE applied_migrations SET digest = $1 WHERE number = 4", former)
+    async with connected(database.url) as connection:
+        assert await migrate(connection) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind, claim_outbox, hand_over, outbox_owner, slot_lag
+from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.errors import DatabaseUnavailable, OutboxOwned
 from streams.postgres.relay import RelayOptions
 from streams.postgres.relay.session import RelaySession
@@ -63,6 +64,9 @@ async def test_without_a_connector_there_is_no_slot(connection: Connection) -> N
 
 
 async def test_only_new_rows_and_heartbeats_are_passed_on(connection: Connection) -> None:
+    assert await connection.fetchval("SELECT count(*) FROM pg_publication") == 0, "no migration makes one"
+    for _ in range(2):
+        await ensure_publication(connection)
     tables = await connection.fetch("SELECT tablename FROM pg_publication_tables")
     kinds = await connection.fetchrow(
         "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from streams.errors import PermanentError
 from streams.postgres import Connection, Database, Job, QueueWorker
@@ -125,3 +126,17 @@ async def test_a_long_queue_is_counted_up_to_a_bound(watch: Watch, database: Dat
     await database.pool.execute("ANALYZE queue_job")
     await watch.look()
     assert watch.jobs("many", "ready") == 100_000
+
+
+async def test_a_database_that_is_newer_is_told_once(watch: Watch, connection: Connection) -> None:
+    await watch.look()
+    assert await watch.migrations() == ""
+    await connection.execute(
+        'INSERT INTO applied_migrations ("set", number, name, digest)'
+        " VALUES ('steadfaust', 999, 'later', '')"
+    )
+    with capture_logs() as logs:
+        await watch.look()
+        await watch.look()
+    assert "the database has migration 999 of the library, this program knows" in await watch.migrations()
+    assert [each["event"] for each in logs] == ["database_is_newer"]

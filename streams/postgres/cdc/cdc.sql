@@ -61,3 +61,9 @@ FROM pg_replication_slots
 WHERE slot_name = 'outbox_' || current_database()
   AND $1 < confirmed_flush_lsn
   AND $2 = (SELECT beginnings FROM outbox_owner)
+
+-- name: has_publication
+SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)
+
+-- name: publish
+CREATE PUBLICATION $1 FOR TABLE outbox, cdc_heartbeat WITH (publish = 'insert')

@@ -135,7 +135,7 @@ def connector_settings() -> dict[str, str]:
         "database.password": _env("DATABASE_PASSWORD"),
         "topic.prefix": _PREFIX,
         "plugin.name": "pgoutput",
-        # Nothing but the outbox: see the migration that makes the publication.
+        # Nothing but the outbox: see `cdc/publication.py`, which makes the publication.
         "publication.name": PUBLICATION,
         "publication.autocreate.mode": "disabled",
         "slot.name": SLOT_PREFIX + _env("DATABASE_NAME"),

@@ -15,6 +15,7 @@ from streams.postgres.cdc.beginning import begin_again
 from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus
 from streams.postgres.cdc.connector import connector_settings
 from streams.postgres.cdc.marking import Marking
+from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.database import Database
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
@@ -102,6 +103,8 @@ class CdcRelay:
     async def _step(self) -> CdcStatus:
         async with self._database.acquire() as connection:
             await claim_outbox(connection, RelayKind.CDC)
+            if not self._configured:
+                await ensure_publication(connection)
             slot = await slot_lag(connection)
             if slot.is_lost if slot is not None else self._misses_slot():
                 await begin_again(connection, self._connect)

@@ -15,6 +15,3 @@ CREATE TABLE cdc_heartbeat (
     id      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     beat_at timestamptz NOT NULL DEFAULT now()
 );
-
--- What the slot passes on: new rows of these tables, and nothing else of the database.
-CREATE PUBLICATION outbox_publication FOR TABLE outbox, cdc_heartbeat WITH (publish = 'insert');

@@ -1,4 +1,7 @@
-"""Migrations: numbered SQL files, applied once, in order, forward only, by one program at a time."""
+"""Migrations: numbered SQL files, applied once, in order, forward only, by one program at a time.
+
+Each file is applied whole or not at all. A lock that others have is waited for in short attempts.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import asyncpg
+
+from streams.postgres.advice import advice
 from streams.postgres.database import Connection
 from streams.postgres.errors import MigrationError
+from streams.postgres.migrations.applying import PATIENCE, alone, apply, require_whole
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
 #: Of the advisory lock, so that two programs that migrate at once do it one after the other.
 _LOCK = 0x5746_4D49_4752
+
+#: What files were before, where a later one means the same: 0004 made a publication once.
+_FORMER = {
+    ("steadfaust", 4): {"2e78278cd55579e860307fe132c383c137f0eaae6438cf9ad65f40bac09abe07"},
+}
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS applied_migrations (
@@ -60,6 +72,7 @@ class MigrationSet(NamedTuple):
             if match is None:
                 raise MigrationError(f"{path}: name a migration NNNN_what_it_does.sql")
             found.append(Migration(int(match[1]), match[2], path.read_text()))
+            require_whole(path.name, found[-1].sql)
         numbers = [migration.number for migration in found]
         if numbers != list(range(1, len(found) + 1)):
             raise MigrationError(f"{self.folder}: migrations are {numbers}; number them from 1 without a gap")
@@ -79,34 +92,59 @@ class Standing(NamedTuple):
 LIBRARY = MigrationSet("steadfaust", Path(__file__).parent)
 
 
-async def migrate(connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)) -> list[Standing]:
+async def migrate(
+    connection: Connection,
+    sets: Sequence[MigrationSet] = (LIBRARY,),
+    *,
+    patience: float = PATIENCE,
+    url: str = "",
+) -> list[Standing]:
     """Apply what the database has not had, each migration in a transaction; returns those.
 
-    Whoever comes second waits, then finds nothing to do. Raises MigrationError when a file was changed after
-    it had been applied, or the database is ahead of this program.
+    Whoever comes second waits, then finds nothing to do. A lock that others have is waited for two seconds at
+    a time, `patience` seconds in all; `url` is where to ask who has it.
+
+    Raises MigrationError when a file was changed after it had been applied, the database is ahead of this
+    program, or a file cannot be applied: those before it stay, and nothing of it does.
     """
-    await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
-    try:
-        await connection.execute(_TABLE)
+    async with alone(connection, _LOCK, patience):
+        if not await _is_noted(connection):
+            what = "the table of migrations"
+            await apply(connection, what, _TABLE, ("SELECT 1",), patience=patience, url=url)
         before = {(each.set, each.number) for each in await standings(connection, sets) if each.applied_at}
         for owner in sets:
             for migration in owner.read():
                 if (owner.name, migration.number) not in before:
-                    await _apply(connection, owner.name, migration)
+                    await _apply(connection, owner.name, migration, patience, url)
         after = await standings(connection, sets)
-    finally:
-        await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
     return [each for each in after if (each.set, each.number) not in before]
+
+
+async def newer_database(connection: Connection) -> str:
+    """What is to be known where the database has migrations of the library that this program has not; empty:
+    nothing, or this role may not know.
+    """
+    readable = "SELECT has_table_privilege(to_regclass('applied_migrations'), 'SELECT')"
+    if not await connection.fetchval(readable):
+        return ""
+    has = await connection.fetchval(
+        'SELECT max(number) FROM applied_migrations WHERE "set" = $1', LIBRARY.name
+    )
+    knows = len(LIBRARY.read())
+    if (has or 0) <= knows:
+        return ""
+    return f"the database has migration {has} of the library, this program knows {knows}: run a newer one"
 
 
 async def standings(connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)) -> list[Standing]:
     """Every migration of the sets, applied or not. Raises MigrationError as `migrate` does."""
-    known = await connection.fetchval("SELECT to_regclass('applied_migrations') IS NOT NULL")
-    rows = (
-        await connection.fetch('SELECT "set", number, digest, applied_at FROM applied_migrations')
-        if known
-        else []
-    )
+    rows = []
+    if await _is_noted(connection):
+        try:
+            rows = await connection.fetch('SELECT "set", number, digest, applied_at FROM applied_migrations')
+        except asyncpg.InsufficientPrivilegeError as error:
+            role = await connection.fetchval("SELECT current_user")
+            raise MigrationError(f"what was applied cannot be read: {error}{advice(error, role)}") from error
     applied = {(row["set"], row["number"]): row for row in rows}
     found = []
     for owner in sets:
@@ -119,7 +157,8 @@ async def standings(connection: Connection, sets: Sequence[MigrationSet] = (LIBR
             )
         for migration in migrations:
             row = applied.get((owner.name, migration.number))
-            if row is not None and row["digest"] != migration.digest:
+            former = _FORMER.get((owner.name, migration.number), set())
+            if row is not None and row["digest"] not in {migration.digest, *former}:
                 raise MigrationError(
                     f"migration {migration.number:04d}_{migration.name} of {owner.name!r} was changed after"
                     " this database got it: restore the file, and write the change as a new migration"
@@ -129,13 +168,17 @@ async def standings(connection: Connection, sets: Sequence[MigrationSet] = (LIBR
     return found
 
 
-async def _apply(connection: Connection, owner: str, migration: Migration) -> None:
-    async with connection.transaction():
-        await connection.execute(migration.sql)
-        await connection.execute(
-            'INSERT INTO applied_migrations ("set", number, name, digest) VALUES ($1, $2, $3, $4)',
-            owner,
-            migration.number,
-            migration.name,
-            migration.digest,
-        )
+async def _is_noted(connection: Connection) -> bool:
+    return bool(await connection.fetchval("SELECT to_regclass('applied_migrations') IS NOT NULL"))
+
+
+async def _apply(connection: Connection, owner: str, migration: Migration, patience: float, url: str) -> None:
+    note = 'INSERT INTO applied_migrations ("set", number, name, digest) VALUES ($1, $2, $3, $4)'
+    await apply(
+        connection,
+        f"migration {migration.number:04d}_{migration.name} of {owner!r}",
+        migration.sql,
+        (note, owner, migration.number, migration.name, migration.digest),
+        patience=patience,
+        url=url,
+    )
