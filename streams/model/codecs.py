@@ -10,18 +10,17 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from io import BytesIO
-from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
 
 import fastavro
 import msgspec
-import msgspec.inspect
 from fastavro.schema import fingerprint as schema_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema
 from streams.model.avro_ranges import Ranges
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
+from streams.model.read_back import require_same, why_not
 from streams.model.schema_versions import schema_for
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -32,6 +31,8 @@ FINGERPRINT_SIZE = 8
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Avro has bytes; JSON would have them in base64.
 _BYTES = (bytes,)
+#: Of a schema written by hand: 32 bits for a float, or types that are something else in Avro.
+_LOSSY = re.compile(r'"(float|logicalType)"')
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
 #: What messages and rows have for a fingerprint that are JSON.
 _OF_JSON = b"0" * 16
@@ -108,6 +109,7 @@ class AvroCodec(Generic[T]):
         self._schemas = schemas
         self._parsed = fastavro.parse_schema(json.loads(schema))
         self._ranges = Ranges(self._parsed)
+        self._is_lossy = _LOSSY.search(schema) is not None
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
         self._writers: dict[bytes, tuple[Any, Ranges]] = {
             self.fingerprint: (None, self._ranges),
@@ -115,15 +117,27 @@ class AvroCodec(Generic[T]):
         }
 
     def encode(self, value: T) -> bytes:
-        """Raises Unencodable when the value does not fit its own schema."""
+        """Raises Unencodable when the value does not fit its own schema, or would not read back as what it
+        is.
+        """
         out = BytesIO()
         try:
-            fastavro.schemaless_writer(out, self._parsed, msgspec.to_builtins(value, builtin_types=_BYTES))
+            plain = msgspec.to_builtins(value, builtin_types=_BYTES)
+            fastavro.schemaless_writer(out, self._parsed, plain)
+            data = out.getvalue()
             if self._ranges.has_int:
-                self._ranges.check(out.getvalue())
+                self._ranges.check(data)
+            # What Avro itself keeps needs no reading, which takes ten times as long.
+            back = self.decode(data, None) if self._is_lossy else self._convert(plain)
+            if back != value:
+                require_same(value, back)
         except Exception as error:  # fastavro raises whatever a value leads it into
-            raise Unencodable(f"{type(value).__name__} does not fit its schema: {error}") from error
-        return out.getvalue()
+            why = why_not(value, error)
+            raise Unencodable(f"{type(value).__name__} does not fit its schema: {why}") from error
+        return data
+
+    def _convert(self, plain: Any) -> T:
+        return msgspec.convert(plain, self._kind, builtin_types=_BYTES)
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """Without a fingerprint the bytes are taken to be of our own schema."""
@@ -148,7 +162,7 @@ class AvroCodec(Generic[T]):
         return value
 
     def _decode_json(self, data: bytes) -> T:
-        value = JsonCodec(self._kind).decode(data, None)
+        value: T = _json_of(self._kind).decode(data, None)
         try:
             self.encode(value)  # what Avro has not would be in a row, and could not be written
         except Unencodable as error:
@@ -177,23 +191,6 @@ class AvroCodec(Generic[T]):
         return self._writers[fingerprint]
 
 
-_NO_FLOATS = (
-    msgspec.inspect.NoneType,
-    msgspec.inspect.BoolType,
-    msgspec.inspect.IntType,
-    msgspec.inspect.StrType,
-    msgspec.inspect.BytesType,
-    msgspec.inspect.EnumType,
-    msgspec.inspect.LiteralType,
-    msgspec.inspect.DateTimeType,
-    msgspec.inspect.DateType,
-    msgspec.inspect.TimeType,
-    msgspec.inspect.TimeDeltaType,
-    msgspec.inspect.UUIDType,
-    msgspec.inspect.DecimalType,
-)
-
-
 class JsonCodec(Generic[T]):
     """JSON by msgspec, checked against the type. It has no writer's schema to resolve."""
 
@@ -205,27 +202,17 @@ class JsonCodec(Generic[T]):
         self._kind = kind
         self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
-        self._has_floats = _has_floats(kind)
 
     def encode(self, value: T) -> bytes:
-        """Raises Unencodable for a text that is no Unicode, a number of thousands of digits, and the numbers
-        that JSON has not: infinite ones, and what is no number.
-        """
+        """Raises Unencodable for what JSON has not, and for what does not read back as what it is."""
         try:
             data = self._encode(value)
+            back = self._decode(data)
+            if back != value:
+                require_same(value, back)
         except Exception as error:  # as above
-            raise Unencodable(f"{type(value).__name__} cannot be JSON: {error}") from error
-        # They become null, which is read as nothing, or not at all.
-        if self._has_floats and b"null" in data and not _is_finite(self._plain(value)):
-            name = type(value).__name__
-            raise Unencodable(f"{name} cannot be JSON: a number in it is infinite or not a number (nan)")
+            raise Unencodable(f"{type(value).__name__} cannot be JSON: {why_not(value, error)}") from error
         return data
-
-    def _plain(self, value: T) -> Any:
-        try:
-            return msgspec.to_builtins(value)
-        except Exception as error:  # of a part that JSON takes as it is
-            raise Unencodable(f"{type(value).__name__} cannot be looked through: {error}") from error
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
         """Raises Undecodable."""
@@ -238,45 +225,6 @@ class JsonCodec(Generic[T]):
 
     def require(self, fingerprint: bytes | None) -> None:
         """JSON needs none."""
-
-
-def _has_floats(kind: Any) -> bool:
-    """Whether a value of a type may have a float in it, however deep; True where nobody knows."""
-    try:
-        return _may_be_float(msgspec.inspect.type_info(kind), set())
-    except Exception:  # noqa: BLE001 - whatever an unusual annotation leads it into
-        return True
-
-
-def _may_be_float(info: Any, seen: set[Any]) -> bool:
-    if isinstance(info, msgspec.inspect.StructType):
-        if info.cls in seen:
-            return False
-        seen.add(info.cls)
-        return any(_may_be_float(field.type, seen) for field in info.fields)
-    parts: dict[Any, str] = {
-        msgspec.inspect.UnionType: "types",
-        msgspec.inspect.TupleType: "item_types",
-        msgspec.inspect.ListType: "item_type",
-        msgspec.inspect.VarTupleType: "item_type",
-        msgspec.inspect.SetType: "item_type",
-        msgspec.inspect.FrozenSetType: "item_type",
-        msgspec.inspect.DictType: "value_type",
-        msgspec.inspect.Metadata: "type",
-    }
-    if (name := parts.get(type(info))) is not None:
-        part = getattr(info, name)
-        return any(_may_be_float(each, seen) for each in (part if isinstance(part, tuple) else (part,)))
-    return not isinstance(info, _NO_FLOATS)
-
-
-def _is_finite(plain: Any) -> bool:
-    """Whether all numbers of plain data are, those inside it too."""
-    if isinstance(plain, float):
-        return isfinite(plain)
-    if isinstance(plain, dict):
-        return all(map(_is_finite, plain.values()))
-    return all(map(_is_finite, plain)) if isinstance(plain, list | tuple | set | frozenset) else True
 
 
 #: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.
@@ -316,6 +264,16 @@ def encode_row(codec: Codec[Any], row: Any) -> bytes:
 def decode_row(codec: Codec[Any], data: bytes) -> Any:
     """The row that `encode_row` made. Raises Undecodable or UnknownSchema."""
     return codec.decode(data[FINGERPRINT_SIZE:], _named(data[:FINGERPRINT_SIZE]))
+
+
+@cache
+def _json_of(kind: type[Any]) -> JsonCodec[Any]:
+    return JsonCodec(kind)
+
+
+def encode_json(value: msgspec.Struct) -> bytes:
+    """A value within another one, as JSON. Raises Unencodable for what does not read back as what it is."""
+    return _json_of(type(value)).encode(value)
 
 
 def describe(value: Any) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from streams.errors import WiringError
-from streams.model.codecs import NO_JSON
+from streams.model.codecs import NO_JSON, encode_json
 from streams.model.message import Message
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
@@ -153,10 +153,10 @@ class Saga:
     def kept(self, start: Message) -> bytes:
         """What its row keeps of the message that started it, as JSON."""
         if not self.forgets:
-            return msgspec.json.encode(start)
+            return encode_json(start)
         fields = _fields_of(self.started_by)
         forgotten = {name: _default(fields[name]) for name in self.forgets}
-        return msgspec.json.encode(msgspec.structs.replace(start, **forgotten))
+        return encode_json(msgspec.structs.replace(start, **forgotten))
 
     def known(self, start: bytes) -> dict[str, Any]:
         """The facts that it began with, from what `kept` returned."""

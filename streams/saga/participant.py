@@ -36,6 +36,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from streams.errors import MessageExpired, PermanentError, WiringError, text_of
+from streams.model.codecs import encode_json
 from streams.model.handlers import ENVELOPE, Handler, Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, Timer, nothing, outcome
@@ -67,7 +68,7 @@ def done(
     **rows: Any,
 ) -> Answer:
     """It is done, or undone; `data` is for later steps. The rest is as in `outcome`."""
-    told = b"" if data is None else msgspec.json.encode(data)
+    told = b"" if data is None else encode_json(data)
     return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=told)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from streams.errors import SagaStepsChanged, TooLarge, Undecodable
-from streams.model.codecs import NO_JSON
+from streams.model.codecs import NO_JSON, encode_json
 from streams.model.message import Message
 from streams.model.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
@@ -149,7 +149,7 @@ class Turn:
             self.row = msgspec.structs.replace(self.row, reason=made.reason)
             self.set_status(step, "failed", error=f"refused: {made.reason}")
         else:
-            data = b"" if made is None else msgspec.json.encode(made)
+            data = b"" if made is None else encode_json(made)
             self._check_room(step, data)
             self.set_status(step, "completed", data=data, completed_at=self._now, error="")
 

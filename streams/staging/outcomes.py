@@ -226,7 +226,10 @@ class OutcomeWriter:
 
     @staticmethod
     def _change(table: BoundTable, key: bytes, row: Any) -> Change:
-        return Change(table.name, key, None if row is None else encode_row(table.codec, row), row)
+        try:
+            return Change(table.name, key, None if row is None else encode_row(table.codec, row), row)
+        except Unencodable as error:
+            raise Unencodable(f"a row of table {table.name}: {error}") from error
 
     def _too_large(self, handler: BoundHandler, what: str, size: int) -> TooLarge:
         return TooLarge(f"{handler.name}: {what} has {size} bytes, the limit is {self._limit}")

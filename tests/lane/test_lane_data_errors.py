@@ -56,6 +56,30 @@ async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
         await check(world, work, good)
 
 
+@pytest.mark.parametrize("how", ["avro", "json"])
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("text", "a row of table counts: Count"), ("passed", "Counted")],
+    ids=["row", "output"],
+)
+async def test_what_would_read_back_otherwise_stops_its_message_alone(
+    fake: FakeWorld, what: str, where: str, how: str
+) -> None:
+    work = counting(fake.name)
+    setattr(work.hooks, what, lambda event: [7] if event.i == 1 else "")
+    await fake.start(work, codecs=avro_codecs(Schemas()) if how == "avro" else json_without_schema)
+    await fake.post(*(fake.event(work, "a", i) for i in range(4)))
+    lane = await fake.open()
+    await fake.settled(work.source)
+    (letter,) = await dead_letters(fake, work.source)
+    told = dict(letter.headers)
+    assert told["dlq-error-type"] == b"Unencodable"
+    assert told["dlq-error-message"].decode().startswith(where)
+    assert b"text" in told["dlq-error-message"]
+    assert len(await fake.records(work.output)) == 3
+    assert lane.lane.state == "open"
+
+
 @pytest.mark.parametrize("due", [1e300, -5.0, 1e17])
 async def test_a_timer_at_no_time_is_a_dead_letter(world: World, due: float) -> None:
     await started(world, work := reminding(world.name))

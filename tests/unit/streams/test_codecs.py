@@ -203,7 +203,7 @@ class Weighed(msgspec.Struct, frozen=True):
     ids=["field", "element", "deep"],
 )
 def test_numbers_that_json_has_not_are_refused(made: Any, number: float) -> None:
-    with pytest.raises(Unencodable, match="a number in it is infinite or not a number"):
+    with pytest.raises(Unencodable, match="infinite, or not a number"):
         JsonCodec(Weighed).encode(made(number))
 
 
@@ -224,12 +224,3 @@ class Tree(msgspec.Struct, frozen=True):
     name: str
     below: tuple[Tree, ...] = ()
     note: str | None = None
-
-
-@pytest.mark.parametrize(
-    ("kind", "has"),
-    [(Weighed, True), (Tree, False), (Line, False), (list[dict[str, float]], True), (object, True)],
-    ids=["floats", "itself", "none", "deep", "anything"],
-)
-def test_only_what_may_have_floats_is_looked_through(kind: Any, *, has: bool) -> None:
-    assert JsonCodec(kind)._has_floats is has

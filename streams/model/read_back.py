@@ -1,0 +1,99 @@
+"""Whether a value that was encoded reads back as what it was: what a handler decides is refused otherwise.
+
+A Struct takes any value for any field, so a class says little of what it has. JSON has no `nan`; a text may
+hold half of a surrogate pair; a number may not fit, or be out of the bounds that its type has.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from streams.errors import Unencodable
+
+#: What a value is called that is shown in an error: no more of it, for it may be personal and long.
+MOST_SHOWN = 40
+
+
+def require_same(value: Any, back: Any) -> None:
+    """Raise Unencodable, naming the field, unless what was read back is the value. A list may be read as a
+    tuple, an int as a float of the same size; what is no number stays none.
+    """
+    if lost := _difference(value, back, ""):
+        raise Unencodable(lost)
+
+
+def why_not(value: Any, error: Exception) -> str:
+    """Where a value has what cannot be written or read back, if that is known; else what was raised."""
+    if isinstance(error, Unencodable):
+        return str(error)
+    try:
+        found = _odd(msgspec.to_builtins(value, builtin_types=(bytes,)), "")
+    except Exception:  # noqa: BLE001 - what it cannot look through is told by the error
+        found = ""
+    return f"{found} ({error})" if found else str(error)
+
+
+def _odd(plain: Any, at: str) -> str:
+    """The first part of plain data that JSON or Avro has no form for; empty: none."""
+    if isinstance(plain, float) and not isfinite(plain):
+        return f"{at or 'it'} is {plain}: infinite, or not a number"
+    if isinstance(plain, int) and not -(1 << 63) <= plain < 1 << 64:
+        return f"{at or 'it'} is a number of {plain.bit_length()} bits: 64 are the most"
+    if isinstance(plain, str) and not _is_unicode(plain):
+        return f"{at or 'it'} is a text with half of a surrogate pair, which is no Unicode"
+    if isinstance(plain, dict):
+        each = (
+            (_odd(name, f"a key of {at or 'it'}") or _odd(part, _in(at, name)))
+            for name, part in plain.items()
+        )
+        return next(filter(None, each), "")
+    if isinstance(plain, list | tuple):
+        return next(filter(None, (_odd(part, f"{at}[{n}]") for n, part in enumerate(plain))), "")
+    return ""
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _difference(given: Any, read: Any, at: str) -> str:
+    """Where a value differs from what was read back, and how; empty: nowhere."""
+    if given == read or (given != given and read != read):  # nan is not itself
+        return ""
+    if isinstance(read, msgspec.Struct) and isinstance(given, msgspec.Struct):
+        if differ := set(given.__struct_fields__) ^ set(read.__struct_fields__):
+            return f"{at or 'it'} is a {type(given).__name__} with other fields: {', '.join(sorted(differ))}"
+        fields = (
+            (getattr(given, name), getattr(read, name), _in(at, name)) for name in read.__struct_fields__
+        )
+        return next(filter(None, (_difference(*each) for each in fields)), "")
+    if isinstance(given, dict) and isinstance(read, dict):
+        if given.keys() != read.keys():
+            names = ", ".join(sorted(map(_shown, given.keys() ^ read.keys())))
+            return f"{at or 'it'} does not come back with the same keys: {names}"
+        parts = ((part, read[name], _in(at, name)) for name, part in given.items())
+        return next(filter(None, (_difference(*each) for each in parts)), "")
+    if isinstance(given, list | tuple) and isinstance(read, list | tuple) and len(given) == len(read):
+        pairs = enumerate(zip(given, read, strict=True))
+        return next(filter(None, (_difference(*pair, f"{at}[{n}]") for n, pair in pairs)), "")
+    if odd := _odd(given, at):
+        return odd
+    kinds = type(given).__name__, type(read).__name__
+    how = f"a {kinds[0]}, and comes back as a {kinds[1]}" if kinds[0] != kinds[1] else ""
+    return f"{at or 'it'} is {how or f'{_shown(given)}, and comes back as {_shown(read)}'}"
+
+
+def _in(at: str, name: Any) -> str:
+    return f"{at}.{name}" if at else str(name)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{type(value).__name__} of {len(text)} characters"

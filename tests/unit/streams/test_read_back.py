@@ -1,0 +1,226 @@
+"""What a handler decides is read back the same, or refused with the name of its field."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.errors import Unencodable
+from streams.model.avro_types import derived_schema
+from streams.model.codecs import AvroCodec, JsonCodec, Schemas, decode_row, encode_row
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Inner(msgspec.Struct, frozen=True):
+    n: int = 0
+    name: str = ""
+    weight: float = 0.0
+
+
+TYPES: dict[str, Any] = {
+    "text": str,
+    "number": int,
+    "real": float,
+    "maybe": float | None,
+    "data": bytes,
+    "flag": bool,
+    "word": Literal["a", "b"],
+    "colour": Colour,
+    "units": Annotated[int, msgspec.Meta(ge=1, le=10**9)],
+    "inner": Inner,
+    "lines": tuple[Inner, ...],
+    "names": dict[str, list[float]],
+}
+JSON_ONLY: dict[str, Any] = {
+    "at": datetime,
+    "day": date,
+    "hour": time,
+    "length": timedelta,
+    "price": Decimal,
+    "id": UUID,
+    "many": set[str],
+    "fixed": frozenset[int],
+    "by_number": dict[int, str],
+    "by_day": dict[date, int],
+    "pair": tuple[int, str],
+    "either": int | str | None,
+    "anything": Any,
+}
+
+
+def made(types: dict[str, Any]) -> Any:
+    defaults = [(name, kind | None if kind is not Any else kind, None) for name, kind in types.items()]
+    return msgspec.defstruct("Made", defaults, frozen=True, namespace={"__doc__": "One of each."})
+
+
+BOTH, WIDE = made(TYPES), made(TYPES | JSON_ONLY)
+AVRO, JSON = AvroCodec(BOTH, derived_schema(BOTH), Schemas()), JsonCodec(WIDE)
+
+ZONES = (
+    st.none()
+    | st.just(UTC)
+    | st.builds(
+        lambda minutes, seconds: timezone(timedelta(minutes=minutes, seconds=seconds)),
+        st.integers(-1438, 1438),
+        st.sampled_from([0, 0, 30]),
+    )
+)
+TEXTS = st.text() | st.text(st.characters(categories=["Cs"]) | st.characters())
+NUMBERS = (
+    st.integers()
+    | st.integers(-(2**70), 2**70)
+    | st.sampled_from([2**63, 2**64, 2**53 + 1, -(2**63) - 1, 10**400])
+)
+INNERS = st.builds(Inner, NUMBERS, TEXTS, st.floats() | NUMBERS)
+#: Right and wrong ones alike: a Struct takes them all.
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    NUMBERS,
+    st.floats(),
+    TEXTS,
+    st.binary(),
+    st.builds(bytearray, st.binary()),
+    st.sampled_from([*Colour, "a", "b", "c", "red"]),
+    INNERS,
+    st.lists(INNERS),
+    st.lists(INNERS).map(tuple),
+    st.dictionaries(TEXTS | NUMBERS, st.lists(st.floats() | st.none())),
+    st.datetimes(timezones=ZONES),
+    st.dates(),
+    st.times(timezones=ZONES),
+    st.timedeltas(),
+    st.decimals(),
+    st.uuids(),
+    st.sets(TEXTS),
+    st.frozensets(NUMBERS),
+    st.dictionaries(NUMBERS, TEXTS),
+    st.dictionaries(st.dates(), NUMBERS),
+    st.tuples(NUMBERS, TEXTS),
+    st.sampled_from([object(), 1j, range(3), Decimal("sNaN")]),
+)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, where nan is itself, a list a tuple and a byte array bytes."""
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    if isinstance(left, Decimal) and isinstance(right, Decimal) and left.is_nan():
+        return str(left) == str(right)
+    if isinstance(left, msgspec.Struct) and isinstance(right, msgspec.Struct):
+        return all(same(getattr(left, name), getattr(right, name)) for name in left.__struct_fields__)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("name", TYPES)
+@given(value=ANYTHING)
+def test_avro_reads_back_all_that_it_writes(name: str, value: Any) -> None:
+    row = BOTH(**{name: value})
+    with suppress(Unencodable):
+        assert same(getattr(decode_row(AVRO, encode_row(AVRO, row)), name), value)
+
+
+@pytest.mark.parametrize("name", TYPES | JSON_ONLY)
+@given(value=ANYTHING)
+def test_json_reads_back_all_that_it_writes(name: str, value: Any) -> None:
+    row = WIDE(**{name: value})
+    with suppress(Unencodable):
+        back = getattr(decode_row(JSON, encode_row(JSON, row)), name)
+        if name != "anything":  # of which there is no type to come back to
+            assert same(back, value)
+        else:
+            assert same(msgspec.to_builtins(back), msgspec.json.decode(msgspec.json.encode(value)))
+
+
+HALF = "half \ud800"
+LONE = "inner.name is a text with half of a surrogate pair"
+REFUSED: list[tuple[str, Any, str]] = [
+    ("real", "1.5", "real"),
+    ("maybe", "x", "maybe"),
+    ("number", 1.5, "number"),
+    ("number", True, "number"),
+    ("units", 0, "units"),
+    ("word", "c", "word"),
+    ("colour", "red", "colour is a str, and comes back as a Colour"),
+    ("text", Colour.RED, "text is a Colour, and comes back as a str"),
+    ("text", UUID(int=7), "text is a UUID, and comes back as a str"),
+    ("text", HALF, "text is a text with half of a surrogate pair"),
+    ("inner", Inner(name=HALF), LONE),
+    ("real", 2**53 + 1, "real is a int, and comes back as a float"),
+    ("lines", (Inner(), Inner(weight="heavy")), "lines"),  # type: ignore[arg-type]
+    ("names", {"a": [1.0, None]}, "names"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), REFUSED)
+@pytest.mark.parametrize(("codec", "kind"), [(AVRO, BOTH), (JSON, WIDE)], ids=["avro", "json"])
+def test_what_would_be_lost_is_refused_with_its_field(
+    codec: Any, kind: Any, name: str, value: Any, words: str
+) -> None:
+    with pytest.raises(Unencodable, match=words) as raised:
+        codec.encode(kind(**{name: value}))
+    assert str(raised.value).startswith("Made ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("lines", (Inner(), Inner(weight=math.nan)), r"lines\[1\].weight is nan"),
+        ("names", {"a": [1.0, -math.inf]}, r"names.a\[1\] is -inf"),
+        ("maybe", math.inf, "maybe is inf: infinite, or not a number"),
+        ("anything", {"when": datetime(2026, 1, 31)}, "anything.when is a datetime, and comes back as a str"),  # noqa: DTZ001 - naive is meant
+        ("anything", {1: "a"}, "anything does not come back with the same keys: '1', 1"),
+        ("at", datetime(1, 1, 1, tzinfo=timezone(timedelta(seconds=30))), "at"),
+    ],
+)
+def test_what_json_alone_would_lose_is_refused(name: str, value: Any, words: str) -> None:
+    with pytest.raises(Unencodable, match=words):
+        JSON.encode(WIDE(**{name: value}))
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_an_avro_number_beyond_64_bits_is_refused(number: int) -> None:
+    with pytest.raises(Unencodable, match="number"):
+        AVRO.encode(BOTH(number=number))
+
+
+def test_an_avro_float_of_32_bits_keeps_what_it_can() -> None:
+    class Small(msgspec.Struct, frozen=True):
+        x: float
+
+    schema = json.loads(derived_schema(Small))
+    schema["fields"][0]["type"] = "float"
+    codec = AvroCodec(Small, json.dumps(schema), Schemas())
+    assert codec.decode(codec.encode(Small(0.5)), None) == Small(0.5)
+    with pytest.raises(Unencodable, match=r"x is 0\.1, and comes back as 0\.1000"):
+        codec.encode(Small(0.1))
+
+
+@pytest.mark.parametrize("value", [{"text": "a"}, Inner(), None, "text"])
+@pytest.mark.parametrize("make", [lambda kind: AvroCodec(kind, derived_schema(kind), Schemas()), JsonCodec])
+def test_a_value_of_another_class_is_refused(make: Callable[[Any], Any], value: Any) -> None:
+    class Text(msgspec.Struct, frozen=True):
+        text: str = ""
+
+    with pytest.raises(Unencodable):
+        make(Text).encode(value)
