@@ -82,7 +82,7 @@ class Rebuilt:
     def positions(self) -> dict[TP, int]:
         """Where the lanes' own changelog says that each source topic was read to."""
         return {
-            TP(key[2:].decode(), int.from_bytes(key[:2], "big")): int(value.split()[0])
+            _source(key): int(value.split()[0])
             for tables in self.tables.values()
             for key, value in tables[_POSITIONS].items()
         }
@@ -90,6 +90,12 @@ class Rebuilt:
     def last_of(self, lane: int) -> dict[TP, int]:
         """`last` of the lane's partitions."""
         return {tp: last for tp, last in self.last.items() if tp.partition % self.lanes == lane}
+
+
+def _source(key: bytes) -> TP:
+    """What a position is of: a topic's partition of this number, or the one behind a colon that was added."""
+    topic, _, added = key[2:].decode().partition(":")
+    return TP(topic, int(added) if added else int.from_bytes(key[:2], "big"))
 
 
 class Place(StrEnum):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class SteadfaustError(Exception):
     """Base of every error that a user can act on; its message says what, where and what to do."""
@@ -159,6 +161,26 @@ class TopicRecreated(PositionsDisagree):
     """A topic is another one than that of its name to which positions or rows belong, or all of it is in
     another cluster; the lane stops. Once, it may be that a broker has told of before.
     """
+
+
+class TopicGone(TopicMismatch):
+    """The cluster does not have a topic that it had: the lane does not open without it.
+
+    Attributes:
+        topics: their names.
+    """
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topics = tuple(topics)
+        names = ", ".join(topics)
+        super().__init__(
+            f"the cluster has no {names} any more. What was in it is gone; made again, it is another topic:"
+            ' see docs/operating.md, "A topic is gone"'
+        )
+
+
+class PartitionsAdded(SteadfaustError):
+    """A topic from outside has more partitions than the lane reads: it opens again, and reads them, too."""
 
 
 class StoreFailed(SteadfaustError):

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
+#: Of topics that are read by name.
+NO_IDS: Mapping[str, str] = {}
 
 
 class TP(NamedTuple):
@@ -59,10 +61,13 @@ class Damaged(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A cluster's id, and the ids of topics by their names: a topic that is created again has another one."""
+    """A cluster's id, and the ids of topics by their names: a topic that is created again has another one.
+    `partitions` tells how many each topic has.
+    """
 
     cluster: str
     topics: Mapping[str, str]
+    partitions: Mapping[str, int]
 
 
 class OpenTransaction(NamedTuple):
@@ -113,8 +118,12 @@ class Batch(NamedTuple):
 class Reader(Protocol):
     """A read_committed consumer of partitions chosen by hand; it belongs to no group and commits nothing."""
 
-    async def assign(self, positions: Mapping[TP, int]) -> None:
-        """Read exactly these partitions, each from its position; replaces what was assigned before."""
+    async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
+        """Read exactly these partitions, each from its position; replaces what was assigned before.
+
+        With the ids of all topics, nothing is read of another topic that has got one of their names, where
+        brokers know ids (Kafka 3.1 or later).
+        """
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.
@@ -124,6 +133,11 @@ class Reader(Protocol):
 
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
+
+    def unknown_topics(self) -> Collection[str]:
+        """Topics of which a broker has said last that it does not have them: deleted, made again, or not yet
+        known to that broker. Nothing is read of them.
+        """
 
     def behind(self) -> int:
         """Offsets between the positions and the ends of the logs, as the last answers of brokers had them;

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import for_code
 
 from tests.waiting import eventually_async
+
+
+async def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic; returns when the broker does not know it any more."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([topic])
+        await eventually_async(lambda: _is_gone(admin, topic), f"{topic} is gone")
+    finally:
+        await admin.close()
+
+
+async def add_partitions(bootstrap: str, topic: str, partitions: int) -> None:
+    """Raise a topic's number of partitions; returns when brokers know leaders of them all."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_partitions({topic: NewPartitions(partitions)})
+        await eventually_async(lambda: _is_led(admin, topic, partitions), f"{topic} has leaders")
+    finally:
+        await admin.close()
 
 
 async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
@@ -19,6 +41,10 @@ async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **conf
         await eventually_async(lambda: _is_led(admin, topic, partitions), f"{topic} has leaders")
     finally:
         await admin.close()
+
+
+async def _is_gone(admin: AIOKafkaAdminClient, topic: str) -> bool:
+    return topic not in await admin.list_topics()
 
 
 async def _is_made(admin: AIOKafkaAdminClient, topic: NewTopic) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from streams.claims.claim import DATAREF
 from streams.dead_letters.table import DeadLetters
-from streams.errors import PermanentError, UnknownSchema
+from streams.errors import PermanentError, UnknownSchema, Unreadable
 from streams.model.application import Application, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
-from streams.ports import Batch, Record
+from streams.ports import Batch, Damaged, Record
 from streams.retry.schema_waits import SchemaWaits
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.inbox import Inbox
@@ -73,10 +74,12 @@ class Admission:
         record = batch.records[number]
         after = number + 1
         next_offset = batch.next_offset if after == len(batch.records) else batch.records[after].offset
-        entry = Entry(
-            batch.tp.partition, batch.tp, next_offset, size_of(record), record.key or b"", record.offset
-        )
+        partition = self._app.layout.home_of(batch.tp.partition)
+        entry = Entry(partition, batch.tp, next_offset, size_of(record), record.key or b"", record.offset)
         entry.timestamp = record.timestamp
+        if partition != batch.tp.partition:
+            self._take_from_added(entry, route, record, now)
+            return True
         try:
             envelope = checked(record)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
@@ -103,6 +106,21 @@ class Admission:
             self._loops.comes(record.topic, record.key or b"", envelope.id_bytes)
         self._sequences.add(entry)
         return True
+
+    def _take_from_added(self, entry: Entry, route: BoundRoute, record: Record, now: float) -> None:
+        """A record of a partition that somebody has added goes on as it is to the one of its key, where it is
+        looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
+        """
+        try:
+            if type(record) is Damaged:
+                raise Unreadable(record.why)
+            home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
+            self._writer.forward(entry, record, home, now)
+        except PermanentError as error:
+            placed: Any = record
+            self._letters.write(entry, route, placed._replace(partition=entry.partition), error, "", now)
+        entry.done = True
+        self._sequences.add(entry)
 
     def _referring(
         self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, now: float

@@ -17,6 +17,7 @@ from streams.lane.watchdog import Watchdog
 from streams.model.application import Application
 from streams.ports import Clock, Cluster, Faults, Stores
 from streams.positions.cuts import Cuts
+from streams.positions.topics import TopicLooks
 from streams.staging.measures import HandlerMeasures, Measures
 from streams.tracing.tracer import Tracer
 
@@ -78,6 +79,7 @@ class LaneHost:
         self._on_fatal = on_fatal
         self._backlog_limit = BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
+        self._looks = TopicLooks(cluster, clock)
         self._wanted = _Wanted()
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -158,6 +160,7 @@ class LaneHost:
                 may_open=self._member,
                 backlog_limit=self._backlog_limit,
                 cuts=self._cuts,
+                looks=self._looks,
                 handlers=self.measures,
                 tracer=self._tracer,
             )

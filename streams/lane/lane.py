@@ -19,6 +19,7 @@ from streams.errors import (
     PositionLost,
     PositionsDisagree,
     StoreFailed,
+    TopicGone,
 )
 from streams.lane.commit import Commits
 from streams.lane.held_up import HeldUpWatch
@@ -34,8 +35,9 @@ from streams.lane.stopping import side_by_side, unless
 from streams.lane.watch import ClusterWatch
 from streams.model.application import Application
 from streams.policy.reopening import Quarantine, Reopening, is_expected, waited_out
-from streams.ports import Clock, Cluster, Faults, Reader, Store, Stores, Transactions
+from streams.ports import TP, Clock, Cluster, Faults, Reader, Store, Stores, Transactions
 from streams.positions.cuts import Cuts
+from streams.positions.topics import TopicLooks
 from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Counters
 from streams.staging.changes import Writes
@@ -68,12 +70,13 @@ class Lane:
         may_open: asyncio.Event | None = None,
         backlog_limit: BacklogLimit | None = None,
         cuts: Cuts | None = None,
+        looks: TopicLooks | None = None,
         handlers: Measures | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         """`topics` are those to consume, all of the application's unless given. While `may_open` is not set,
         membership is unsure and the lane does not open: it would fence an owner that may be the right one.
-        `backlog_limit`, `cuts`, the measures of `handlers` and the `tracer` are those of the worker.
+        `backlog_limit`, `cuts`, `looks`, the measures of `handlers` and the `tracer` are those of the worker.
         """
         self.number = number
         self.topics = tuple(app.sources if topics is None else topics)
@@ -97,6 +100,8 @@ class Lane:
         self._handlers, self._tracer = handlers or {}, tracer
         self._backlog_limit = backlog_limit or BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
+        self._looks = looks or TopicLooks(cluster, clock)
+        self._reads: Collection[TP] = ()
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
 
     @property
@@ -191,12 +196,14 @@ class Lane:
             clock=self._clock,
             faults=self._faults,
             remaining=self.measures.recovering,
+            standing=self.measures.topics,
         )
         self.recovered = start.recovered
         self._disagreed = ""
         looped = [tp for tp in start.positions if tp.topic in self._app.looped]
         ends = await self._cluster.end_offsets(looped) if looped else {}
-        await reader.assign(start.positions)
+        await reader.assign(start.positions, start.topic_ids)
+        self._reads = start.positions.keys()
         self._signals.error = None
         parts = parts_of(
             self._app,
@@ -226,6 +233,8 @@ class Lane:
             self.measures.fenced_at.append(self._clock.now())
             if self.measures.fenced_often(self._clock.now()):
                 log.warning("lane_fenced_often", lane=self.number, times=FENCED_OFTEN, seconds=FENCED_WITHIN)
+        if isinstance(error, TopicGone):
+            self.measures.topics.lacks(error.topics, self._clock.now())
         answer = self._reopening.failed(error, None if self._parts is None else place_of(self.store))
         if isinstance(error, StoreFailed):
             self.store = mended(self.store, error, self.number)
@@ -263,7 +272,16 @@ class Lane:
         """Read and commit side by side; the first error ends both."""
         assert self.store is not None
         watch = ClusterWatch(
-            self._app, self.number, self.topics, store=self.store, cluster=self._cluster, clock=self._clock
+            self._app,
+            self.number,
+            self.topics,
+            reads=self._reads,
+            reader=reader,
+            looks=self._looks,
+            standing=self.measures.topics,
+            store=self.store,
+            cluster=self._cluster,
+            clock=self._clock,
         )
         held_up = self.measures.held_up = HeldUpWatch(self.number, reader.held_up, self._clock)
         await side_by_side(

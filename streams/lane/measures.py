@@ -9,6 +9,7 @@ from time import monotonic, perf_counter
 
 from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import Intake
+from streams.positions.topics import TopicStanding
 from streams.staging.measures import Distribution
 
 #: Messages of one transaction.
@@ -30,6 +31,7 @@ class LaneMeasures:
         in_transaction: whether a transaction is under way.
         intake: what the lane reads by; None while it is not open.
         fenced_at: when another owner has fenced it, the last three times, in epoch seconds.
+        topics: what is wrong with its topics.
         held_up: partitions that stand at another client's open transaction; None while it is not open.
     """
 
@@ -42,6 +44,7 @@ class LaneMeasures:
         self.intake: Intake | None = None
         self.held_up: HeldUpWatch | None = None
         self.fenced_at: deque[float] = deque(maxlen=FENCED_OFTEN)
+        self.topics = TopicStanding()
 
     @contextmanager
     def transaction(self, messages: int) -> Iterator[None]:

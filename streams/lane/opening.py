@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+import structlog
+
+from streams.errors import TopicGone
 from streams.lane.recovery import recover, source_partitions, source_positions
 from streams.model.application import Application
 from streams.ports import TP, Clock, Cluster, Faults, Reader, Store
 from streams.positions.checks import check_topics, first_positions
+from streams.positions.topics import TopicStanding
 from streams.staging.changes import Change, Writes
 from streams.staging.position import Range
+
+log = structlog.get_logger(__name__)
 
 
 class Start(NamedTuple):
@@ -22,6 +29,7 @@ class Start(NamedTuple):
         ahead: what is handled above them.
         missing: those of them that are not recorded yet.
         changes: what else the first transaction records, by local key.
+        topic_ids: by which the sources are to be read.
     """
 
     recovered: int
@@ -29,6 +37,7 @@ class Start(NamedTuple):
     ahead: Mapping[TP, Collection[Range]]
     missing: Mapping[TP, int]
     changes: Mapping[bytes, Change]
+    topic_ids: Mapping[str, str]
 
 
 async def find_start(
@@ -43,11 +52,12 @@ async def find_start(
     clock: Clock,
     faults: Faults,
     remaining: Callable[[int], None],
+    standing: TopicStanding,
 ) -> Start:
     """Recover a lane's store, and learn its positions, after all old owners are fenced. `remaining` is called
-    with how many offsets of changelogs are left to read.
+    with how many offsets of changelogs are left to read; how topics stand is left in `standing`.
 
-    Raises PositionLost, PositionsDisagree, and what the cluster's answers raise.
+    Raises TopicGone, PositionLost, PositionsDisagree, and what the cluster's answers raise.
     """
     recovered = await recover(
         app,
@@ -60,8 +70,30 @@ async def find_start(
         faults=faults,
         remaining=remaining,
     )
-    sources = source_partitions(app, lane, topics)
+    # Before the positions: they are then read in the topics that were checked, whatever comes in between.
+    identity = await cluster.identity([*topics, *app.changelogs])
+    standing.see(app, topics, identity, clock.now())
+    if gone := sorted(set(topics) - identity.topics.keys()):
+        raise TopicGone(gone)
+    changes = check_topics(app, lane, store, identity)
+    sources = source_partitions(app, lane, topics, identity)
     positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
-    changes = await check_topics(app, lane, topics, store, cluster)
-    missing = first_positions(store, positions) | {tp: positions[tp] for tp in forgotten}
-    return Start(recovered, positions, ahead, missing, changes)
+    first = first_positions(app, store, positions)
+    standing.began(first)
+    for topic, number in added(app, positions).items():
+        log.warning(
+            "partitions_added",
+            lane=lane,
+            topic=topic,
+            partitions=identity.partitions[topic],
+            expected=app.layout.partitions,
+            reads=number,
+            action="their records go on to the partitions of their keys",
+        )
+    missing = first | {tp: positions[tp] for tp in forgotten}
+    return Start(recovered, positions, ahead, missing, changes, identity.topics)
+
+
+def added(app: Application, positions: Iterable[TP]) -> Counter[str]:
+    """By topic how many of the partitions are such that somebody has added."""
+    return Counter(tp.topic for tp in positions if tp.partition >= app.layout.partitions)

@@ -10,12 +10,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
-from streams.errors import ChangelogDamaged, ClusterUnavailable, PositionLost, PositionsDisagree, StoreBroken
+from streams.errors import (
+    ChangelogDamaged,
+    ClusterUnavailable,
+    PositionLost,
+    PositionsDisagree,
+    StoreBroken,
+    TopicGone,
+)
 from streams.model.application import Application
 from streams.policy.freshness import Freshness, is_too_old
-from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Reader, Store, Stores, Write
+from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Identity, Reader, Store, Stores, Write
 from streams.positions.checks import require_same_changelogs
 from streams.positions.identity import Recorded, copy_of, note_of
+from streams.positions.topics import added_partitions
 from streams.staging.changes import POSITIONS, Writes, unfollow
 from streams.staging.keys import position_key
 from streams.staging.position import Range, decode_position
@@ -80,10 +88,14 @@ async def start_positions(
     store: Store, cluster: Cluster, tables: Mapping[TP, str], *, delete_retention: float, clock: Clock
 ) -> tuple[dict[TP, int], dict[TP, int], Freshness]:
     """Where each changelog is to be read from, its end, and how fresh the store is, which expects to reach
-    these ends. Wipes a store that cannot be trusted.
+    these ends. Wipes a store that cannot be trusted; `copy_of` has the ids of the changelogs then.
+
+    Raises TopicGone, and TopicRecreated.
     """
     asked_at = clock.now()
     identity = await cluster.identity({tp.topic for tp in tables})
+    if gone := sorted({tp.topic for tp in tables} - identity.topics.keys()):
+        raise TopicGone(gone)
     begins = await cluster.begin_offsets(tables)
     await require_same_changelogs(store, cluster, tables, identity)
     ends = await cluster.end_offsets(tables)
@@ -150,7 +162,7 @@ async def recover(
         store, cluster, tables, delete_retention=app.lane_options.delete_retention, clock=clock
     )
     todo = {tp for tp in tables if positions[tp] < ends[tp]}
-    await reader.assign({tp: positions[tp] for tp in todo})
+    await reader.assign({tp: positions[tp] for tp in todo}, copy_of(store).topics)
     records, moved = 0, clock.now()
     while todo:
         remaining(sum(ends[tp] - reader.position(tp) for tp in todo))
@@ -179,9 +191,10 @@ async def _fetch(reader: Reader, lane: int) -> list[Batch]:
         raise ClusterUnavailable(f"lane {lane}: a changelog was cut while it was read: {error}") from error
 
 
-def source_partitions(app: Application, lane: int, topics: Collection[str]) -> list[TP]:
-    """The partitions of the topics that a lane consumes."""
-    return [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
+def source_partitions(app: Application, lane: int, topics: Collection[str], identity: Identity) -> list[TP]:
+    """The partitions of the topics that a lane consumes, with those that somebody has added."""
+    ours = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
+    return [*ours, *added_partitions(app, lane, topics, identity)]
 
 
 async def source_positions(
@@ -201,7 +214,7 @@ async def source_positions(
     ahead: dict[TP, tuple[Range, ...]] = {}
     forgotten = set()
     for tp in sources:
-        data = store.get(POSITIONS, position_key(tp))
+        data = store.get(POSITIONS, position_key(tp, app.layout.partitions))
         stands = None if data is None else decode_position(data)
         recorded = None if stands is None else stands.offset
         if stands is not None and stands.ahead:

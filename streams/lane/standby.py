@@ -8,12 +8,20 @@ from time import monotonic
 
 import structlog
 
-from streams.errors import ChangelogDamaged, StoreBusy, StoreTooOld, StoreUnavailable, TopicRecreated
+from streams.errors import (
+    ChangelogDamaged,
+    StoreBusy,
+    StoreTooOld,
+    StoreUnavailable,
+    TopicGone,
+    TopicRecreated,
+)
 from streams.lane.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
 from streams.lane.stopping import unless
 from streams.model.application import Application
 from streams.policy.freshness import Freshness
 from streams.ports import TP, Clock, Cluster, Reader, Store, Stores
+from streams.positions.identity import copy_of
 from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
 
@@ -91,7 +99,7 @@ class Standby:
                 await unless(self._stopping, self._clock.sleep(pause))
             except StoreTooOld as error:
                 log.warning("standby_too_old", lane=self.number, error=str(error))
-            except (TopicRecreated, ChangelogDamaged) as error:
+            except (TopicRecreated, TopicGone, ChangelogDamaged) as error:
                 log.error("standby_stands", lane=self.number, error=str(error))  # noqa: TRY400 - it says all
                 await unless(self._stopping, self._clock.sleep(STANDS))
             except Exception:
@@ -108,7 +116,7 @@ class Standby:
                 positions, ends, freshness = await start_positions(
                     store, self._cluster, tables, delete_retention=retention, clock=self._clock
                 )
-                await reader.assign(positions)
+                await reader.assign(positions, copy_of(store).topics)
                 self.to_copy = (sum(max(0, ends[tp] - positions[tp]) for tp in tables), monotonic())
                 self._reader, self.store = reader, store
                 self.fresh_at = 0.0  # it may have been wiped meanwhile

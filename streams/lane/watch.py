@@ -7,17 +7,20 @@ from collections.abc import Collection
 
 import structlog
 
-from streams.errors import ClusterUnavailable
+from streams.errors import ClusterUnavailable, PartitionsAdded
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.recovery import changelog_partitions, touch
 from streams.model.application import Application
-from streams.ports import Clock, Cluster, Store
+from streams.ports import TP, Clock, Cluster, Identity, Reader, Store
 from streams.positions.checks import check_topics
+from streams.positions.topics import TopicLooks, TopicStanding, added_partitions
 
 log = structlog.get_logger(__name__)
 
-#: Between looks whether something is to be asked of the cluster, and after an answer that did not come.
+#: Between questions to the cluster, in seconds; of the lanes of a worker one asks for all.
 ASK_INTERVAL = 5.0
+#: The same while a broker says that it does not have a topic, and between looks whether one does.
+LOOK_INTERVAL = 0.5
 
 
 class ClusterWatch:
@@ -29,30 +32,58 @@ class ClusterWatch:
         lane: int,
         topics: Collection[str],
         *,
+        reads: Collection[TP],
+        reader: Reader,
+        looks: TopicLooks,
+        standing: TopicStanding,
         store: Store,
         cluster: Cluster,
         clock: Clock,
     ) -> None:
+        """`reads` are the partitions that the lane reads, `looks` and `standing` those of the worker and of
+        the lane.
+        """
         self._app = app
         self._lane = lane
         self._topics = topics
+        self._watched = watched(app, topics)
+        self._reads = frozenset(reads)
+        self._reader = reader
+        self._looks = looks
+        self._standing = standing
         self._store = store
         self._cluster = cluster
         self._clock = clock
         self._touched = 0.0
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Ask until the lane stops. Raises TopicRecreated, PositionsDisagree or PositionLost."""
-        checked = self._clock.now()
+        """Ask until the lane stops. Raises TopicRecreated, PartitionsAdded, PositionsDisagree or
+        PositionLost.
+        """
+        looked = self._clock.now()
         while not stopping.is_set():
-            await self._clock.sleep(ASK_INTERVAL)
+            await self._clock.sleep(LOOK_INTERVAL)
+            is_unknown = bool(self._reader.unknown_topics())
+            if not is_unknown and 0 <= self._clock.now() - looked < ASK_INTERVAL:
+                continue
+            looked = self._clock.now()
             try:
-                if self._clock.now() - checked > HOUSEKEEPING:
-                    await check_topics(self._app, self._lane, self._topics, self._store, self._cluster)
-                    checked = self._clock.now()
+                age = LOOK_INTERVAL if is_unknown else ASK_INTERVAL - LOOK_INTERVAL
+                self._compare(await self._looks.look(self._watched, age))
                 await self._touch()
             except ClusterUnavailable as error:
                 log.warning("lane_cannot_ask", lane=self._lane, error=str(error), action="asked again")
+
+    def _compare(self, identity: Identity) -> None:
+        app = self._app
+        self._standing.see(app, self._watched, identity, self._clock.now())
+        check_topics(app, self._lane, self._store, of(identity, [*self._topics, *app.changelogs]))
+        added = [
+            tp for tp in added_partitions(app, self._lane, self._topics, identity) if tp not in self._reads
+        ]
+        if added:
+            names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in added)
+            raise PartitionsAdded(f"{names} came to a topic from outside: the lane opens again to read them")
 
     async def _touch(self) -> None:
         """An idle lane's store is current, too: say so, lest it be rebuilt when it is opened again."""
@@ -62,3 +93,18 @@ class ClusterWatch:
             tables = changelog_partitions(self._app, self._lane)
             await touch(self._store, self._cluster, tables, self._clock)
             self._touched = now
+
+
+def watched(app: Application, topics: Collection[str]) -> frozenset[str]:
+    """The topics that a lane reads or writes again and again."""
+    return frozenset((*topics, *app.changelogs, *app.message_codecs))
+
+
+def of(identity: Identity, topics: Collection[str]) -> Identity:
+    """What an answer says of some topics."""
+    wanted = set(topics)
+    return Identity(
+        identity.cluster,
+        {topic: each for topic, each in identity.topics.items() if topic in wanted},
+        {topic: each for topic, each in identity.partitions.items() if topic in wanted},
+    )

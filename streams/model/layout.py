@@ -70,6 +70,12 @@ class Layout:
         """The partition numbers of a lane."""
         return range(lane, self.partitions, self.lanes)
 
+    def home_of(self, partition: int) -> int:
+        """The partition number to whose lane a partition belongs: itself, but for one that somebody has added
+        to a topic from outside.
+        """
+        return partition % self.partitions
+
     def partition_of(self, key: bytes) -> int:
         """Where a key's rows and messages belong."""
         return partition_of(key, self.partitions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
@@ -11,7 +11,8 @@ from streams.model.layout import LANE
 from streams.ports import TP, Cluster, Identity, Store
 from streams.positions.identity import copy_of, decode, encode, made_anew, refusal
 from streams.staging.changes import IDENTITIES, POSITIONS, Change
-from streams.staging.keys import IDENTITY, POSITION, position_key, prefix_of, store_key
+from streams.staging.keys import IDENTITY, POSITION, name_in, position_key, position_of, prefix_of, store_key
+from streams.staging.position import decode_position
 
 log = structlog.get_logger(__name__)
 
@@ -42,34 +43,45 @@ async def require_same_changelogs(
         store.wipe()
 
 
-async def check_topics(
-    app: Application, lane: int, topics: Collection[str], store: Store, cluster: Cluster
-) -> dict[bytes, Change]:
-    """Compare the topics with those that the lane's positions and rows belong to. Returns what is to be
-    recorded of them: changes of the lane's table by local key, for topics that are new to it.
+def check_topics(app: Application, lane: int, store: Store, identity: Identity) -> dict[bytes, Change]:
+    """Compare topics with those that the lane's positions and rows belong to. Returns what is to be recorded
+    of them: changes of the lane's table by local key, for topics that are new to it.
 
     Raises TopicRecreated.
     """
-    identity = await cluster.identity([*topics, *app.changelogs])
     changes = {}
     for partition in app.layout.partitions_of(lane):
         data = store.get(IDENTITIES, prefix_of(partition))
         recorded = decode(data)
         if former := made_anew(recorded, identity, identity.topics):
-            raise refusal(recorded, identity, former, f"what was recorded of partition {partition}")
+            handled = {tp: at for topic in former for tp, at in _recorded(app, partition, topic, store)}
+            raise refusal(recorded, identity, former, f"what was recorded of partition {partition}", handled)
         if (now := encode(recorded.also(identity))) != data:
             changes[store_key(partition, IDENTITY)] = Change(LANE, IDENTITY, now)
     return changes
 
 
-def first_positions(store: Store, positions: Mapping[TP, int]) -> dict[TP, int]:
+def _recorded(app: Application, partition: int, topic: str, store: Store) -> Iterator[tuple[TP, int]]:
+    """The positions in a topic that a partition number has recorded."""
+    if topic not in app.sources:
+        return
+    start = store_key(partition, topic.encode())
+    for key, value in store.scan(POSITIONS, start=start, stop=prefix_of(partition + 1)):
+        tp = position_of(name_in(key), partition)
+        if tp.topic == topic:
+            yield tp, decode_position(value).offset
+
+
+def first_positions(app: Application, store: Store, positions: Mapping[TP, int]) -> dict[TP, int]:
     """Those of partitions that were never opened before: they are recorded, so that what is deleted unread
     from then on is noticed.
     """
-    first = {tp: offset for tp, offset in positions.items() if store.get(POSITIONS, position_key(tp)) is None}
-    if late := {f"{tp.topic}[{tp.partition}]": offset for tp, offset in first.items() if offset}:
-        log.warning("log_begins_late", begins=late, action="what was before was deleted before it was opened")
-    return first
+    partitions = app.layout.partitions
+    return {
+        tp: offset
+        for tp, offset in positions.items()
+        if store.get(POSITIONS, position_key(tp, partitions)) is None
+    }
 
 
 async def lane_rows(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, dict[bytes, bytes]]:

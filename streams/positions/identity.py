@@ -7,12 +7,12 @@ notes of which changelogs it is a copy. Both are compared with what the cluster 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from streams.errors import TopicRecreated
-from streams.ports import Identity, Store, Write
+from streams.ports import TP, Identity, Store, Write
 from streams.staging.changes import COPY_OF
 
 
@@ -28,6 +28,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 NOTHING = Recorded("", {})
+NOT_READ: Mapping[TP, int] = {}
 _decode = msgspec.msgpack.Decoder(Recorded).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -55,8 +56,16 @@ def made_anew(recorded: Recorded, actual: Identity, topics: Iterable[str]) -> li
     )
 
 
-def refusal(recorded: Recorded, actual: Identity, topics: list[str], where: str) -> TopicRecreated:
-    """What to raise for topics that were created again. `where` says what is of the former ones."""
+def refusal(
+    recorded: Recorded,
+    actual: Identity,
+    topics: list[str],
+    where: str,
+    handled: Mapping[TP, int] = NOT_READ,
+) -> TopicRecreated:
+    """What to raise for topics that were created again. `where` says what is of the former ones, and
+    `handled` up to where they are handled.
+    """
     if recorded.cluster != actual.cluster:
         what = (
             f"this is another cluster, {actual.cluster}: {where} is of {recorded.cluster}, and"
@@ -66,9 +75,21 @@ def refusal(recorded: Recorded, actual: Identity, topics: list[str], where: str)
         ids = [f"{topic} (was {recorded.topics[topic]}, is {actual.topics[topic]})" for topic in topics]
         what = f"created again since, so that {where} means nothing in it: {', '.join(ids)}"
     return TopicRecreated(
-        f"{what}. Nothing was handled. If this is meant, see `steadfaust positions list`, and"
+        f"{what}. {_handled(handled)} If this is meant, see `steadfaust positions list`, and"
         f" `steadfaust positions accept --topic {topics[0]}` goes on with what is there now;"
         ' see docs/operating.md, "A topic was created again".'
+    )
+
+
+def _handled(handled: Mapping[TP, int]) -> str:
+    if not any(handled.values()):
+        return "Nothing of it was handled."
+    said = ", ".join(
+        f"{tp.topic}[{tp.partition}] is handled up to {at}" for tp, at in sorted(handled.items())
+    )
+    return (
+        f"{said}, all of it of the former topic where readers know topics by their ids (Kafka 3.1 or later);"
+        " before that some of it may be of the new one."
     )
 
 

@@ -18,7 +18,7 @@ from streams.ports import TP, Cluster, Identity, Outgoing
 from streams.positions.checks import lane_rows
 from streams.positions.cuts import Cuts
 from streams.positions.identity import NOTHING, Recorded, decode, encode
-from streams.staging.keys import IDENTITY, POSITION
+from streams.staging.keys import IDENTITY, POSITION, position_name, position_of
 from streams.staging.position import Range, decode_position, encode_position
 
 
@@ -65,7 +65,7 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
     rows = await lane_rows(cluster, _lane_changelog(layout, range(layout.partitions)))
     kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
     positions = {
-        TP(key[1:].decode(), tp.partition): decode_position(value).offset
+        position_of(key[1:], tp.partition): decode_position(value).offset
         for tp, found in rows.items()
         for key, value in found.items()
         if key[:1] == POSITION
@@ -73,14 +73,18 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
     known = {*positions, *(TP(topic, number) for number, each in kept.items() for topic in each.topics)}
     known |= {TP(topic, number) for topic in topics for number in range(layout.partitions)}
     identity = await cluster.identity({tp.topic for tp in known})
-    there = sorted(tp for tp in known if tp.topic in identity.topics and (not topics or tp.topic in topics))
+    there = sorted(
+        tp
+        for tp in known
+        if tp.partition < identity.partitions.get(tp.topic, 0) and (not topics or tp.topic in topics)
+    )
     begins, ends = await cluster.begin_offsets(there), await cluster.end_offsets(there)
     group = await cluster.committed(layout.app_id, [tp for tp in there if not is_changelog(layout, tp.topic)])
     return [
         _standing(
             layout,
             tp,
-            kept[tp.partition],
+            kept[layout.home_of(tp.partition)],
             identity,
             stands=(positions.get(tp), group.get(tp)),
             log=(begins[tp], ends[tp]),
@@ -160,7 +164,7 @@ async def accept(
     """
     by_lane: dict[int, list[int]] = {}
     for number in partitions:
-        by_lane.setdefault(layout.lane_of(number), []).append(number)
+        by_lane.setdefault(layout.lane_of(layout.home_of(number)), []).append(number)
     accepted = []
     cuts = Cuts(layout, cluster)  # never records one: another than the newest is refused
     for lane, numbers in sorted(by_lane.items()):
@@ -186,12 +190,12 @@ async def _accept_in_lane(
     try:
         await producer.start()
         await cuts.enter(lane, producer, reader, may_record=False)
-        decided, kept, ahead = await _decide(layout, cluster, topic, numbers, at)
+        decided, kept, ahead, stale = await _decide(layout, cluster, topic, numbers, at)
         positions = {
             TP(topic, each.partition): each.position for each in decided if each.position is not None
         }
         await producer.begin()
-        await producer.send(_records(layout, decided, kept, ahead))
+        await producer.send(_records(layout, decided, kept, ahead, stale))
         if positions:
             await producer.send_offsets(positions, layout.app_id)
         await producer.commit()
@@ -203,36 +207,47 @@ async def _accept_in_lane(
 
 async def _decide(
     layout: Layout, cluster: Cluster, topic: str, numbers: Collection[int], at: At | int
-) -> tuple[list[Accepted], Mapping[int, Recorded], Mapping[int, Collection[Range]]]:
-    """What to accept of each partition, the topics that are recorded there, and what is handled above the
-    position, where that stays as it is.
+) -> tuple[list[Accepted], Mapping[int, Recorded], Mapping[int, Collection[Range]], list[TP]]:
+    """What to accept of each partition, the topics that are recorded there, what is handled above the
+    position, where that stays as it is, and recorded partitions that are no more. Partitions that somebody
+    has added, and of which something is recorded, go with the number to which they belong.
     """
-    rows = await lane_rows(cluster, _lane_changelog(layout, numbers))
+    homes = sorted({layout.home_of(number) for number in numbers})
+    rows = await lane_rows(cluster, _lane_changelog(layout, homes))
     kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
     identity = await cluster.identity([topic])
     if topic not in identity.topics:
         raise TopicMismatch(f"the cluster has no topic {topic}: create it, or start a worker, which does")
     found = {each.partition: each for each in await standings(layout, cluster, [topic])}
     is_source = not is_changelog(layout, topic)
+    stands = {
+        place.partition: value
+        for tp, row in rows.items()
+        for key, value in row.items()
+        if key[:1] == POSITION and (place := position_of(key[1:], tp.partition)).topic == topic
+    }
+    added = sorted(stands.keys() - set(numbers) - set(range(layout.partitions)))
+    if missing := sorted(set(numbers) - found.keys()):
+        raise TopicMismatch(f"{topic} has no partition {missing[0]}")
     decided = [
         Accepted(
             topic=topic,
             partition=number,
             before=found[number].recorded,
-            position=choose(found[number], at) if is_source else None,
+            position=choose(found[number], at if number in numbers else At.AUTO) if is_source else None,
             topic_id=identity.topics[topic],
         )
-        for number in numbers
+        for number in [*numbers, *(number for number in added if number in found)]
     ]
-    stands = {tp.partition: found.get(POSITION + topic.encode()) for tp, found in rows.items()}
     ahead = {
         each.partition: decode_position(value).ahead
         for each in decided
         if (value := stands.get(each.partition)) is not None
         and each.position == each.before
-        and kept[each.partition].topics.get(topic) == each.topic_id
+        and kept[layout.home_of(each.partition)].topics.get(topic) == each.topic_id
     }
-    return decided, {number: kept.get(number, NOTHING).also(identity) for number in numbers}, ahead
+    stale = [TP(topic, number) for number in added if number not in found]
+    return decided, {number: kept.get(number, NOTHING).also(identity) for number in homes}, ahead, stale
 
 
 def _records(
@@ -240,14 +255,23 @@ def _records(
     decided: Iterable[Accepted],
     kept: Mapping[int, Recorded],
     ahead: Mapping[int, Collection[Range]],
+    stale: Iterable[TP],
 ) -> dict[TP, list[Outgoing]]:
-    records = {}
+    records: dict[TP, list[Outgoing]] = {}
+
+    def put(source: TP, position: bytes | None) -> None:
+        (tp,) = _lane_changelog(layout, [layout.home_of(source.partition)])
+        key = POSITION + position_name(source, layout.partitions)
+        records[tp].append(Outgoing(key, position, []))
+
+    for number, recorded in kept.items():
+        (tp,) = _lane_changelog(layout, [number])
+        records[tp] = [Outgoing(IDENTITY, encode(recorded), [])]
     for each in decided:
-        (tp,) = _lane_changelog(layout, [each.partition])
-        records[tp] = [Outgoing(IDENTITY, encode(kept[each.partition]), [])]
         if each.position is not None:
-            position = encode_position(each.position, ahead.get(each.partition, ()))
-            records[tp].append(Outgoing(POSITION + each.topic.encode(), position, []))
+            put(TP(each.topic, each.partition), encode_position(each.position, ahead.get(each.partition, ())))
+    for source in stale:
+        put(source, None)
     return records
 
 

@@ -9,6 +9,7 @@ from streams.dead_letters.record import ROOM
 from streams.model.application import Application, LaneOptions
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.model.layout import DEAD_LETTERS, INBOX, dead_letter_topic
+from streams.positions.topics import is_from_outside
 from streams.staging.inbox import BUCKETS
 from streams.units import DAY
 
@@ -24,7 +25,8 @@ AUDIT_RETENTION = 365 * DAY
 @dataclass(frozen=True)
 class TopicSpec:
     """A topic as the application needs it. `config` holds broker settings by their Kafka names; those in
-    `exact` may not be higher either.
+    `exact` may not be higher either. Of a topic from `outside` there may be more partitions: what is in them
+    goes on to the partitions of its keys.
     """
 
     name: str
@@ -32,6 +34,7 @@ class TopicSpec:
     replication: int
     config: Mapping[str, str] = field(default_factory=dict)
     exact: frozenset[str] = frozenset()
+    outside: bool = False
 
 
 def declare(app: Application, *, replication: int) -> list[TopicSpec]:
@@ -53,7 +56,10 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     # A payload by reference is swept when no message can refer to it any more.
     bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
     specs = [
-        TopicSpec(topic, layout.partitions, replication, messages, bounded) for topic in app.message_codecs
+        TopicSpec(
+            topic, layout.partitions, replication, messages, bounded, outside=is_from_outside(app, topic)
+        )
+        for topic in app.message_codecs
     ]
     letters = {**compacted, "max.message.bytes": dead["max.message.bytes"]}
     own = {INBOX: inbox, DEAD_LETTERS: letters}
@@ -117,7 +123,7 @@ def differences(
     More replicas, more room and longer retention than declared are fine, but for what is `exact`.
     """
     found = []
-    if partitions != spec.partitions:
+    if partitions < spec.partitions or (partitions > spec.partitions and not spec.outside):
         found.append(
             f"{spec.name} has {partitions} partitions, the application was first started with"
             f" {spec.partitions}."

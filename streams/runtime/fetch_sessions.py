@@ -7,13 +7,15 @@ fetched, and from where: a request names what has changed since the last one, an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from math import inf
 from time import monotonic
 from typing import Any
 
 from aiokafka.protocol.fetch import FetchRequest, FetchRequestStruct
 from aiokafka.structs import TopicPartition
+
+from streams.runtime.fetch_by_id import BY_ID, UNKNOWN, FetchRequest_v13, name_topics
 
 #: The first version with sessions, the first that names a leader's epoch, the first with a rack.
 _SESSIONS, _EPOCHS, _RACK = 7, 9, 11
@@ -22,6 +24,8 @@ _NEW, _NEXT, _LAST = 0, 1, 2**31 - 1
 _UNKNOWN = -1
 #: A partition's offset and how many bytes of it are wanted at most.
 Wanted = tuple[int, int]
+#: Of topics that are read by name.
+NO_IDS: Mapping[str, bytes] = {}
 
 
 class Session:
@@ -61,7 +65,10 @@ class Session:
 class SessionFetch(FetchRequest):
     """A fetch within a session."""
 
-    def __init__(self, whole: FetchRequest, session: Session) -> None:
+    def __init__(
+        self, whole: FetchRequest, session: Session, topic_ids: Mapping[str, bytes] = NO_IDS
+    ) -> None:
+        """Topics are named by their ids where the broker can do that, and all of them are known."""
         super().__init__(
             whole._max_wait_ms,
             whole._min_bytes,
@@ -71,8 +78,16 @@ class SessionFetch(FetchRequest):
             whole._rack_id,
         )
         self.session = session
+        self._ids = topic_ids
 
-    def build(self, request_struct_class: type[FetchRequestStruct]) -> FetchRequestStruct:
+    def prepare(self, versions: dict[int, tuple[int, int]]) -> Any:
+        """The request in the newest version that both sides have."""
+        least, most = versions.get(self.API_KEY, (0, 0))
+        if most >= BY_ID and any(topic not in self._ids for topic, _ in self.topics):
+            versions = {**versions, self.API_KEY: (least, BY_ID - 1)}
+        return super().prepare(versions)
+
+    def build(self, request_struct_class: type[FetchRequestStruct | FetchRequest_v13]) -> Any:
         """The request as this version has it; the whole of it where there are no sessions yet."""
         version = request_struct_class.API_VERSION
         if version < _SESSIONS:
@@ -85,12 +100,30 @@ class SessionFetch(FetchRequest):
         session_id = self.session.id
         epoch, named, forgotten = self.session.next(wanted)
         leader = (_UNKNOWN,) if version >= _EPOCHS else ()
+        fields: list[Any] = [_UNKNOWN, self._max_wait_ms, self._min_bytes, self._max_bytes]
+        fields += [self._isolation_level, session_id, epoch]
+        if version >= BY_ID:
+            return request_struct_class(*fields, *self._by_id(named, forgotten), self._rack_id, {})
         topics: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
         for tp, (offset, size) in named.items():
             topics[tp.topic].append((tp.partition, *leader, offset, _UNKNOWN, size))
-        fields: list[Any] = [_UNKNOWN, self._max_wait_ms, self._min_bytes, self._max_bytes]
-        fields += [self._isolation_level, session_id, epoch, list(topics.items()), _by_topic(forgotten)]
+        fields += [list(topics.items()), _by_topic(forgotten)]
         return request_struct_class(*fields, *([self._rack_id] if version >= _RACK else []))
+
+    def _by_id(
+        self, named: Mapping[TopicPartition, Wanted], forgotten: Iterable[TopicPartition]
+    ) -> tuple[list[Any], list[Any]]:
+        """What is named and forgotten, in the form of the version with ids."""
+        topics: defaultdict[bytes, list[Any]] = defaultdict(list)
+        for tp, (offset, size) in named.items():
+            wanted: Any = (tp.partition, _UNKNOWN, offset, _UNKNOWN, _UNKNOWN, size, {})
+            topics[self._ids[tp.topic]].append(wanted)
+        gone: list[Any] = [(self._ids[topic], partitions, {}) for topic, partitions in _by_topic(forgotten)]
+        return [(topic_id, wanted, {}) for topic_id, wanted in topics.items()], gone
+
+
+# Not in the class: aiokafka sets those of each class that is derived.
+SessionFetch._CLASSES = (*FetchRequest._CLASSES, FetchRequest_v13)
 
 
 def _by_topic(tps: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
@@ -106,8 +139,19 @@ class Sessions:
     def __init__(self, send: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self.of: defaultdict[int, Session] = defaultdict(Session)
         self._send = send
+        self._ids: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        #: Topics that a broker has said last that it does not have.
+        self.unknown: set[str] = set()
         #: When each broker has answered last, by the monotonic clock.
         self._answered: dict[int | None, float] = {}
+
+    def begin(self, topic_ids: Mapping[str, bytes]) -> None:
+        """From now on other partitions are read, of topics with these ids."""
+        self._ids, self._names = dict(topic_ids), {each: topic for topic, each in topic_ids.items()}
+        self.unknown.clear()
+        for session in self.of.values():
+            session.reset()
 
     def silence(self, now: float, brokers: Iterable[int | None]) -> float:
         """For how many seconds one of these brokers has not answered: the longest; infinite where one never
@@ -119,13 +163,24 @@ class Sessions:
         """Send a request; a fetch goes within its broker's session. Raises what the client raises."""
         if type(request) is not FetchRequest:
             return await self._send(node_id, request, **more)
-        session = self.of[node_id]
+        session, names = self.of[node_id], self._names
         try:
-            response = await self._send(node_id, SessionFetch(request, session), **more)
+            response = await self._send(node_id, SessionFetch(request, session, self._ids), **more)
         except BaseException:  # also where it was cancelled: the broker may have got it
             session.reset()
             raise
         self._answered[node_id] = monotonic()
         if response.API_VERSION >= _SESSIONS:
             session.answered(response.session_id, response.error_code)
+        if response.API_VERSION >= BY_ID:
+            name_topics(response, names)
+        self._look(response.topics)
         return response
+
+    def _look(self, topics: Iterable[tuple[str, Iterable[tuple[Any, ...]]]]) -> None:
+        """Whether the broker has the topics that it answers for."""
+        for topic, partitions in topics:
+            if any(error in UNKNOWN for _, error, *_ in partitions):
+                self.unknown.add(topic)
+            else:
+                self.unknown.discard(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -13,10 +13,11 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
-from streams.ports import TP, Batch, HeldUp
+from streams.ports import NO_IDS, TP, Batch, HeldUp
 from streams.runtime.clients import KafkaOptions, ask, require_partitions
 from streams.runtime.fetch_sessions import Sessions
 from streams.runtime.partition_records import Isolation
+from streams.runtime.topic_ids import id_bytes
 
 #: Between attempts to cancel what swallows a cancellation, in seconds.
 _CANCEL_AGAIN = 0.2
@@ -72,14 +73,16 @@ class KafkaReader:
         # instead, once all are drained, which also bounds what lies here undrained to one fetch.
         self._fetcher._prefetch_backoff = 3600.0
 
-    async def assign(self, positions: Mapping[TP, int]) -> None:
-        """Read exactly these partitions, each from its position; replaces what was assigned before.
+    async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
+        """Read exactly these partitions, each from its position; replaces what was assigned before. With the
+        ids of all topics, they are read by those.
 
         Raises TopicMismatch when the cluster does not have one of them.
         """
         consumer = self._consumer
         self._states, self._positions = [], {}
         await self._hang_up()
+        self._sessions.begin({topic: id_bytes(each) for topic, each in topic_ids.items()})
         if not positions:
             return
         await require_partitions(consumer._client, positions, self._options.metadata_timeout)
@@ -195,6 +198,10 @@ class KafkaReader:
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
         return self._positions[tp]
+
+    def unknown_topics(self) -> Collection[str]:
+        """Topics of which a broker has said last that it does not have them."""
+        return self._sessions.unknown
 
     def behind(self) -> int:
         """Offsets between the positions and the ends of the logs, as the last answers of brokers had them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from io import BytesIO
 from typing import Any
 
@@ -15,19 +15,22 @@ from streams.ports import Identity
 _NO_ID = bytes(16)
 
 
-class _Uuid:
+class Uuid:
     """16 bytes as they are."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
+        """As it is."""
         return value
 
     @classmethod
     def decode(cls, data: BytesIO) -> bytes:
+        """The next 16 bytes."""
         return data.read(16)
 
     @classmethod
     def repr(cls, value: bytes) -> str:
+        """In hexadecimal."""
         return value.hex()
 
 
@@ -45,7 +48,7 @@ _PARTITION = (
 _TOPIC = (
     ("error_code", Int16),
     ("topic", CompactString("utf-8")),
-    ("topic_id", _Uuid),
+    ("topic_id", Uuid),
     ("is_internal", Boolean),
     ("partitions", CompactArray(*_PARTITION)),
     ("authorized_operations", Int32),
@@ -74,7 +77,7 @@ class _MetadataRequest_v12(RequestStruct):  # noqa: N801 - named as aiokafka nam
     SCHEMA = Schema(
         (
             "topics",
-            CompactArray(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)),
+            CompactArray(("topic_id", Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)),
         ),
         ("allow_auto_topic_creation", Boolean),
         ("include_topic_authorized_operations", Boolean),
@@ -98,11 +101,17 @@ class TopicIdsRequest(Request[_MetadataRequest_v12]):
 
 def identity_in(answer: Any) -> Identity:
     """What an answer says. Topics that there are not are left out. Raises the broker's error."""
-    topics = {}
+    topics, partitions = {}, {}
     for topic in answer.to_object()["topics"]:
         if topic["error_code"] == UnknownTopicOrPartitionError.errno:
             continue
         if topic["topic_id"] == _NO_ID:
             raise for_code(topic["error_code"])(f"no id of {topic['topic']}")
         topics[topic["topic"]] = urlsafe_b64encode(topic["topic_id"]).rstrip(b"=").decode()
-    return Identity(answer.cluster_id or "", topics)
+        partitions[topic["topic"]] = len(topic["partitions"])
+    return Identity(answer.cluster_id or "", topics, partitions)
+
+
+def id_bytes(topic_id: str) -> bytes:
+    """A topic's id as requests have it."""
+    return urlsafe_b64decode(topic_id + "==")

@@ -70,9 +70,22 @@ def name_in(local: bytes) -> bytes:
     return local[PARTITION:]
 
 
-def position_key(tp: TP) -> bytes:
+def position_name(tp: TP, partitions: int) -> bytes:
+    """The name of a source position: the topic; of a partition above the application's `partitions`, which
+    somebody has added, the topic and its number.
+    """
+    return (tp.topic if tp.partition < partitions else f"{tp.topic}:{tp.partition}").encode()
+
+
+def position_of(name: bytes, partition: int) -> TP:
+    """The partition of a topic that a position of this name, in a partition number, is of."""
+    topic, _, added = name.decode().partition(":")
+    return TP(topic, int(added) if added else partition)
+
+
+def position_key(tp: TP, partitions: int) -> bytes:
     """The local name of a source position."""
-    return store_key(tp.partition, tp.topic.encode())
+    return store_key(tp.partition % partitions, position_name(tp, partitions))
 
 
 def split_lane_key(key: bytes) -> tuple[bytes, bytes]:

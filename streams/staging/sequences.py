@@ -15,7 +15,7 @@ from typing import Any
 from streams.model.layout import INBOX, LANE, Layout
 from streams.ports import TP, Batch, Headers, Outgoing, Record, Write
 from streams.staging.changes import IDS_BYTES, Change, Writes, pack_ids
-from streams.staging.keys import PARTITION, POSITION, prefix_of
+from streams.staging.keys import PARTITION, POSITION, position_name, prefix_of
 from streams.staging.loops import Sent
 from streams.staging.position import Ahead, Range, encode_position
 
@@ -271,7 +271,7 @@ class Sequences:
             self._passed[tp] = offset
 
     def _is_held_up(self, tp: TP) -> bool:
-        return any(entry.tp == tp for entry in self._queues.get(tp.partition, ()))
+        return any(entry.tp == tp for entry in self._queues.get(self._layout.home_of(tp.partition), ()))
 
     def begin(
         self,
@@ -341,10 +341,10 @@ class Sequences:
         self.backlog -= staged.messages
         self.in_commit, self.in_commit_bytes = staged.messages, before - self.backlog_bytes
         for tp, offset in staged.offsets.items():
-            key = POSITION + tp.topic.encode()
+            key = POSITION + position_name(tp, self._layout.partitions)
             changes = staged.changes.setdefault(LANE, {})
             value = b"%d" % offset if tp not in self._ahead else self._reach(staged, tp)
-            changes[prefix_of(tp.partition) + key] = Change(LANE, key, value)
+            changes[prefix_of(self._layout.home_of(tp.partition)) + key] = Change(LANE, key, value)
         for table, changes in staged.changes.items():
             self._log(table, changes, staged.records)
         return staged

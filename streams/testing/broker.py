@@ -63,6 +63,8 @@ class FakeBroker:
         #: After so many seconds an open transaction is aborted and its producer fenced; brokers sweep every
         #: few seconds, this one whenever it is asked for something. Never, unless a test says.
         self.transaction_timeout = inf
+        #: Whether readers can say which topic they mean by its id; brokers before Kafka 3.1 know names alone.
+        self.knows_ids = True
         #: How often each fault has happened: a test ends with asserting that its own did.
         self.happened: Counter[Fault] = Counter()
         self.id = f"cluster#{next(_ids)}"
@@ -156,13 +158,20 @@ class FakeBroker:
         for log in self._of(topic):
             log.compact(now=self._now(), delete_retention=delete_retention)
 
-    def recreate_topic(self, name: str) -> None:
-        """Delete a topic and make it anew, empty. Groups have no positions in it any more, as in Kafka."""
-        self.ids[name] = f"{name}#{next(_ids)}"
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Groups have no positions in it any more, as in Kafka."""
+        del self.ids[name]
         for log in list(self._of(name)):
-            self._logs[log.tp] = Log(log.tp)
+            del self._logs[log.tp]
             for positions in self.groups.values():
                 positions.pop(log.tp, None)
+        self.wake()
+
+    def recreate_topic(self, name: str) -> None:
+        """Delete a topic and make it anew, empty, with as many partitions."""
+        partitions = len(self._of(name))
+        self.delete_topic(name)
+        self.create_topic(name, partitions)
 
     def forget_group(self, group: str) -> None:
         """Drop the group's positions, as Kafka does when nobody was in it for long."""
@@ -185,10 +194,14 @@ class FakeBroker:
 
     def log(self, tp: TP) -> Log:
         """The log of a partition. Raises TopicMismatch when there is none."""
-        log = self._logs.get(tp)
+        log = self.log_if_there(tp)
         if log is None:
             raise TopicMismatch(f"the cluster has no {tp.topic}[{tp.partition}]: create the topic")
         return log
+
+    def log_if_there(self, tp: TP) -> Log | None:
+        """The log of a partition; None where there is none."""
+        return self._logs.get(tp)
 
     def _of(self, topic: str) -> list[Log]:
         return [log for tp, log in sorted(self._logs.items()) if tp.topic == topic]
@@ -204,7 +217,8 @@ class FakeBroker:
             return
         transaction.state = state
         for tp in sorted(transaction.partitions):
-            self.log(tp).mark(transaction)
+            if (log := self.log_if_there(tp)) is not None:  # else its topic was deleted
+                log.mark(transaction)
         if state is TransactionState.COMMITTED:
             for group, offsets in transaction.offsets.items():
                 self.groups.setdefault(group, {}).update(offsets)

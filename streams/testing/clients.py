@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
 from streams.model.envelope import record_size
-from streams.ports import TP, Batch, HeldUp, Outgoing, Record
+from streams.ports import NO_IDS, TP, Batch, HeldUp, Outgoing, Record
 from streams.testing.broker import FakeBroker, Fault, Producer
-from streams.testing.log import Transaction, TransactionState
+from streams.testing.log import Log, Transaction, TransactionState
 
 
 class FakeTransactions:
@@ -148,13 +148,28 @@ class FakeReader:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
         self._positions: dict[TP, int] = {}
+        self._ids: Mapping[str, str] = NO_IDS
         self._closed = False
 
-    async def assign(self, positions: Mapping[TP, int]) -> None:
-        """Read exactly these partitions, each from its position; replaces what was assigned before."""
+    async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
+        """Read exactly these partitions, each from its position; replaces what was assigned before. Topics
+        with an id are read by that.
+        """
         for tp in positions:
             self._broker.log(tp)
         self._positions = dict(positions)
+        self._ids = topic_ids if self._broker.knows_ids else NO_IDS
+
+    def _log(self, tp: TP) -> Log | None:
+        """The log of the topic that is meant; None where that is not there."""
+        ids = self._broker.ids
+        if tp.topic not in ids or self._ids.get(tp.topic, ids[tp.topic]) != ids[tp.topic]:
+            return None
+        return self._broker.log_if_there(tp)
+
+    def unknown_topics(self) -> Collection[str]:
+        """Those that are not there any more, or are others by now."""
+        return {tp.topic for tp in self._positions if self._log(tp) is None}
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds of the loop's time for records; empty when none came."""
@@ -176,13 +191,16 @@ class FakeReader:
 
     def _something_to_read(self) -> bool:
         self._broker.sweep()
-        return any(self._broker.log(tp).stable > position for tp, position in self._positions.items())
+        found = ((self._log(tp), position) for tp, position in self._positions.items())
+        return any(log is not None and log.stable > position for log, position in found)
 
     def _take(self, max_records: int) -> list[Batch]:
         batches = []
         for tp, position in list(self._positions.items()):
             records: Sequence[Record]
-            log = self._broker.log(tp)
+            log = self._log(tp)
+            if log is None:
+                continue
             if not log.start <= position <= log.end:
                 raise PositionLost(
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
@@ -216,16 +234,17 @@ class FakeReader:
         """The same for each topic."""
         behind: Counter[str] = Counter()
         for tp, position in self._positions.items():
-            behind[tp.topic] += self._broker.log(tp).end - position
+            log = self._log(tp)
+            behind[tp.topic] += 0 if log is None else log.end - position
         return behind
 
     def held_up(self) -> dict[TP, HeldUp]:
         """The partitions that stand at an open transaction."""
-        logs = {tp: self._broker.log(tp) for tp in self._positions}
+        logs = {tp: self._log(tp) for tp in self._positions}
         return {
             tp: HeldUp(log.stable, log.end - log.stable)
             for tp, log in logs.items()
-            if self._positions[tp] == log.stable < log.end
+            if log is not None and self._positions[tp] == log.stable < log.end
         }
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from streams.lane.state import LaneState
 from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
+from streams.ports import TP
 from streams.retry.gate import HandlerGate
 from streams.web.view import LaneView, StandbyView
 
@@ -18,6 +19,8 @@ from streams.web.view import LaneView, StandbyView
 BEHIND_AFTER = 60.0
 #: Rows that cannot be read which are named.
 MOST_ROWS = 5
+#: Partitions that a warning names.
+MOST_SHOWN = 3
 
 
 def recovers(lane: LaneView) -> bool:
@@ -84,6 +87,41 @@ def held_up(lane: LaneView, now: float) -> list[str]:
         " its client commits, or after its transaction.timeout.ms; docs/operating.md says how to end it"
         for tp, held in (watch.long(now) if watch is not None else {}).items()
     ]
+
+
+def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
+    """A warning for each topic that is gone, has another number of partitions, or lost records unread."""
+    gone: dict[str, float] = {}
+    differ: dict[str, int] = {}
+    late: dict[TP, int] = {}
+    for lane in lanes:
+        standing = lane.measures.topics
+        differ |= standing.partitions
+        late |= standing.late
+        for topic, since in standing.gone.items():
+            gone[topic] = min(since, gone.get(topic, since))
+    found = [
+        f"topic {topic} is gone for {now - since:.0f} s: nothing of it is read or written. Made again it is"
+        ' another topic; see docs/operating.md, "A topic is gone"'
+        for topic, since in sorted(gone.items())
+    ]
+    found += [
+        f"topic {topic} has {number} partitions, which is not the application's number: no worker starts like"
+        " this. Stop the workers, and make it again with the right number"
+        for topic, number in sorted(differ.items())
+    ]
+    by_topic: dict[str, list[tuple[TP, int]]] = {}
+    for tp, offset in sorted(late.items()):
+        by_topic.setdefault(tp.topic, []).append((tp, offset))
+    for topic, begins in by_topic.items():
+        shown = ", ".join(f"{tp.topic}[{tp.partition}] at {offset}" for tp, offset in begins[:MOST_SHOWN])
+        more = f" and {len(begins) - MOST_SHOWN} more" if len(begins) > MOST_SHOWN else ""
+        found.append(
+            f"up to {sum(offset for _, offset in begins)} records of {topic} were deleted before they were"
+            f" read: its log begins {shown}{more}. This is said until the worker is restarted; see"
+            ' docs/operating.md, "A log begins late"'
+        )
+    return found
 
 
 def _whose(held: Held) -> str:

@@ -67,6 +67,18 @@ _LANE = (
     ),
     _Of(
         gauge,
+        "lane_topics_wrong",
+        "Topics of the application that are gone, or have another number of partitions.",
+        lambda lane, _: len(lane.measures.topics.gone) + len(lane.measures.topics.partitions),
+    ),
+    _Of(
+        gauge,
+        "lane_begins_late_messages",
+        "Offsets below the begin of partitions that were opened for the first time: deleted unread.",
+        lambda lane, _: sum(lane.measures.topics.late.values()),
+    ),
+    _Of(
+        gauge,
         "lane_progress_age_seconds",
         "Since it has committed, or had nothing to do; not of a lane that recovers.",
         lambda lane, now: None if lane.measures.to_recover else max(0.0, now - lane.last_progress),

@@ -29,6 +29,7 @@ from streams.web.health import (
     not_consumed,
     not_yet,
     recovers,
+    topics,
     unreadable,
     waits,
     why_recovering,
@@ -95,6 +96,7 @@ def warnings(view: WorkerView) -> list[str]:
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     for _, lane in sorted(view.lanes.items()):
         found += [*held_up(lane, view.now()), *fenced_often(lane, view.now())]
+    found += topics(view.lanes.values(), view.now())
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"
         found.append(

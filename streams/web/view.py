@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from streams.errors import PositionLost, TopicMismatch
 from streams.lane.measures import LaneMeasures
 from streams.lane.state import LaneState
 from streams.model.application import Application
@@ -235,5 +236,7 @@ def readable_store(view: WorkerView, lane: int) -> Store:
     running = view.lanes[lane]
     if running.store is None or running.state not in READABLE:
         why = f": {running.error}" if running.error is not None else ""
-        raise Problem(503, "lane_not_open", f"lane {lane} is {running.state}{why}")
+        # What does not pass by itself is no reason to wait: a topic is gone, a position is lost.
+        word = "lane_closed" if isinstance(running.error, (TopicMismatch, PositionLost)) else "lane_not_open"
+        raise Problem(503, word, f"lane {lane} is {running.state}{why}")
     return running.store

@@ -36,7 +36,7 @@ from streams.testing.batches import CODECS, batch, record
 from streams.testing.cluster import FakeCluster
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 from tests.raw_kafka import in_the_log, overwrite, spoiled
-from tests.recreated_kafka import recreate_topic
+from tests.recreated_kafka import delete_topic, recreate_topic
 
 #: Longer than any test may take.
 FOREVER = 600.0
@@ -92,6 +92,9 @@ class FakeWorld:
     async def recreate(self, topic: str) -> None:
         self.cluster.recreate_topic(topic)
 
+    async def delete(self, topic: str) -> None:
+        self.cluster.delete_topic(topic)
+
     async def close(self) -> None:
         pass
 
@@ -137,6 +140,9 @@ class KafkaWorld:
 
     async def recreate(self, topic: str) -> None:
         await recreate_topic(self.bootstrap, topic)
+
+    async def delete(self, topic: str) -> None:
+        await delete_topic(self.bootstrap, topic)
 
     async def close(self) -> None:
         await self.cluster.close()
@@ -768,6 +774,58 @@ async def test_groups_have_no_position_in_a_topic_made_anew(world: World, owner:
     assert after.topics[tp.topic] != before.topics[tp.topic]
     assert await world.cluster.committed(group, [tp]) == {}
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
+
+
+async def unknown(reader: Reader, topic: str) -> list[Record]:
+    """Read until a broker says that it does not have a topic; returns what came until then."""
+    records: list[Record] = []
+    async with asyncio.timeout(60):
+        while topic not in reader.unknown_topics():
+            records += [
+                each for batch in await reader.fetch(max_records=9, timeout=0.1) for each in batch.records
+            ]
+    return records
+
+
+async def test_nothing_is_read_by_id_of_a_topic_made_anew(world: World, reader: Reader) -> None:
+    tp, other = await tps(world, 2)
+    await world.produce(tp, [b"1", b"2"])
+    ids = (await world.cluster.identity([tp.topic, other.topic])).topics
+    await reader.assign({tp: 0, other: 0}, ids)
+    while reader.position(tp) < 2:
+        await reader.fetch(max_records=9, timeout=0.5)
+    assert not reader.unknown_topics()
+    await world.recreate(tp.topic)
+    await world.produce(tp, [b"new"] * 5)
+    assert await unknown(reader, tp.topic) == []
+    for number in range(1, 6):  # others are read on
+        await world.produce(other, [b"3"])
+        while reader.position(other) < number:
+            assert {each.tp for each in await reader.fetch(max_records=9, timeout=0.5)} <= {other}
+    assert reader.position(tp) == 2
+    ids = (await world.cluster.identity([tp.topic])).topics
+    assert [each.value for each in await read(reader, {tp: 0}, {tp: 5})] == [b"new"] * 5
+    await reader.assign({tp: 3}, ids)
+    while reader.position(tp) < 5:
+        await reader.fetch(max_records=9, timeout=0.5)
+    assert not reader.unknown_topics()
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+async def test_a_reader_says_that_a_topic_is_gone(world: World, reader: Reader, by_id: bool) -> None:
+    tp, other = await tps(world, 2)
+    identity = await world.cluster.identity([tp.topic, other.topic])
+    assert identity.partitions == {tp.topic: 1, other.topic: 1}
+    await reader.assign({tp: 0, other: 0}, identity.topics if by_id else {})
+    await world.produce(other, [b"1"])
+    while reader.position(other) < 1:
+        await reader.fetch(max_records=9, timeout=0.5)
+    await world.delete(tp.topic)
+    assert await unknown(reader, tp.topic) == []
+    await world.produce(other, [b"2"])
+    while reader.position(other) < 2:  # others are read on
+        await reader.fetch(max_records=9, timeout=0.5)
+    assert (await world.cluster.identity([tp.topic, other.topic])).topics.keys() == {other.topic}
 
 
 # What cannot be read

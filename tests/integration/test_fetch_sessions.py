@@ -20,6 +20,7 @@ from streams.ports import TP
 from streams.runtime import fetch_sessions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
+from streams.runtime.fetch_by_id import FetchRequest_v13
 from streams.runtime.fetch_sessions import Session, SessionFetch, Sessions
 from streams.runtime.reader import KafkaReader
 from streams.runtime.topics import KafkaTopics
@@ -84,6 +85,23 @@ def test_a_request_names_what_has_changed(version, leader):
     assert second.forgotten_topics_data == [("u", [0])]
 
 
+@pytest.mark.parametrize(
+    ("ids", "most", "version"),
+    [
+        ({"t": b"t" * 16, "u": b"u" * 16}, 17, FetchRequest_v13),
+        ({"t": b"t" * 16, "u": b"u" * 16}, 12, FetchRequest_v11),
+        ({"t": b"t" * 16}, 17, FetchRequest_v11),
+        ({}, 17, FetchRequest_v11),
+    ],
+    ids=["by id", "an older broker", "one id alone", "by name"],
+)
+def test_topics_are_named_by_id_where_both_sides_know_all(ids, most, version):
+    request = SessionFetch(whole(), Session(), ids).prepare({1: (4, most)})
+    assert type(request) is version
+    named = [topic for topic, *_ in request.topics]
+    assert named == ([ids["t"], ids["u"]] if version is FetchRequest_v13 else ["t", "u"])
+
+
 def test_a_broker_without_sessions_is_asked_as_before():
     session = Session()
     assert SessionFetch(whole(), session).build(FetchRequest_v4).topics == whole().topics
@@ -109,6 +127,7 @@ async def test_silence_is_that_of_the_most_silent_broker(monkeypatch: pytest.Mon
 
     class Answer:
         API_VERSION = 4
+        topics = ()
 
     async def answered(node: int, *_: object) -> Answer:
         if node == 2 and refuses:

@@ -22,6 +22,7 @@ from streams.staging.changes import (
     Writes,
 )
 from streams.staging.inbox import bucket_length
+from streams.staging.keys import position_of
 
 
 async def latest(world: World, table: str) -> dict[tuple[int, bytes], bytes]:
@@ -67,13 +68,13 @@ async def check(
 async def check_positions(world: World, settled: Iterable[str] = ()) -> None:
     """The group's positions are those in the changelog; of `settled` topics nothing is left to handle."""
     recorded = {
-        TP(key[1:].decode(), partition): int(value.split()[0])
+        position_of(key[1:], partition): int(value.split()[0])
         for (partition, key), value in (await latest(world, "lane")).items()
         if key[:1] == b"p"
     }
     await world.until_at(recorded)
-    tps = [TP(topic, p) for topic in world.app.sources for p in range(world.app.layout.partitions)]
-    assert await world.cluster.committed(world.name, tps) == recorded
+    tps = {TP(topic, p) for topic in world.app.sources for p in range(world.app.layout.partitions)}
+    assert await world.cluster.committed(world.name, tps | recorded.keys()) == recorded
     for topic in settled:
         for record in await world.records(topic):
             assert recorded[TP(topic, record.partition)] > record.offset

@@ -22,7 +22,7 @@ from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.system import SystemClock
 from tests.raw_kafka import in_the_log, overwrite, spoiled
-from tests.recreated_kafka import recreate_topic
+from tests.recreated_kafka import add_partitions, delete_topic, recreate_topic
 from tests.waiting import BOUND
 
 
@@ -87,6 +87,13 @@ class KafkaWorld(World):
         changelog = topic in self.app.changelogs
         config = {"cleanup.policy": "compact" if changelog else "delete"}
         await recreate_topic(self.bootstrap, topic, self.app.layout.partitions, **config)
+
+    async def delete(self, topic: str) -> None:
+        await delete_topic(self.bootstrap, topic)
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        await add_partitions(self.bootstrap, topic, partitions)
+        await self._producer.client.force_metadata_update()
 
     async def forget_group(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

@@ -43,7 +43,7 @@ def test_topics_are_asked_for_by_name_and_none_is_made() -> None:
 
 def test_ids_are_told_as_kafka_prints_them() -> None:
     found = answered(topic(b"orders", ID), topic(b"gone", bytes(16), error=3))
-    assert found == Identity("cluster", {"orders": "AAECAwQFBgcICQoLDA0ODw"})
+    assert found == Identity("cluster", {"orders": "AAECAwQFBgcICQoLDA0ODw"}, {"orders": 1})
 
 
 def test_a_topic_without_an_id_is_asked_for_again() -> None:

@@ -124,6 +124,8 @@ CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
     "LaneStalled": (lambda worker: setattr(worker.lanes[2], "last_progress", NOW - 61), "2"),
     "LaneBehind": (behind, "2"),
     "LaneHeldUp": (held_up, "2"),
+    "TopicWrong": (lambda worker: worker.lanes[2].measures.topics.gone.update(t=NOW - 61), "2"),
+    "LogBeginsLate": (lambda worker: worker.lanes[2].measures.topics.late.update({TP("t", 2): 5}), "2"),
     "LaneReopens": (lambda worker: setattr(worker.lanes[2], "reopened", 6), "2"),
     "DeadLetters": (lambda worker: worker.put_letter("a"), "post.note"),
     "DeadLettersExpire": (

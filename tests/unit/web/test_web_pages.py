@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from web_workers import NOW, FakeStandby, FakeWorker
 
-from streams.errors import OutcomeUnknown
+from streams.errors import OutcomeUnknown, TopicGone
 from streams.lane.held_up import Held, HeldUpWatch
 from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
@@ -141,6 +141,21 @@ async def test_a_worker_is_degraded_while_a_lane_is_fenced_often(browser, worker
     status, warnings = await warned(browser)
     assert status == expected
     assert [text[:35] for text in warnings] == ["lane 1 was fenced 3 times in 60 s: "] * (expected != "ready")
+
+
+async def test_a_worker_warns_of_what_is_wrong_with_topics(browser, worker):
+    for lane in worker.lanes.values():
+        lane.measures.topics.gone["post.note.written.v1"] = NOW - 10 - lane.number
+    standing = worker.lanes[1].measures.topics
+    standing.partitions["post-operations"] = 9
+    standing.late |= {TP("post.parcel.seen.v1", number): 100 for number in range(4)}
+    status, (gone, differs, late) = await warned(browser)
+    assert status == "degraded"
+    longest = 10 + max(worker.lanes)
+    assert gone.startswith(f"topic post.note.written.v1 is gone for {longest} s")
+    assert differs.startswith("topic post-operations has 9 partitions")
+    assert late.startswith("up to 400 records of post.parcel.seen.v1 were deleted before they were read")
+    assert "post.parcel.seen.v1[2] at 100 and 1 more" in late
 
 
 async def test_a_worker_that_was_told_to_end_is_not_ready(browser, worker):
@@ -388,6 +403,15 @@ async def test_a_closed_lane_that_is_asked_for_is_refused(browser, worker):
     status, problem = await browser.json("/api/tables/parcels?lane=1")
     assert (status, problem["error"]) == (503, "lane_not_open")
     assert problem["detail"] == "lane 1 is backing_off: the answer was lost"
+
+
+async def test_a_lane_that_stays_closed_is_not_waited_for(browser, worker):
+    worker.patience = 3600.0
+    lane = worker.lanes[worker.lane("k1")]
+    lane.state, lane.error = LaneState.BACKING_OFF, TopicGone(["post.parcel.seen.v1"])
+    status, problem = await browser.json("/api/tables/parcels/rows?key=k1")
+    assert (status, problem["error"]) == (503, "lane_closed")
+    assert "the cluster has no post.parcel.seen.v1 any more" in problem["detail"]
 
 
 async def test_a_quarantined_lane_can_be_read(browser, worker):
