@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from streams.errors import PositionLost
+from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Record
 from streams.runtime.reader import KafkaReader
+from streams.web.patience import READ
 from streams.web.windows import MOST_BYTES, MOST_OFFSETS, MOST_SECONDS, Log, Part, Seen, Window, page_of
 
 #: Records taken at once, between two turns of the event loop that lanes share.
@@ -114,12 +115,18 @@ async def _logs(cluster: Cluster, reader: KafkaReader, tps: Iterable[TP]) -> dic
     if not wanted:
         return {}
     since = int(time.time() * 1000) - _RECENT
-    begins, ends, stable, recent = await asyncio.gather(
-        cluster.begin_offsets(wanted),
-        cluster.end_offsets(wanted),
-        reader.stable_ends(wanted),
-        reader.ranges_since(wanted, since),
-    )
+    try:
+        async with asyncio.timeout(READ):
+            begins, ends, stable, recent = await asyncio.gather(
+                cluster.begin_offsets(wanted),
+                cluster.end_offsets(wanted),
+                reader.stable_ends(wanted),
+                reader.ranges_since(wanted, since),
+            )
+    except TimeoutError:
+        raise ClusterUnavailable(
+            f"Kafka did not tell within {READ:g} s where {len(wanted)} partitions begin and end"
+        ) from None
     return {
         tp: Log(
             begins[tp],

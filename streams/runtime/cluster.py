@@ -16,6 +16,7 @@ from streams.runtime.reader import KafkaReader
 from streams.runtime.timeline import Sieve
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.units import KIB, MIB
+from streams.web.patience import READ
 
 
 class KafkaCluster:
@@ -52,7 +53,7 @@ class KafkaCluster:
         """A connected reader that reads only the batches with one of some texts in them, in small fetches:
         lanes share its event loop. Raises ClusterUnavailable.
         """
-        options = replace(self._options, max_fetch=2 * MIB)
+        options = replace(self._options, max_fetch=2 * MIB, metadata_timeout=READ)
         sieve = Sieve(options.max_unpacked, wanted=wanted)
         reader = KafkaReader(self._bootstrap, options, self._metadata.log_range, sieve)
         await reader.start()
@@ -62,7 +63,9 @@ class KafkaCluster:
         """A connected reader for a page of records, of those batches that have one of some texts in them if
         there are any, in small fetches. Raises ClusterUnavailable.
         """
-        options = replace(self._options, max_fetch=2 * MIB, max_partition_fetch=256 * KIB)
+        options = replace(
+            self._options, max_fetch=2 * MIB, max_partition_fetch=256 * KIB, metadata_timeout=READ
+        )
         isolation = Sieve(options.max_unpacked, wanted=wanted) if wanted else None
         reader = KafkaReader(self._bootstrap, options, self._metadata.log_range, isolation)
         await reader.start()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from faust.web.drivers.aiohttp import Web
 
@@ -22,21 +22,25 @@ from streams.ports import TP, Outgoing
 from streams.postgres.standing import database_answer, outbox_rows
 from streams.runtime.announcements import Announcements
 from streams.runtime.browsing import browse, logs
+from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import WorkerProcess
 from streams.runtime.slots import Slot
 from streams.runtime.timeline import scan
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.topics import Description, KafkaTopics
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.staging.measures import Measures
 from streams.web.access import Access
 from streams.web.database_answers import DatabaseAnswer, OutboxRows
+from streams.web.patience import READ
 from streams.web.routes import site
 from streams.web.scans import Question, Scan
 from streams.web.sessions import EndedSessions
 from streams.web.windows import Log, Seen, TopicFacts, Window
+
+T = TypeVar("T")
 
 #: Seconds that a page under way may take when the worker stops.
 SHUTDOWN_TIMEOUT = 2
@@ -44,6 +48,9 @@ SHUTDOWN_TIMEOUT = 2
 _LANE_OPENS_WITHIN = 5.0
 #: Seconds for which it is remembered what a topic is like: its settings change seldom, and pages ask often.
 _FACTS_LAST = 30.0
+#: Seconds for which Kafka is not asked again after it had no answer.
+_AWAY_LASTS = 1.0
+_PATIENT = KafkaOptions(metadata_timeout=READ)
 #: Looks through topics at the same time; further ones wait for these.
 _SCANS_AT_ONCE = 2
 
@@ -123,6 +130,8 @@ class _View:
         self._app = app
         self._scans = asyncio.Semaphore(_SCANS_AT_ONCE)
         self._facts: dict[str, tuple[float, TopicFacts]] = {}
+        #: Why Kafka had no answer last, and until when it is not asked again.
+        self._away, self._away_until = "", 0.0
 
     @property
     def application(self) -> Application:
@@ -196,15 +205,13 @@ class _View:
         await self._app.announcements.end_session(ident, until)
 
     async def scan(self, question: Question) -> Scan:
-        async with self._scans:
-            return await scan(self._cluster(), question)
+        return await self._ask(lambda: scan(self._cluster(), question))
 
-    async def topic_facts(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+    async def topic_facts(self, names: Iterable[str], *, anew: bool = False) -> dict[str, TopicFacts]:
         wanted, now = list(names), time.monotonic()
-        unknown = [name for name in wanted if name not in self._facts or self._facts[name][0] < now]
+        unknown = [name for name in wanted if anew or name not in self._facts or self._facts[name][0] < now]
         if unknown:
-            async with self._scans, KafkaTopics(self._app.steadfaust.brokers()) as topics:
-                found = await topics.describe(unknown)
+            found = await self._ask(lambda: self._describe(unknown))
             for name in unknown:
                 self._facts.pop(name, None)
             for name, each in found.items():
@@ -212,13 +219,29 @@ class _View:
                 self._facts[name] = now + _FACTS_LAST, facts
         return {name: self._facts[name][1] for name in wanted if name in self._facts}
 
+    async def _describe(self, names: Iterable[str]) -> dict[str, Description]:
+        async with KafkaTopics(self._app.steadfaust.brokers(), _PATIENT) as topics:
+            return await topics.describe(names)
+
     async def logs(self, tps: Iterable[TP]) -> dict[TP, Log]:
-        async with self._scans:
-            return await logs(self._cluster(), tps)
+        return await self._ask(lambda: logs(self._cluster(), tps))
 
     async def browse(self, window: Window) -> Seen:
+        return await self._ask(lambda: browse(self._cluster(), window))
+
+    async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask Kafka, a few at a time. Who has waited for others that had no answer gets none either: with
+        each one's patience after the other's nobody would have an answer for long.
+        """
+        clock = asyncio.get_running_loop().time
         async with self._scans:
-            return await browse(self._cluster(), window)
+            if clock() < self._away_until:
+                raise ClusterUnavailable(self._away)
+            try:
+                return await question()
+            except ClusterUnavailable as error:
+                self._away, self._away_until = str(error), clock() + _AWAY_LASTS
+                raise
 
     def _cluster(self) -> KafkaCluster:
         if self._app.cluster is None:
@@ -230,14 +253,22 @@ class _View:
             url = self._app.steadfaust.postgres()
         except SettingsError as error:
             return DatabaseAnswer(missing=str(error))
-        return await database_answer(url)
+        try:
+            async with asyncio.timeout(READ):
+                return await database_answer(url)
+        except TimeoutError:
+            return DatabaseAnswer(missing=f"PostgreSQL did not answer within {READ:g} s")
 
     async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
         try:
             url = self._app.steadfaust.postgres()
         except SettingsError:
             return OutboxRows()
-        return await outbox_rows(url, published)
+        try:
+            async with asyncio.timeout(READ):
+                return await outbox_rows(url, published)
+        except TimeoutError:
+            return OutboxRows(missing=f"PostgreSQL did not answer within {READ:g} s")
 
     def stuck(self) -> Sequence[Lane]:
         return self._app.host.stuck() if self._app.host is not None else []

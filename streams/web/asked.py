@@ -26,11 +26,19 @@ CSRF = "csrf"
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 
 
+class Kept(NamedTuple):
+    """An answer, and when it was right, in epoch seconds."""
+
+    at: float
+    answer: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A request. `names` are the parts of its path that its address leaves open.
 
     Attributes:
+        kept: the last answers of this worker that Kafka had to be asked for, for when it does not answer.
         path: decoded, as it was asked for.
         csrf: the token of this visitor's forms.
         client: the address of who asks.
@@ -42,6 +50,7 @@ class Asked:
     visitor: Visitor
     session: ClientSession
     jobs: Jobs
+    kept: dict[str, Kept]
     overviews: Overviews
     path: str
     names: Mapping[str, str]

@@ -12,6 +12,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from streams.units import MIB
 from streams.web.answers import FoundAnswer
 from streams.web.loopback import peer_origin
+from streams.web.patience import READ
 from streams.web.refusal import Refusal
 from streams.web.view import Problem
 
@@ -20,7 +21,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 #: Names the worker that asks; one that is asked so answers itself and never asks on.
 ASKED_BY = "Steadfaust-Asked-By"
 #: Seconds for the owner's answer, connecting included: it shares its event loop with its lanes.
-TIMEOUT = 5.0
+TIMEOUT = READ
 #: A page has a bound in stored bytes; as JSON it may be larger, but not without end.
 MOST_BYTES = 16 * MIB
 

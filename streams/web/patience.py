@@ -18,6 +18,9 @@ T = TypeVar("T")
 PASSING = frozenset({"owner_unreachable", "owner_silent", "owner_moving", "no_owner", "lane_not_open"})
 #: A caller that waits itself, and tells what for, names how long we are to wait: 0.
 PATIENCE = "Steadfaust-Patience"
+#: Seconds for which a read is waited for, whatever it is asked of: Kafka, PostgreSQL, another worker, or a
+#: lane that opens. Then the answer is what is known, and why there is no more.
+READ = 2.0
 #: Between two tries, in seconds.
 PAUSE = 0.25
 
@@ -47,9 +50,9 @@ async def patiently(
         await asyncio.sleep(PAUSE)
 
 
-def patience_of(headers: Mapping[str, str], most: float) -> float:
-    """For how long the answer to these headers may be waited for. Raises Problem 400."""
+def patience_of(headers: Mapping[str, str], usual: float, most: float) -> float:
+    """For how long the answer to these headers is waited for. Raises Problem 400."""
     try:
-        return min(most, float(headers.get(PATIENCE, most)))
+        return min(most, float(headers.get(PATIENCE, usual)))
     except ValueError:
         raise Problem(400, "bad_patience", f"{PATIENCE} is {headers[PATIENCE]!r}: give seconds") from None

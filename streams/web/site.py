@@ -19,7 +19,7 @@ from litestar.response.base import ASGIResponse
 from streams.errors import SteadfaustError
 from streams.units import KIB, MIB
 from streams.web.access import LOGIN, LOGOUT, Access, Incoming, Visitor
-from streams.web.asked import CSRF, Asked, Form, Operation, Read
+from streams.web.asked import CSRF, Asked, Form, Kept, Operation, Read
 from streams.web.jobs import Jobs
 from streams.web.lane_rows import Query
 from streams.web.letter_answers import LettersAnswer
@@ -28,7 +28,7 @@ from streams.web.metrics import WorkerMetrics
 from streams.web.overviews import Overviews, overviews
 from streams.web.owner import ASKED_BY, ask_json
 from streams.web.pages import asset_response
-from streams.web.patience import patience_of, patiently
+from streams.web.patience import READ, patience_of, patiently
 from streams.web.requests import AnyRequest, allowed, query_of, router_path, shown_path
 from streams.web.sessions import KNOWN
 from streams.web.view import Problem, WorkerView
@@ -74,6 +74,7 @@ class Site:
         self._access = access
         self._session: ClientSession | None = None
         self._jobs: Jobs | None = None
+        self._kept: dict[str, Kept] = {}
         self._overviews: Overviews | None = None
         self._opened = AsyncExitStack()
         self.metrics = WorkerMetrics(view)
@@ -97,6 +98,7 @@ class Site:
         await enter(self.metrics.sampling())
         self._overviews = await enter(overviews(self._view, self.metrics.sampler, self._session))
         self._jobs = Jobs(self._view, self._letters)
+        self._kept = {}
         self._opened.push_async_callback(self._jobs.close)
         return self
 
@@ -161,7 +163,8 @@ class Site:
             asked = await self._asked(request, visitor)
             # Nothing is done before a question has its answer, so that all of it can be asked again.
             most = self._view.patience if ASKED_BY not in asked.headers else 0.0  # the asker waits
-            response = await patiently(lambda: write(asked), patience_of(asked.headers, most))
+            usual = min(most, READ) if request.method == "GET" else most
+            response = await patiently(lambda: write(asked), patience_of(asked.headers, usual, most))
         except Problem as problem:
             return refused(request, problem)
         except HTTPException as error:
@@ -209,6 +212,7 @@ class Site:
             visitor=visitor,
             session=self._session,
             jobs=self._jobs,
+            kept=self._kept,
             overviews=self._overviews,
             path=shown_path(request),
             names={name: unquote(text) for name, text in request.path_params.items()},

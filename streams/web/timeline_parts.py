@@ -15,6 +15,7 @@ from streams.model.application import Application
 from streams.model.envelope import epoch_seconds, rfc3339
 from streams.ports import Record
 from streams.web.database_answers import OutboxRows
+from streams.web.patience import READ
 from streams.web.row_changes import MOST_KEYS, row_changes, row_partitions
 from streams.web.scans import Question
 from streams.web.timeline_answers import ClaimAnswer, RowChange, TimelineEntry
@@ -26,7 +27,7 @@ E = TypeVar("E", TimelineEntry, RecordAnswer)
 #: Messages of one timeline that the outbox is asked for, and objects that the object store is asked for.
 MOST_ASKED = 20
 #: Seconds that the object store may take to say whether an object is there.
-PATIENCE = 2.0
+PATIENCE = READ
 _APART = ("retry", "dead letter")
 
 

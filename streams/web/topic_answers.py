@@ -36,9 +36,12 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """All topics of the application."""
+    """All topics of the application. `note` says why they are not as they stand now, and from when they are;
+    empty: they stand so now.
+    """
 
     topics: list[TopicAnswer]
+    note: str = ""
 
 
 class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):

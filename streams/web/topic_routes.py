@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from streams.web.asked import Asked, Read
-from streams.web.topics import browse_topic, list_topics, show_record
+from streams.errors import ClusterUnavailable
+from streams.web.asked import Asked, Kept, Read
+from streams.web.topics import browse_topic, known_topics, list_topics, show_record
+
+_TOPICS = "topics"
 
 
 async def _topics(asked: Asked) -> msgspec.Struct:
-    return await list_topics(asked.view)
+    try:
+        answer = await list_topics(asked.view)
+    except ClusterUnavailable as error:
+        return known_topics(asked.view.application, asked.kept.get(_TOPICS), str(error))
+    asked.kept[_TOPICS] = Kept(asked.view.now(), answer)
+    return answer
 
 
 async def _topic(asked: Asked) -> msgspec.Struct:

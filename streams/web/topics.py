@@ -6,11 +6,15 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
+from streams.errors import TopicMismatch
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.ports import TP
 from streams.units import DAY
+from streams.web.asked import Kept
 from streams.web.lane_rows import Query
 from streams.web.record_values import record_answer
 from streams.web.timeline import topics_of
@@ -64,13 +68,31 @@ async def list_topics(view: WorkerView) -> TopicsAnswer:
     """All topics, as the cluster has them."""
     declared = declared_topics(view.application)
     facts = await view.topic_facts(declared)
-    logs = await view.logs([TP(name, n) for name, each in facts.items() for n in range(each.partitions)])
+    try:
+        logs = await view.logs(_partitions(facts))
+    except TopicMismatch:  # one was deleted since it was looked at
+        facts = await view.topic_facts(declared, anew=True)
+        logs = await view.logs(_partitions(facts))
     by_topic: dict[str, list[Log]] = {name: [] for name in declared}
     for tp, log in logs.items():
         by_topic[tp.topic].append(log)
     return TopicsAnswer(
         topics=[_standing(each, facts.get(each.name), by_topic[each.name]) for each in declared.values()]
     )
+
+
+def known_topics(app: Application, kept: Kept | None, why: str) -> TopicsAnswer:
+    """All topics while the cluster does not answer: as they stood last, or their names alone."""
+    if kept is None:
+        note = f"Kafka does not answer, so of these topics only the names are known: {why}"
+        return TopicsAnswer(topics=list(declared_topics(app).values()), note=note)
+    at = rfc3339(kept.at)
+    answer: TopicsAnswer = kept.answer
+    return replace(answer, note=f"Kafka does not answer. This is how the topics stood at {at}: {why}")
+
+
+def _partitions(facts: Mapping[str, TopicFacts]) -> list[TP]:
+    return [TP(name, n) for name, each in facts.items() for n in range(each.partitions)]
 
 
 async def browse_topic(view: WorkerView, name: str, query: Query) -> PageAnswer:
@@ -80,7 +102,7 @@ async def browse_topic(view: WorkerView, name: str, query: Query) -> PageAnswer:
     """
     topic, facts = await _topic(view, name)
     window = window_of(view.application, name, facts, query)
-    seen = await view.browse(window)
+    seen = await _browse(view, name, window)
     logs = [seen.logs[tp] for tp in sorted(seen.logs)]
     older = {tp: span[0] for tp, span in seen.spans.items() if span[0] > seen.logs[tp].begin}
     newer = {tp: span[1] for tp, span in seen.spans.items() if span[1] < seen.logs[tp].stable}
@@ -113,7 +135,7 @@ async def show_record(view: WorkerView, name: str, partition: str, offset: str) 
     topic, facts = await _topic(view, name)
     tp = TP(name, _number("partition", partition, facts.partitions - 1))
     at = _number("offset", offset, 1 << 62)
-    seen = await view.browse(Window((tp,), {tp: at}, backwards=False, limit=1))
+    seen = await _browse(view, name, Window((tp,), {tp: at}, backwards=False, limit=1))
     log = seen.logs[tp]
     found = seen.records[0] if seen.records else None
     if found is None or found.offset != at:
@@ -160,13 +182,21 @@ def window_of(app: Application, name: str, facts: TopicFacts, query: Query) -> W
     return Window(tps, places, backwards, limit, since, key, rows)
 
 
-async def _topic(view: WorkerView, name: str) -> tuple[TopicAnswer, TopicFacts]:
+async def _browse(view: WorkerView, name: str, window: Window) -> Seen:
+    try:
+        return await view.browse(window)
+    except TopicMismatch:  # it may have been deleted since it was looked at
+        await _topic(view, name, anew=True)
+        raise
+
+
+async def _topic(view: WorkerView, name: str, *, anew: bool = False) -> tuple[TopicAnswer, TopicFacts]:
     topic = declared_topics(view.application).get(name)
     if topic is None:
         raise Problem(
             404, "no_topic", f"{name!r} is no topic of this application: /topics lists those it has"
         )
-    facts = (await view.topic_facts([name])).get(name)
+    facts = (await view.topic_facts([name], anew=anew)).get(name)
     if facts is None:
         raise Problem(404, "no_topic", f"the cluster has no topic {name}: a worker that starts creates it")
     return topic, facts

@@ -210,8 +210,10 @@ class WorkerView(Protocol):
     async def scan(self, question: Question) -> Scan:
         """Look through topics. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
 
-    async def topic_facts(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
-        """Those of the topics that exist, by name. Raises ClusterUnavailable."""
+    async def topic_facts(self, names: Iterable[str], *, anew: bool = False) -> Mapping[str, TopicFacts]:
+        """Those of the topics that exist, by name: as they were a moment ago, unless they are to be looked at
+        `anew`. Raises ClusterUnavailable.
+        """
 
     async def logs(self, tps: Iterable[TP]) -> Mapping[TP, Log]:
         """Where logs begin and end. Raises ClusterUnavailable or TopicMismatch."""

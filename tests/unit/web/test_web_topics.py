@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, bearer, make_application
 
+from streams.lane.state import LaneState
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID
 from streams.model.operations import LetterCommand, Operation, encode_operation
@@ -17,11 +18,12 @@ from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged
 from streams.runtime.declared import declare
 from streams.testing.log import FakeRecord
-from streams.web import writing
+from streams.web import site, writing
 from streams.web.access import Access
 from streams.web.hexdump import MOST_DUMPED, dump
 from streams.web.topics import declared_topics
 from streams.web.windows import Part, page_of
+from tests.waiting import BOUND
 
 T = ParcelSeen.TOPIC
 MS = int(NOW * 1000)
@@ -245,3 +247,48 @@ def test_bytes_are_dumped_sixteen_a_line():
     ]
     assert dump("") == ""
     assert dump("00" * (MOST_DUMPED + 1)).endswith("... 1 bytes more")
+
+
+# -- while Kafka is away, and after a topic has gone -------------------------------------------------------
+
+
+async def test_topics_are_shown_as_they_stood_while_kafka_is_away(worker, browser):
+    worker.records = [FakeRecord(ParcelSeen.TOPIC, 0, 5, 1, b"k", b"{}", [])]
+    before = (await browser.json("/api/topics"))[1]
+    worker.away = "no broker answered"
+    status, now = await browser.json("/api/topics")
+    assert (status, now["topics"]) == (200, before["topics"])
+    assert now["note"].startswith("Kafka does not answer. This is how the topics stood at 2027-")
+    assert "no broker answered" in now["note"]
+    await browser.shows("/topics", "This is how the topics stood at", ParcelSeen.TOPIC)
+
+
+async def test_topics_have_their_names_where_nothing_else_is_known(worker, browser):
+    worker.away = "no broker answered"
+    status, answer = await browser.json("/api/topics")
+    assert status == 200
+    assert ParcelSeen.TOPIC in {each["name"] for each in answer["topics"]}
+    assert "only the names are known" in answer["note"]
+
+
+async def test_other_topics_are_shown_after_one_was_deleted(worker, browser):
+    worker.deleted = {ParcelSeen.TOPIC}
+    status, answer = await browser.json("/api/topics")
+    assert status == 200
+    assert [each["name"] for each in answer["topics"] if not each["exists"]] == [ParcelSeen.TOPIC]
+
+
+async def test_a_topic_that_was_deleted_is_not_found(worker, browser):
+    worker.deleted = {ParcelSeen.TOPIC}
+    assert await browser.refusal(f"/api/topics/{ParcelSeen.TOPIC}") == (404, "no_topic")
+
+
+async def test_a_read_does_not_wait_long_for_a_lane(worker, browser, monkeypatch):
+    monkeypatch.setattr(site, "READ", 0.05)
+    worker.patience = 100 * BOUND
+    for lane in worker.lanes.values():
+        lane.state = LaneState.OPENING
+    for path in ("/api/dead-letters", "/api/tables/parcels/rows?key=k1", "/api/sagas"):
+        status, answer = await browser.json(path)
+        assert status in (200, 503)
+        assert "is opening" in str(answer)

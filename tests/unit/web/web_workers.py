@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from yarl import URL
 
 from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter
+from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.lane.measures import LaneMeasures
 from streams.lane.state import LaneState
 from streams.model.application import Application, LaneOptions
@@ -140,6 +141,10 @@ class FakeWorker:
     windows: list[Window] = field(default_factory=list)
     open_from: dict[TP, int] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    #: Topics that are gone since they were looked at.
+    deleted: set[str] = field(default_factory=set)
+    #: Why Kafka does not answer; empty: it does.
+    away: str = ""
     measured: bool = False
     edge: DatabaseAnswer = field(
         default_factory=lambda: DatabaseAnswer(missing="set STEADFAUST_POSTGRES_URL")
@@ -180,8 +185,11 @@ class FakeWorker:
         places = {(each.topic, each.partition) for each in looked}
         return Scan(found, len(looked), len(places), until, "" if until is None else "so many are looked at")
 
-    async def topic_facts(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+    async def topic_facts(self, names: Iterable[str], *, anew: bool = False) -> dict[str, TopicFacts]:
         """Those with a number of partitions: 8 or 1, as declared."""
+        self._reach()
+        if anew:
+            self.missing |= self.deleted
         declared = {spec.name: spec for spec in declare(self.application, replication=1)}
         return {
             name: TopicFacts(declared[name].partitions, 1, declared[name].config)
@@ -191,7 +199,15 @@ class FakeWorker:
 
     async def logs(self, tps: Iterable[TP]) -> dict[TP, Log]:
         """Of what `records` has; all are of the last minute, and what `open_from` says is not decided."""
+        self._reach()
+        tps = list(tps)
+        if gone := self.deleted.intersection(tp.topic for tp in tps):
+            raise TopicMismatch(f"the cluster has no {gone}")
         return {tp: self._log(tp) for tp in tps}
+
+    def _reach(self) -> None:
+        if self.away:
+            raise ClusterUnavailable(self.away)
 
     def _log(self, tp: TP) -> Log:
         there = [each.offset for each in self.records if (each.topic, each.partition) == tp]

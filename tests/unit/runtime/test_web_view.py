@@ -1,0 +1,54 @@
+"""What pages ask of Kafka has one bound of seconds, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams.errors import ClusterUnavailable
+from streams.ports import TP
+from streams.runtime.cluster import KafkaCluster
+from streams.runtime.web import _View
+from streams.settings import Settings
+from streams.web.scans import Question
+from streams.web.windows import Window
+from tests.waiting import BOUND
+
+
+@pytest.fixture
+async def view() -> AsyncIterator[_View]:
+    """Of a worker whose only broker takes connections and never answers."""
+    open_ones: list[asyncio.StreamWriter] = []
+
+    async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.append(writer)
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    bootstrap = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    cluster = KafkaCluster(bootstrap)
+    app: Any = SimpleNamespace(cluster=cluster, steadfaust=Settings(bootstrap=bootstrap))
+    yield _View(app)
+    await cluster.close()
+    server.close()
+    for each in open_ones:
+        each.close()
+
+
+async def test_reads_of_a_silent_broker_end_after_one_patience(view: _View) -> None:
+    tp = TP("a", 0)
+    asked = [
+        view.topic_facts(["a"]),
+        view.logs([tp]),
+        view.browse(Window((tp,), {}, backwards=True, limit=1)),
+        view.scan(Question((tp,), 0, (b"k",))),
+        *(view.logs([tp]) for _ in range(36)),
+    ]
+    # With the 15 s of lanes each, two at a time, they would be here for more than the bound.
+    async with asyncio.timeout(BOUND):
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(each) for each in found} == {ClusterUnavailable}
+    assert any("within 2 s" in str(each) for each in found)
