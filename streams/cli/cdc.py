@@ -37,6 +37,9 @@ TROUBLE = 4
 STARTED_WITHIN = 120.0
 """Seconds for the connector's task to run."""
 
+_SETTLED_AFTER = 15.0
+"""Seconds that it has run when what the slot warns of is there to stay."""
+
 T = TypeVar("T")
 
 Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
@@ -59,12 +62,15 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
         if take_over:
             async with database.acquire() as connection:
                 await hand_over(connection, RelayKind.CDC)
-        relay, problem = _relay(database, at), ""
+        relay, problem, ran = _relay(database, at), "", 0
         try:
             async with asyncio.timeout(STARTED_WITHIN):
                 while True:
                     try:
-                        if _runs(status := await relay.step()):
+                        status = await relay.step()
+                        ran = ran + 1 if _runs(status) else 0
+                        # What is said of the slot of one that has just begun is over in a moment.
+                        if ran and (not status.problem or ran * STEP > _SETTLED_AFTER):
                             return status
                         problem = status.problem
                     except ConnectBusy as error:

@@ -1,7 +1,7 @@
 """`steadfaust outbox`: the relay, and what people do with the outbox.
 
-Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused, or a
-replication slot that warns.
+Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused or nobody
+relays, or a replication slot that warns.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from streams.errors import SteadfaustError
 from streams.logs import configure_logs
 from streams.postgres.database import Connection, connect
 from streams.postgres.outbox import desk
+from streams.postgres.outbox_owner import why_nobody_relays
 from streams.postgres.replication_slot import SlotLag, slot_lag
 from streams.settings import Settings
 from streams.testing.faults import faults_from_environment
@@ -87,17 +88,18 @@ async def _relay(settings: Settings, port: int) -> None:
 def status(url: Url = "", *, as_json: Json = False) -> None:
     """Say how many rows wait and for how long, and how the replication slot stands if there is one.
 
-    Exit status 4 when brokers have refused rows, or when the slot is lost or about to fill the disk.
+    Exit status 4 when brokers have refused rows, when rows wait and nobody relays them, or when the slot is
+    lost or about to fill the disk.
     """
 
-    async def work(connection: Connection) -> tuple[desk.OutboxStatus, SlotLag | None]:
-        return await desk.status(connection), await slot_lag(
-            connection, Settings.read().outbox_slot_warn_bytes
-        )
+    async def work(connection: Connection) -> tuple[desk.OutboxStatus, SlotLag | None, str]:
+        found, slot = await desk.status(connection), await slot_lag(connection, warn_at)
+        return found, slot, await why_nobody_relays(connection, slot) if found.unpublished else ""
 
-    found, slot = _run(url, work)
+    warn_at = Settings.read().outbox_slot_warn_bytes
+    found, slot, problem = _run(url, work)
     if as_json:
-        typer.echo(json_line({**found._asdict(), "slot": slot_json(slot)}))
+        typer.echo(json_line({**found._asdict(), "slot": slot_json(slot), "problem": problem}))
     else:
         typer.echo(
             f"{found.unpublished} rows wait, the oldest for {found.oldest_seconds:.1f} s;"
@@ -105,7 +107,9 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
         )
         if slot is not None:
             typer.echo(f"slot: {slot_line(slot)}" + (f"; {slot.warning}" if slot.warning else ""))
-    raise typer.Exit(REFUSED if found.failed or (slot and slot.warning) else 0)
+        if problem:
+            typer.echo(f"problem: {problem}")
+    raise typer.Exit(REFUSED if found.failed or problem or (slot and slot.warning) else 0)
 
 
 @app.command("list")

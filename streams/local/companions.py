@@ -12,6 +12,9 @@ from streams.local import loopback, state
 from streams.local.patience import Patience
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
+_REVIVED_AFTER = 1.0
+"""Seconds between a death and the next start."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -24,6 +27,7 @@ class Part:
         answers: whether it can be used.
         env: what its environment has beside the supervisor's.
         stops_by: asks it to stop in order.
+        revives: one that died is started again, as a service manager does.
         clear: ends what it leaves running when it is killed; called after each end of it.
     """
 
@@ -33,6 +37,7 @@ class Part:
     answers: Callable[[], Awaitable[bool]]
     env: Mapping[str, str]
     stops_by: signal.Signals = signal.SIGTERM
+    revives: bool = False
     clear: Callable[[], None] = lambda: None
 
 
@@ -66,7 +71,7 @@ class Companions:
             await self._start(name)
 
     async def watch(self) -> None:
-        """Start again what was kept down; this ends only with an error, the death of one."""
+        """Start again what was kept down, and what died and revives; this ends only with an error."""
         await together(*(self._watch(name) for name in self._parts))
 
     async def stop(self) -> None:
@@ -107,11 +112,14 @@ class Companions:
             child = self._children[name]
             await child.wait()
             await asyncio.to_thread(self._parts[name].clear)
-            if not self._var.held(name):
+            held = self._var.held(name)
+            if not held and not self._parts[name].revives:
                 raise child.death()
-            self._say(f"{name} is down, as asked for")
+            self._say(f"{name} is down, as asked for" if held else f"{child.death()}; it starts again")
             self._up.discard(name)
             self._changed()
+            if not held:
+                await asyncio.sleep(_REVIVED_AFTER)
             while self._var.held(name):  # noqa: ASYNC110 - a file, by which another process asks
                 await asyncio.sleep(POLL)
             await self._start(name)

@@ -38,6 +38,7 @@ def part(java: Path, home: Path, port: int, *, bootstrap: str, database: str, sa
         url=f"http://{where}",
         where=where,
         answers=partial(loopback.http_answers, port, "/health"),
+        revives=True,
         env={
             "CDC_BOOTSTRAP": bootstrap,
             "CDC_LISTEN": where,

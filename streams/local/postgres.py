@@ -95,6 +95,7 @@ def part(home: Path, port: int, databases: Sequence[str], say: Say) -> Part:
         answers=partial(loopback.postgres_answers, port, USER, databases[0]),
         where=f"{loopback.HOST}:{port}",
         env={},
+        revives=True,
         stops_by=signal.SIGINT,  # at SIGTERM it would wait for its clients to leave
         clear=clear,
     )

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from streams.postgres.database import Connection
 from streams.postgres.errors import OutboxOwned
-from streams.postgres.replication_slot import drop_slot, slot_lag
+from streams.postgres.replication_slot import SlotLag, drop_slot, slot_lag
 from streams.postgres.statements import statements
 
 _SQL = statements("cdc/cdc.sql")
@@ -18,6 +18,9 @@ class RelayKind(StrEnum):
     POLL = "poll"
     CDC = "cdc"
 
+
+#: The advisory lock of a polling relay that is there; its number is its session's process id.
+MEMBER = 0x6F75_7401
 
 _TITLES = {RelayKind.POLL: "polling relays", RelayKind.CDC: "change data capture"}
 
@@ -65,3 +68,18 @@ async def hand_over(connection: Connection, to: RelayKind) -> None:
             raise OutboxOwned("a connector still reads the outbox: stop it first, with `steadfaust cdc stop`")
         await drop_slot(connection)
     await connection.execute(_SQL["hand_over"], to)
+
+
+async def why_nobody_relays(connection: Connection, slot: SlotLag | None) -> str:
+    """Why rows stay in the outbox, as the database knows it; empty: somebody is there to relay them."""
+    if await outbox_owner(connection) is RelayKind.CDC:
+        if slot is not None:
+            return ""  # it warns itself
+        return (
+            "the outbox belongs to change data capture, which has no replication slot: nothing is relayed."
+            " `steadfaust outbox relay` with STEADFAUST_OUTBOX=cdc, or `steadfaust cdc start`, begins again"
+            " with the rows that wait"
+        )
+    if await connection.fetchval(_SQL["polling_relays"], MEMBER):
+        return ""
+    return "no relay runs: start `steadfaust outbox relay`"

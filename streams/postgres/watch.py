@@ -16,7 +16,7 @@ from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.migrations import newer_database
 from streams.postgres.outbox.desk import OutboxStatus, status
 from streams.postgres.outbox.metrics import OutboxGauges
-from streams.postgres.outbox_owner import cdc_beginnings
+from streams.postgres.outbox_owner import RelayKind, cdc_beginnings, outbox_owner, why_nobody_relays
 from streams.postgres.queue.desk import QueueStanding, queue_standings
 from streams.postgres.queue.metrics import QueueGauges
 from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
@@ -55,6 +55,7 @@ class DatabaseWatch:
         self._looked = time.monotonic()
         self._failure = ""
         self._newer = ""
+        self._nobody = ""
 
     async def run(self) -> None:
         """Look every few seconds, until it is cancelled."""
@@ -70,6 +71,9 @@ class DatabaseWatch:
                 slot = await slot_lag(connection, self._slot_warn_at)
                 beginnings = await cdc_beginnings(connection)
                 newer = await newer_database(connection)
+                nobody = ""
+                if found.unpublished and await outbox_owner(connection) is RelayKind.CDC:
+                    nobody = await why_nobody_relays(connection, slot)
         except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables that are not there yet
             self._failure = text_of(error)
             log.warning("database_not_looked_at", error=self._failure, action="tries again")
@@ -77,7 +81,7 @@ class DatabaseWatch:
         self._outbox, self._queues, self._slot, self._failure = found, queues, slot, ""
         if newer and newer != self._newer:
             log.warning("database_is_newer", error=newer)
-        self._newer = newer
+        self._newer, self._nobody = newer, nobody
         self._looked = time.monotonic()
         self._outbox_gauges.sampled(found)
         self._queue_gauges.sampled(queues)
@@ -106,7 +110,7 @@ class DatabaseWatch:
 
     async def slot(self) -> str:
         """Why the replication slot may fill the disk; empty: it does not, also where polling relays work."""
-        return self._slot.warning if self._slot else ""
+        return self._slot.warning if self._slot else self._nobody
 
 
 def trouble_of(queue: QueueStanding) -> str:

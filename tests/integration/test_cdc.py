@@ -86,6 +86,7 @@ async def relaying(ground: Ground, *, after: After = After.MARK) -> AsyncIterato
     settings = Settings(
         postgres_url=ground.postgres,
         bootstrap=ground.stack.bootstrap,
+        app_id="steadfaust",
         outbox="cdc",
         outbox_after=after.value,
         connect_url=ground.stack.url("connect"),

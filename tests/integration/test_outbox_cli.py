@@ -13,6 +13,7 @@ from streams.cli.main import app
 from streams.postgres import Database
 from streams.postgres.database import connect
 from streams.postgres.outbox import OutboxRow
+from streams.postgres.outbox_owner import RelayKind, hand_over
 from streams.postgres.statements import statements
 from streams.testing import MemoryPublisher
 from tests.postgres import in_a_loop
@@ -82,12 +83,30 @@ def test_what_waits_and_what_was_refused_is_seen(postgres_url: str, run: Run) ->
     assert run("show", "none")[0] == 3
 
 
+def test_rows_that_nobody_relays_are_a_problem(postgres_url: str, run: Run) -> None:
+    assert run("status")[0] == 0
+    fill(postgres_url)
+    code, told = run("status")
+    assert code == 4
+    assert "problem: no relay runs" in told
+    in_a_loop(_hand_over(postgres_url))
+    code, told = run("status", "--json")
+    assert code == 4
+    assert "which has no replication slot: nothing is relayed" in json.loads(told)["problem"]
+
+
+async def _hand_over(url: str) -> None:
+    connection = await connect(url)
+    await hand_over(connection, RelayKind.CDC)
+    await connection.close()
+
+
 def test_a_refused_row_is_published_again_at_once(postgres_url: str, run: Run) -> None:
     fill(postgres_url, REFUSED)
     assert ids(run("republish", "--failed", "--dry-run", "--json")[1]) == ["o-2:1"]
     assert run("status")[0] == 4
     assert ids(run("republish", "--failed", "--json")[1]) == ["o-2:1"]
-    assert run("status")[0] == 0
+    assert json.loads(run("status", "--json")[1])["failed"] == 0
     assert run("republish", "none")[0] == 3
     assert run("republish")[0] == 2
 

@@ -74,6 +74,28 @@ def test_a_connector_is_as_its_task_is(connector: ConnectorStatus | None, told: 
     assert bool(told) == bool(found)
 
 
+def test_a_row_that_is_too_large_is_named() -> None:
+    trace = "Retry\nCaused by: org.apache.kafka.common.errors.RecordTooLargeException: too large"
+    failed = ConnectorStatus("RUNNING", (TaskStatus(0, "FAILED", trace),))
+    found = CdcStatus(failed, WELL, "o-1:2 (topic t, 2000000 bytes, `steadfaust outbox show o-1:2`)").problem
+    assert "RecordTooLargeException: too large. The largest row that waits is o-1:2 (topic t" in found
+
+
+async def test_a_connect_that_starts_is_not_one_without_connector() -> None:
+    """It answers 404 for what it has not read yet, and 503 for its health."""
+    health = [503, 200]
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({}, status=health.pop(0) if request.path == "/health" else 404)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server, Connect(str(server.make_url("/"))) as connect:
+        with pytest.raises(ConnectBusy, match="starts"):
+            await connect.status()
+        assert await connect.status() is None
+
+
 def test_files_for_a_cluster_match_the_local_stack() -> None:
     """Written by `steadfaust cdc files worker` and `steadfaust cdc files connector`."""
     assert (OPS / "connect-worker.properties").read_text() == worker_properties()

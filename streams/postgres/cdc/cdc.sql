@@ -67,3 +67,14 @@ SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)
 
 -- name: publish
 CREATE PUBLICATION $1 FOR TABLE outbox, cdc_heartbeat WITH (publish = 'insert')
+
+-- name: largest
+-- In words: what stops a connector that met a row that is too large.
+SELECT format('%s (topic %s, %s bytes, `steadfaust outbox show %s`)', id, topic, octet_length(payload), id)
+FROM outbox WHERE published_at IS NULL ORDER BY octet_length(payload) DESC LIMIT 1
+
+-- name: polling_relays
+-- Each holds a lock of members ($1) in this database.
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = $1::bigint::oid
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

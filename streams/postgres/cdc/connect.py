@@ -15,6 +15,7 @@ from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 _TIMEOUT = 10.0
 _MISSING = 404
 STOPPED = "STOPPED"
+_STARTING = 503
 _BUSY = 409
 """While its workers agree on who does what."""
 _REBALANCE = b"because a rebalance is"
@@ -65,6 +66,7 @@ class Connect:
     def __init__(self, url: str) -> None:
         self._all = f"{url.rstrip('/')}/connectors"
         self._url = f"{self._all}/{NAME}"
+        self._health = f"{url.rstrip('/')}/health"
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -86,9 +88,13 @@ class Connect:
             await self._ask("PUT", "/config", dict(settings))
 
     async def status(self) -> ConnectorStatus | None:
-        """How it stands; None: there is no such connector."""
+        """How it stands; None: there is no such connector.
+
+        Raises ConnectBusy while Connect starts: it has not read then which connectors there are.
+        """
         found = await self._ask("GET", "/status")
         if found is None:
+            await self._require_started()
             return None
         tasks = (TaskStatus(task["id"], task["state"], task.get("trace", "")) for task in found["tasks"])
         return ConnectorStatus(found["connector"]["state"], tuple(tasks))
@@ -116,6 +122,17 @@ class Connect:
     async def remove(self) -> None:
         """Stop the connector for good; nothing when there is none."""
         await self._ask("DELETE", "")
+
+    async def _require_started(self) -> None:
+        if self._session is None:
+            return
+        try:
+            async with self._session.get(self._health) as answer:
+                starts = answer.status == _STARTING
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ConnectUnavailable(f"Kafka Connect at {self._url} does not answer: {error!r}") from error
+        if starts:
+            raise ConnectBusy(f"Kafka Connect at {self._url} starts: try again")
 
     async def _ask(self, method: str, path: str, body: object = None, *, at: str = "") -> Any:
         if self._session is None:

@@ -48,6 +48,7 @@ HEADERS = {
 """Columns of the outbox, and the headers that they become: those of the polling relay, in its order."""
 
 _PREFIX = "outbox"
+_TRANSACTION = "10000"
 _HEARTBEATS = "__debezium-heartbeat"
 _BYTES = "io.debezium.converters.BinaryDataConverter"
 _SECURITY = "org.apache.kafka.common.security"
@@ -86,6 +87,7 @@ def worker_settings() -> dict[str, str]:
         "value.converter.delegate.converter.type": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.delegate.converter.type.schemas.enable": "false",
         "plugin.discovery": "service_load",
+        "transaction.timeout.ms": _TRANSACTION,
         # A worker that was killed is missed after so long, and its connector moves or starts again.
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "2000",
@@ -163,6 +165,8 @@ def connector_settings() -> dict[str, str]:
         ),
         "topic.heartbeat.prefix": _HEARTBEATS,
         "exactly.once.support": "required",
+        # What a killed worker had open holds readers up for so long, and itself when it starts again.
+        "producer.override.transaction.timeout.ms": _TRANSACTION,
         "transaction.boundary": "poll",
         "topic.creation.groups": "heartbeats",
         "topic.creation.heartbeats.include": f"{_HEARTBEATS}.*",

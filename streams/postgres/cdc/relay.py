@@ -12,7 +12,7 @@ import structlog
 
 from streams.postgres.advice import advice
 from streams.postgres.cdc.beginning import begin_again
-from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus
+from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.connector import connector_settings
 from streams.postgres.cdc.marking import Marking
 from streams.postgres.cdc.publication import ensure_publication
@@ -41,13 +41,23 @@ class CdcStatus(NamedTuple):
 
     connector: ConnectorStatus | None
     slot: SlotLag | None
+    largest: str = ""
+    """The largest row that waits, where one was too large."""
 
     @property
     def standstill(self) -> str:
         """Why the connector relays nothing now; empty: it does."""
         if self.connector is None:
-            return "there is no connector for the outbox: start it with `steadfaust cdc start`"
-        return self.connector.problem
+            return (
+                "Kafka Connect has no connector for the outbox: a relay with STEADFAUST_OUTBOX=cdc makes it,"
+                " and so does `steadfaust cdc start`"
+            )
+        if not self.largest:
+            return self.connector.problem
+        return (
+            f'{self.connector.problem}. The largest row that waits is {self.largest}; docs/outbox.md, "By'
+            ' change data capture", says how to go on without it'
+        )
 
     @property
     def problem(self) -> str:
@@ -60,9 +70,16 @@ async def cdc_status(database: Database, connect: Connect, slot_warn_at: int = W
 
     Raises DatabaseUnavailable or ConnectUnavailable.
     """
-    async with database.acquire() as connection:
+    connector, largest = await connect.status(), ""
+    async with database.acquire() as connection:  # after it: a connector that runs has taken its slot
         slot = await slot_lag(connection, slot_warn_at)
-    return CdcStatus(await connect.status(), slot)
+        if connector is not None and any(map(_is_too_large, connector.failed)):
+            largest = await connection.fetchval(_SQL["largest"]) or ""
+    return CdcStatus(connector, slot, largest)
+
+
+def _is_too_large(task: TaskStatus) -> bool:
+    return any(word in task.trace for word in ("RecordTooLarge", "RecordBatchTooLarge", "MessageTooLarge"))
 
 
 class CdcRelay:

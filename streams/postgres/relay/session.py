@@ -17,13 +17,13 @@ from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.lock_waits import lock_wait_told
 from streams.postgres.outbox import OutboxRow
-from streams.postgres.outbox_owner import RelayKind, claim_outbox, outbox_owner
+from streams.postgres.outbox_owner import MEMBER, RelayKind, claim_outbox, outbox_owner
 from streams.postgres.relay.options import SHARDS, RelayOptions
 from streams.postgres.statements import statements
 
 _SQL = statements("relay/relay.sql")
 #: The advisory locks: a member's number is its session's process id, a shard's its own.
-_MEMBER, _SHARD = 0x6F75_7401, 0x6F75_7402
+_MEMBER, _SHARD = MEMBER, 0x6F75_7402
 _CHANNEL = "outbox"
 #: How the end of a session shows, or that the server cannot work now: another session may find one that can.
 _ENDED = (*UNAVAILABLE, *REFUSING, OperatorInterventionError)
