@@ -195,6 +195,7 @@ class Application:
         self.wiring = wiring
         self.claims = claims
         self.lane_options = lane_options or LaneOptions()
+        wiring.check_resources(resources or {})
         resources = {CONSUMED: frozenset(wiring.routes), **(resources or {})}
         self.tables = {
             name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
@@ -257,11 +258,6 @@ class Application:
         return {codec.fingerprint.decode(): codec.schema for codec in codecs if codec.schema}
 
     def _bind(self, handler: AnyHandler, resources: Mapping[str, Any]) -> BoundHandler:
-        if missing := [name for name in handler.resources if name not in resources]:
-            supplied = [name for name in resources if name != CONSUMED]
-            raise WiringError(
-                f"{handler.name} needs {missing}, which the worker does not supply: it has {supplied}"
-            )
         given = {name: resources[name] for name in handler.resources}
         source = f"{self.layout.app_id}/{handler.service}".encode()
         return BoundHandler(

@@ -84,9 +84,13 @@ class _Derivation:
         if not _NAME.fullmatch(name):
             raise NoAvro(f"{where} is called {name!r}, which is no name in Avro: use letters, digits and _")
         plain, meta = _without_annotations(field.type)
-        has_default, default = _default(field)
         enum_name = f"{kind.__name__}{_capitals(name)}"
-        made = self._type(plain, meta, where, enum_name, null_first=not has_default or default is None)
+        null_first = field.default in (msgspec.NODEFAULT, None)
+        made = self._type(plain, meta, where, enum_name, null_first=null_first)
+        try:
+            has_default, default = _default(field)
+        except TypeError as error:
+            raise NoAvro(f"{where} has a default that no schema can have: {error}") from error
         doc = told.get(field.name) or ("" if meta.get("title") else meta.get("description", ""))
         return {"name": name, "type": made, **({"default": default} if has_default else {}), **_doc(doc)}
 

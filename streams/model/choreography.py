@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from streams.errors import WiringError
-from streams.model.handlers import Handler
+from streams.model.handlers import CONSUMED, Handler
 from streams.model.message import Message
 from streams.model.table import Table
 
 AnyHandler = Handler[Any, Any]
+
+
+class WiringWarning(UserWarning):
+    """A wiring can work, and probably lacks a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,38 @@ class Choreography:
         for route in routes:
             self._check(route)
         self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
+        for handler in self.handlers():
+            self._check_heard(handler)
+            for doubt in self._doubts(handler):
+                warnings.warn(doubt, WiringWarning, stacklevel=3)
+
+    def _check_heard(self, handler: AnyHandler) -> None:
+        for message in handler.must_hear:
+            route = self.routes.get(message.TOPIC)
+            if route is None or handler not in route.handlers:
+                name = message.__name__
+                raise WiringError(
+                    f"{handler.name} hears {name}, and no line gives it: replies and deadlines would be lost."
+                    f" Add on({name}, ...) with this handler"
+                )
+
+    def _doubts(self, handler: AnyHandler) -> Iterator[str]:
+        """What is sent and nobody here undoes, although somebody here does it."""
+        for done, undone in handler.undone_by.items():
+            if done.TOPIC in self.routes and undone.TOPIC not in self.routes:
+                yield (
+                    f"{handler.name} undoes {done.__name__} by {undone.__name__}, and no line takes that"
+                    f" here: add on({undone.__name__}, ...), unless another application takes it"
+                )
+
+    def check_resources(self, supplied: Collection[str]) -> None:
+        """Raises WiringError for a handler that needs a resource which is not among those `supplied`."""
+        for handler in self.handlers():
+            if missing := [name for name in handler.resources if name not in (*supplied, CONSUMED)]:
+                raise WiringError(
+                    f"{handler.name} needs {missing}, which the worker does not supply: it has"
+                    f" {list(supplied)}"
+                )
 
     @staticmethod
     def _check(route: Route) -> None:

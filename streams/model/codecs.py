@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from io import BytesIO
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,7 +17,7 @@ import msgspec
 from fastavro.schema import fingerprint as schema_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
-from streams.errors import Undecodable, Unencodable, UnknownSchema
+from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
 from streams.model.avro_ranges import Ranges
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
 from streams.model.read_back import require_same, why_not
@@ -244,6 +244,33 @@ def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:
     """JSON codecs, for what is not worth a schema."""
     del subject
     return JsonCodec(kind)
+
+
+def check_types(kind: type[Any]) -> None:
+    """Raises WiringError for a class with a field that JSON cannot have."""
+    try:
+        for other in _custom_types(msgspec.inspect.type_info(kind), set()):
+            raise WiringError(
+                f"{kind.__name__} cannot be JSON: {other.__name__} in it is no type that JSON has; use str,"
+                " int, float, bytes, a tuple, a dict or a Struct"
+            )
+    except TypeError as error:
+        raise WiringError(f"{kind.__name__} cannot be JSON: {error}") from error
+
+
+def _custom_types(info: Any, seen: set[Any]) -> Iterator[type[Any]]:
+    if isinstance(info, msgspec.inspect.CustomType):
+        if info.cls is not object:
+            yield info.cls
+    elif isinstance(info, tuple | list):
+        for part in info:
+            yield from _custom_types(part, seen)
+    elif isinstance(info, msgspec.Struct) and not isinstance(info, msgspec.inspect.Metadata):
+        of = getattr(info, "cls", None)
+        if of is None or of not in seen:
+            seen.add(of)
+            for name in info.__struct_fields__:
+                yield from _custom_types(getattr(info, name), seen)
 
 
 @cache

@@ -7,9 +7,9 @@ callable as it was written, so a unit test just calls it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from types import UnionType
-from typing import Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, UnionType
+from typing import Any, Generic, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from streams.errors import WiringError
 from streams.model.message import Message
@@ -46,7 +46,12 @@ class Handler(Generic[P, T]):
         hears_late: whether it sees a message that has expired when it comes at once, whatever it waits for
             itself: it does not begin such a one, but takes note of it. While an earlier one of the same key
             is tried again, it does not see it at all.
+        must_hear: messages that it cannot do without: each needs a line that names it.
+        undone_by: messages that it sends, with those that undo them: whoever takes one should take the other.
     """
+
+    must_hear: tuple[type[Message], ...] = ()
+    undone_by: Mapping[type[Message], type[Message]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -114,6 +119,8 @@ class Service:
 
     def handler(
         self,
+        function: None = None,
+        /,
         *,
         sends: Sequence[type[Message]] = (),
         retry: RetryPolicy | None = None,
@@ -122,8 +129,20 @@ class Service:
         **rows: Table[Any] | RowOf[Any],
     ) -> Callable[[Callable[P, T]], Handler[P, T]]:
         """Declare a handler: the rows its parameters stand for, what it may send, and what becomes of a
-        message that it fails on; see `Handler`.
+        message that it fails on; see `Handler`. `@service.handler` without `()` is the same as with them, but
+        type checkers want them: with an overload mypy takes lists of `sends` for lists of their first base.
         """
-        return lambda function: Handler(
-            self.name, function, sends, rows, retry=retry, breaker=breaker, order_by=order_by
-        )
+
+        def declare(function: Callable[P, T]) -> Handler[P, T]:
+            return Handler(self.name, function, sends, rows, retry=retry, breaker=breaker, order_by=order_by)
+
+        bare: Any = function
+        if bare is None:
+            return declare
+        if not inspect.isfunction(bare):
+            raise WiringError(
+                f"{self.name}: @service.handler({bare!r}) names no parameter: give each row its name, and"
+                " what is sent as `sends`"
+            )
+        declared: Any = declare(bare)
+        return cast(Callable[[Callable[P, T]], Handler[P, T]], declared)

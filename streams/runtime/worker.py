@@ -13,8 +13,8 @@ from typing import Any
 
 from streams.model.application import Application
 from streams.model.choreography import Choreography
-from streams.model.codecs import MakeCodec, Schemas, avro
-from streams.model.schema_versions import nothing_frozen
+from streams.model.codecs import JsonCodec, MakeCodec, Schemas, avro, check_types
+from streams.model.schema_versions import ClassAndSchemaDiffer, nothing_frozen
 from streams.ports import Faults
 from streams.runtime import commands as commands  # Faust keeps them by name
 from streams.runtime.access import broker_urls
@@ -26,6 +26,8 @@ from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.system import SystemClock
 
+#: The resource that each worker has.
+CLOCK = "clock"
 #: Beside the service's own resources; no parameter of a handler has such a name.
 _CLAIMS = "claim checks"
 
@@ -71,6 +73,8 @@ class Worker(LaneApp):
         settings = settings or Settings.read_or_exit()
         self.wiring = wiring
         self._codecs = codecs or partial(avro, schemas)
+        wiring.check_resources({CLOCK, *(resources or {})})
+        self._check_types()
         super().__init__(
             settings,
             self._bind,
@@ -115,13 +119,25 @@ class Worker(LaneApp):
             limit=settings.max_message_bytes,
         )
 
+    def _check_types(self) -> None:
+        """Raises WiringError for a message or row that cannot be written, now, in place of at the start."""
+        make = self._codecs(Schemas())
+        rows = {name: table.row for name, table in self.wiring.tables().items()}
+        for subject, kind in {**self.wiring.messages(), **rows}.items():
+            try:
+                codec = make(kind, subject)
+            except ClassAndSchemaDiffer:
+                continue  # told at the start: the command that freezes schemas imports this
+            if isinstance(codec, JsonCodec):
+                check_types(kind)
+
     def _bind(self, opened: dict[str, Any], known: Schemas) -> Application:
         own = {name: resource for name, resource in opened.items() if name != _CLAIMS}
         return Application(
             self.steadfaust.layout(),
             self.wiring,
             self._codecs(known),
-            resources={"clock": SystemClock(), **own},
+            resources={CLOCK: SystemClock(), **own},
             lane_options=self.steadfaust.lane_options(),
             claims=opened[_CLAIMS],
         )

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from streams.errors import WiringError
-from streams.model.codecs import NO_JSON, encode_json
+from streams.model.codecs import NO_JSON, check_types, encode_json
 from streams.model.message import Message
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
@@ -202,6 +202,8 @@ class Saga:
         for kind in (one.command, one.compensate):
             if kind is not None and not (isinstance(kind, type) and issubclass(kind, Command)):
                 raise self._error(one.name, f"{kind!r} is not a command: derive it from Command")
+        if one.reply is not None:
+            check_types(one.reply)
         for kind in one.commands:
             if not hasattr(kind, "TOPIC") or not hasattr(kind, "REPLY"):
                 raise self._error(one.name, f"{kind.__name__} has no TOPIC or no REPLY")
@@ -264,6 +266,7 @@ def saga(
         raise WiringError(
             f"saga {name} forgets {listed(strange)}: name fields of {started_by.__name__} that have a default"
         )
+    check_types(started_by)
     if not _NAME.fullmatch(name):
         raise WiringError(f"saga {name!r}: a name has small letters, digits, - and _")
     return Saga(name, started_by, version, tuple(forgets), unless)

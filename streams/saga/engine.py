@@ -66,6 +66,13 @@ class SagaHandler(Handler[Any, Outcome]):
         assert replies is not None
         super().__init__(service.name, function, [*_sent(versions), replies, log], rows)
         self.saga = versions[0].name
+        self.must_hear = (replies,)
+        self.undone_by = {
+            step.command: step.compensate
+            for version in versions
+            for step in version.steps()
+            if step.command is not None and step.compensate is not None
+        }
         self.versions = versions
         self.repairs = repairs
         self.ignored = ignored

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from streams import Message, Outcome, Service, Worker, choreography, nothing, on
+from streams import Message, Outcome, Row, Service, Table, Worker, choreography, nothing, on
+from streams.errors import WiringError
+from streams.model.codecs import json_without_schema
 
 
 class Rung(Message, frozen=True, kw_only=True):
@@ -63,3 +65,58 @@ async def test_an_error_that_ends_it_ends_the_worker(worker: Worker) -> None:
     worker.add_dependency(worker.agents_app)
     await worker.agents_app.crash(RuntimeError("it is over"))
     assert worker.crashed
+
+
+@service.handler()
+def ring_at(rung: Rung, *, tower: Any) -> Outcome:
+    return nothing(f"{tower}")
+
+
+def test_a_resource_that_nobody_supplies_is_missed_at_import() -> None:
+    wiring = choreography(on(Rung, ring_at))
+    with pytest.raises(WiringError, match=r"bells.ring_at needs \['tower'\]"):
+        Worker(wiring)
+    Worker(wiring, resources={"tower": 1})
+
+
+class Cast(Message, frozen=True, kw_only=True):
+    """It has what no codec can write."""
+
+    TOPIC = "bell.cast.v1"
+    bell: str
+    tone: list[complex]
+
+    @property
+    def key(self) -> str:
+        return self.bell
+
+
+class Tone(Row, frozen=True, kw_only=True):
+    tone: complex = 1j
+
+
+@service.handler()
+def take(cast: Cast) -> Outcome:
+    return nothing("heavy")
+
+
+@service.handler(tone=Table("tones", Tone))
+def tune(rung: Rung, tone: Tone | None) -> Outcome:
+    return nothing("")
+
+
+@service.handler(sends=[Cast])
+def melt(rung: Rung) -> Outcome:
+    return nothing("")
+
+
+ROUTES = ["taken", "row", "sent"]
+
+
+@pytest.mark.parametrize("codecs", [None, lambda _: json_without_schema], ids=["Avro", "JSON"])
+@pytest.mark.parametrize(
+    "route", [on(Cast, take), on(Rung, tune), on(Rung, melt)], ids=["taken", "row", "sent"]
+)
+def test_a_field_that_cannot_be_written_is_refused(codecs: Any, route: Any) -> None:
+    with pytest.raises(WiringError, match=r"(Cast|Tone)\b.*complex"):
+        Worker(choreography(route), codecs=codecs)

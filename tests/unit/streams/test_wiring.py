@@ -126,3 +126,15 @@ def test_an_application_knows_its_topics_tables_and_changelogs() -> None:
 def test_a_message_without_a_key_says_so() -> None:
     with pytest.raises(NotImplementedError, match="Paid has no key"):
         _ = Paid(k="a").key
+
+
+def test_a_handler_without_brackets_is_one() -> None:
+    @service.handler  # type: ignore[arg-type] # type checkers want the brackets
+    def bare(order: Placed) -> Outcome:
+        return nothing(f"{order}")
+
+    handler: Any = bare
+    assert (handler.name, handler.accepts, handler.rows) == ("svc.bare", (Placed,), {})
+    choreography(on(Placed, handler))
+    with pytest.raises(WiringError, match="give each row its name"):
+        service.handler(STOCK)  # type: ignore[arg-type] # it is the error

@@ -22,7 +22,7 @@ from travel import (
 
 from streams.errors import SagaVersionUnknown, WiringError
 from streams.model.application import Application
-from streams.model.choreography import choreography, on
+from streams.model.choreography import WiringWarning, choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.handlers import Service
 from streams.model.layout import Layout
@@ -200,3 +200,28 @@ def test_versions_that_do_not_go_together_are_refused() -> None:
         handler()
     with pytest.raises(WiringError, match="each version needs a command"):
         handler(begun())
+
+
+def test_a_saga_without_a_line_for_its_replies_is_refused() -> None:
+    with pytest.raises(WiringError, match=r"travel.journey_saga hears JourneyReply.*Add on\(JourneyReply"):
+        choreography(on(JourneyWanted, journey))
+
+
+def test_a_compensation_without_a_line_is_warned_of() -> None:
+    @SERVICE.handler()
+    def take(command: BookTrain | CancelTrain) -> Outcome:
+        return Outcome({})
+
+    lines = [on(JourneyWanted, journey), on(JourneyReply, journey)]
+    choreography(*lines)  # all its participants are elsewhere
+    with pytest.warns(WiringWarning, match="undoes BookTrain by CancelTrain, and no line takes that here"):
+        choreography(*lines, on(BookTrain, take))
+    choreography(*lines, on(BookTrain, take), on(CancelTrain, take))
+
+
+def test_data_of_a_reply_that_cannot_be_json_is_refused() -> None:
+    class Tone(msgspec.Struct):
+        tone: complex
+
+    with pytest.raises(WiringError, match="Tone cannot be JSON: complex in it"):
+        begun().step("train", BookTrain, compensate=CancelTrain, reply=Tone)
