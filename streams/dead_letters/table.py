@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import structlog
 
+from streams.dead_letters.bursts import Bursts
 from streams.dead_letters.record import ROOM, dead_letter
 from streams.dead_letters.row import (
     Letter,
@@ -44,7 +45,10 @@ SHOWN = 1024
 class DeadLetters:
     """Reads rows, staged or committed, makes their changes, and stages a message that is given up."""
 
-    def __init__(self, app: Application, store: Store, overlay: Overlay, writer: OutcomeWriter) -> None:
+    def __init__(
+        self, app: Application, store: Store, overlay: Overlay, writer: OutcomeWriter, bursts: Bursts
+    ) -> None:
+        self._bursts = bursts
         self._store = store
         self._overlay = overlay
         self._writer = writer
@@ -106,6 +110,7 @@ class DeadLetters:
         """
         writer = self._writer
         writer.counters.dead_letters += 1
+        self._bursts.add(handler, record.key, type(error).__name__, now)
         letter = dead_letter(
             record,
             error,

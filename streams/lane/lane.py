@@ -215,6 +215,7 @@ class Lane:
             measures=self._handlers,
             progress=self._signals.progress,
             tracer=self._tracer,
+            bursts=self.measures.bursts,
             topics=self.topics,
             ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
         )

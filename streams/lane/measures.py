@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 
+from streams.dead_letters.bursts import Bursts
 from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import Intake
 from streams.positions.topics import TopicStanding
@@ -29,6 +30,7 @@ class LaneMeasures:
         to_recover: changelog records, markers counted, that an opening lane has still to read.
         recovery: how many it had to read in all, and since when, by the monotonic clock.
         in_transaction: whether a transaction is under way.
+        bursts: dead letters that came in bursts.
         intake: what the lane reads by; None while it is not open.
         fenced_at: when another owner has fenced it, the last three times, in epoch seconds.
         topics: what is wrong with its topics.
@@ -41,6 +43,7 @@ class LaneMeasures:
         self.to_recover = 0
         self.recovery = (0, 0.0)
         self.in_transaction = False
+        self.bursts = Bursts()
         self.intake: Intake | None = None
         self.held_up: HeldUpWatch | None = None
         self.fenced_at: deque[float] = deque(maxlen=FENCED_OFTEN)

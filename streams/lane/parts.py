@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from streams.dead_letters.bursts import Bursts
 from streams.dead_letters.table import DeadLetters
 from streams.lane.admission import Admission
 from streams.lane.attempt import AttemptRunner
@@ -79,6 +80,7 @@ def parts_of(
     tracer: Tracer | None,
     topics: Collection[str],
     ends: Mapping[TP, int],
+    bursts: Bursts,
 ) -> Parts:
     """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
     its error if it failed. `measures` are those of the worker. Without a `tracer` there are no traces.
@@ -98,7 +100,7 @@ def parts_of(
     loops = Loops(looped, ends) if looped else None
     writer = OutcomeWriter(app, overlay, sequences, counters, loops)
     unreadable = Unreadable()
-    letters = DeadLetters(app, store, overlay, writer)
+    letters = DeadLetters(app, store, overlay, writer, bursts)
     payloads = Payloads(app.claims)
 
     queues = Queues(store, overlay)

@@ -29,6 +29,7 @@ import msgspec
 
 from streams.errors import WiringError
 from streams.model.message import NAMESPACE
+from streams.model.read_back import require_defaults
 
 _SCALARS: Mapping[Any, str] = {str: "string", bool: "boolean", int: "long", float: "double", bytes: "bytes"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,7 +53,10 @@ class NoAvro(WiringError):
 
 
 def derived_schema(kind: type[Any]) -> str:
-    """The Avro schema of a message, a row or any other Struct, as JSON text. Raises NoAvro."""
+    """The Avro schema of a message, a row or any other Struct, as JSON text. Raises NoAvro, and
+    WiringError for a default that no schema can say.
+    """
+    require_defaults(kind)
     namespace = getattr(kind, "NAMESPACE", NAMESPACE)
     return json.dumps(_Derivation(namespace).record(kind, kind.__name__), ensure_ascii=False)
 

@@ -20,7 +20,7 @@ from fastavro.schema import to_parsing_canonical_form
 from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
 from streams.model.avro_ranges import Ranges
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
-from streams.model.read_back import require_same, why_not
+from streams.model.read_back import require_defaults, require_same, why_not
 from streams.model.schema_versions import schema_for
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -199,6 +199,8 @@ class JsonCodec(Generic[T]):
     fingerprint = _OF_JSON
 
     def __init__(self, kind: type[T]) -> None:
+        """Raises WiringError for a class with a default that JSON has not."""
+        require_defaults(kind)
         self._kind = kind
         self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode

@@ -6,12 +6,13 @@ hold half of a surrogate pair; a number may not fit, or be out of the bounds tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from streams.errors import Unencodable
+from streams.errors import Unencodable, WiringError
 
 #: What a value is called that is shown in an error: no more of it, for it may be personal and long.
 MOST_SHOWN = 40
@@ -25,14 +26,45 @@ def require_same(value: Any, back: Any) -> None:
         raise Unencodable(lost)
 
 
+def require_defaults(kind: type[Any], where: str = "", seen: frozenset[Any] = frozenset()) -> None:
+    """Raise WiringError for a class with a default that JSON has no form for: schemas are written in it, and
+    rows may be. Also deep in it.
+    """
+    if kind in seen or not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return
+    where = where or kind.__name__
+    for field in msgspec.structs.fields(kind):
+        default = field.default
+        if default is not msgspec.NODEFAULT and (odd := _odd(_plain(default), "")):
+            raise WiringError(
+                f"{where}.{field.name} has a default that no schema can say ({odd}): use None, as in"
+                " `float | None`, or a number that stands for it"
+            )
+        for part in _classes(field.type):
+            require_defaults(part, f"{where}.{field.name}", seen | {kind})
+
+
+def _classes(kind: Any) -> Iterator[Any]:
+    """The classes in an annotation."""
+    if inner := get_args(kind):
+        for each in inner:
+            yield from _classes(each)
+    else:
+        yield kind
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value, builtin_types=(bytes,))
+    except Exception:  # noqa: BLE001 - what has no plain form is refused for its type, elsewhere
+        return None
+
+
 def why_not(value: Any, error: Exception) -> str:
     """Where a value has what cannot be written or read back, if that is known; else what was raised."""
     if isinstance(error, Unencodable):
         return str(error)
-    try:
-        found = _odd(msgspec.to_builtins(value, builtin_types=(bytes,)), "")
-    except Exception:  # noqa: BLE001 - what it cannot look through is told by the error
-        found = ""
+    found = _odd(_plain(value), "")
     return f"{found} ({error})" if found else str(error)
 
 

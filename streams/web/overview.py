@@ -92,6 +92,9 @@ def warnings(view: WorkerView) -> list[str]:
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)
     found += not_yet(gates)
+    found += [
+        text for _, each in sorted(view.lanes.items()) for text in each.measures.bursts.texts(view.now())
+    ]
     found += unreadable(lane for _, lane in sorted(view.lanes.items()))
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     for _, lane in sorted(view.lanes.items()):

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from streams.dead_letters.bursts import Bursts
 from streams.dead_letters.table import DeadLetters
 from streams.model.layout import Layout
 from streams.staging.arrival import Counters
@@ -21,7 +22,7 @@ class Kept:
         self.store, self.overlay = MemoryStores().open(0), Overlay()
         self.sequences = Sequences(Layout("post", 2, 1))
         self.writer = OutcomeWriter(self.app, self.overlay, self.sequences, Counters())
-        self.letters = DeadLetters(self.app, self.store, self.overlay, self.writer)
+        self.letters = DeadLetters(self.app, self.store, self.overlay, self.writer, Bursts())
 
     def commit_staged(self) -> Staged:
         staged = self.sequences.take(1 << 30)

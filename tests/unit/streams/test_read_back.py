@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import Unencodable
+from streams.errors import Unencodable, WiringError
 from streams.model.avro_types import derived_schema
 from streams.model.codecs import AvroCodec, JsonCodec, Schemas, decode_row, encode_row
 
@@ -224,3 +224,28 @@ def test_a_value_of_another_class_is_refused(make: Callable[[Any], Any], value: 
 
     with pytest.raises(Unencodable):
         make(Text).encode(value)
+
+
+class Deep(msgspec.Struct, frozen=True):
+    parts: tuple[float, ...] = (1.0, math.nan)
+
+
+@pytest.mark.parametrize(
+    "default", [math.inf, -math.inf, math.nan, Inner(weight=math.inf), (1.0, math.inf), 2**64]
+)
+@pytest.mark.parametrize("make", [derived_schema, JsonCodec], ids=["avro", "json"])
+def test_a_default_that_json_has_not_is_refused_with_advice(make: Callable[[Any], Any], default: Any) -> None:
+    kind = msgspec.defstruct("Limits", [("most", Any if make is JsonCodec else type(default), default)])
+    if isinstance(default, tuple):
+        kind = msgspec.defstruct("Limits", [("most", tuple[float, ...], default)])
+    with pytest.raises(WiringError, match=r"Limits.most has a default that no schema can say.*: use "):
+        make(kind)
+
+
+@pytest.mark.parametrize("make", [derived_schema, JsonCodec], ids=["avro", "json"])
+def test_a_default_deep_in_a_class_is_refused_too(make: Callable[[Any], Any]) -> None:
+    kind = msgspec.defstruct(
+        "Outer", [("inner", Deep), ("more", dict[str, float], msgspec.field(default_factory=dict))]
+    )
+    with pytest.raises(WiringError, match=r"Deep.parts has a default|Outer.inner.parts has a default"):
+        make(kind)

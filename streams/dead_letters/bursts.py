@@ -1,0 +1,71 @@
+"""Many dead letters of one handler within a short time: said once in the log, and in health for a while."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+#: So many of one handler within so many seconds are a burst.
+MANY, WITHIN = 100, 60.0
+#: For how many seconds after its last letter a burst is told of.
+TOLD_FOR = 600.0
+#: Of so many keys it is counted how many each has.
+MOST_KEYS = 1000
+
+
+class _Recent:
+    """Dead letters of a handler since a time, epoch seconds."""
+
+    __slots__ = ("began", "count", "error", "keys", "last")
+
+    def __init__(self, began: float) -> None:
+        self.began = self.last = began
+        self.count = 0
+        self.error = ""
+        self.keys: Counter[bytes] = Counter()
+
+
+class Bursts:
+    """Those of one lane, by handler; empty is the name for what no handler has seen."""
+
+    def __init__(self) -> None:
+        self._recent: dict[str, _Recent] = {}
+
+    def add(self, handler: str, key: bytes | None, error: str, now: float) -> None:
+        """A message has become a dead letter, at `now` in epoch seconds, for an error of a type."""
+        recent = self._recent.get(handler)
+        if recent is None or now - recent.last > TOLD_FOR or _is_over(recent, now):
+            recent = self._recent[handler] = _Recent(now)
+        recent.count += 1
+        recent.last, recent.error = now, error
+        key = (key or b"")[:64]
+        if key in recent.keys or len(recent.keys) < MOST_KEYS:
+            recent.keys[key] += 1
+        if recent.count == MANY:
+            log.warning("dead_letters_in_a_burst", handler=handler, text=_text(handler, recent))
+
+    def texts(self, now: float) -> list[str]:
+        """What there was in the last minutes, for people."""
+        return [
+            _text(handler, recent)
+            for handler, recent in sorted(self._recent.items())
+            if recent.count >= MANY and now - recent.last <= TOLD_FOR
+        ]
+
+
+def _is_over(recent: _Recent, now: float) -> bool:
+    """Whether so few came that these are no burst, and later ones begin another count."""
+    return recent.count < MANY and now - recent.began > WITHIN
+
+
+def _text(handler: str, recent: _Recent) -> str:
+    ((key, most),) = recent.keys.most_common(1)
+    seconds = max(1, round(recent.last - recent.began))
+    whose = f"{most} of key {key.decode('utf-8', 'replace')!r}" if most > 1 else "each of another key"
+    return (
+        f"{recent.count} messages became dead letters of {handler or 'no handler'} within {seconds} s,"
+        f" {whose}; the last error was {recent.error}: see `steadfaust dlq groups`"
+    )
