@@ -1,6 +1,7 @@
 """`steadfaust dlq`: look at dead letters, and put them right.
 
-Exit status: 0 done, 1 an error, 3 nothing matched, 4 a job failed or was stopped.
+Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 a job failed or was stopped, or a letter's
+lane has not answered yet.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import time
 from base64 import b64encode
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 import typer
@@ -22,6 +24,7 @@ app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_
 LETTERS = "/api/dead-letters"
 NOTHING = 3
 UNFINISHED = 4
+REFUSED = 1
 #: Between looks at a job's progress or at the groups, in seconds.
 PAUSE = 0.5
 
@@ -34,6 +37,10 @@ Rate = Annotated[float, typer.Option(help="Operations in a second at most.")]
 Job = Annotated[str, typer.Option(help="A name; started again by the same one, a job does nothing twice.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before many are touched.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the answers of the letters' lanes.")]
+Timeout = Annotated[
+    float, typer.Option(min=0, help="Seconds to wait for the answers of letters' lanes at most.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Parked letters, too.")]
 
 
@@ -125,10 +132,14 @@ def _many(operation: str, ids: list[str] | None, matching: dict[str, str], **ask
         raise typer.BadParameter("name letters, or say with --where which are meant")
     worker, yes, dry_run = find_worker(asked.pop("worker")), asked.pop("yes"), asked["dry_run"]
     as_json = asked.pop("as_json")
+    timeout = 0.0 if asked.pop("no_wait") else asked.pop("timeout")
+    asked.pop("timeout", None)
     body = {**asked, "operation": operation, "who": by_whom(asked["who"])}
     if ids:
-        _tell(worker.post(f"{LETTERS}/operations", {**body, "letters": ids}), as_json=as_json)
-        return
+        job = worker.post(f"{LETTERS}/operations", {**body, "letters": ids})
+        if dry_run or not timeout:
+            _tell(job, as_json=as_json)
+        _tell_answers(job, _answers(worker, job, ids, timeout), as_json=as_json)
     if not yes and not dry_run:
         trial = {**body, "matching": matching, "dry_run": True}
         found = _wait(worker, worker.post(f"{LETTERS}/operations", trial))
@@ -154,6 +165,38 @@ def _wait(worker: Worker, job: dict[str, Any], *, quiet: bool = False) -> dict[s
     except KeyboardInterrupt:
         job = worker.post(f"{LETTERS}/jobs/{name}/stop", {})
     return job
+
+
+def _answers(worker: Worker, job: dict[str, Any], letters: list[str], timeout: float) -> dict[str, str]:
+    """What the letters' lanes have answered, by letter; of one that has not within the bound nothing. Ctrl-C
+    ends the waiting, not what was asked.
+    """
+    found: dict[str, str] = {}
+    until = time.monotonic() + timeout
+    query = {"job": job["job"], "operation": job["operation"]}
+    while True:
+        for letter in letters:
+            if letter not in found:
+                answer = worker.get(f"{LETTERS}/{quote(letter, safe='')}/answer", query)
+                if answer["settled"]:
+                    found[letter] = answer["result"]
+        if len(found) == len(set(letters)) or time.monotonic() >= until:
+            return found
+        time.sleep(PAUSE)
+
+
+def _tell_answers(job: dict[str, Any], answers: dict[str, str], *, as_json: bool) -> None:
+    """Print what each letter's lane has answered, and end with what that means."""
+    if as_json:
+        typer.echo(json_line({**job, "answers": answers}))
+    else:
+        for letter, result in answers.items():
+            typer.echo(f"{job['operation']} of {letter}: {result}")
+    if waiting := job["matched"] - len(answers):
+        said = f"the lanes of {waiting} of {job['matched']} letters have not answered yet"
+        typer.echo(f"error: {said}; to look again, give --job {job['job']}", err=True)
+        raise typer.Exit(UNFINISHED)
+    raise typer.Exit(REFUSED if any(each.startswith("refused") for each in answers.values()) else 0)
 
 
 def _progress(job: dict[str, Any]) -> str:
@@ -183,7 +226,9 @@ def replay(
     where: Where = None,
     rate: Rate = 200.0,
     job: Job = "",
+    timeout: Timeout = 30.0,
     *,
+    no_wait: NoWait = False,
     force: Force = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -191,7 +236,17 @@ def replay(
 ) -> None:
     """Let the handler that failed try again: before what waits behind, in the order of their sources."""
     given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job, "force": force}
-    _many("replay", letters, _filter(where), dry_run=dry_run, yes=yes, as_json=as_json, **given)
+    _many(
+        "replay",
+        letters,
+        _filter(where),
+        dry_run=dry_run,
+        yes=yes,
+        as_json=as_json,
+        timeout=timeout,
+        no_wait=no_wait,
+        **given,
+    )
 
 
 @app.command()
@@ -203,7 +258,9 @@ def discard(
     where: Where = None,
     rate: Rate = 200.0,
     job: Job = "",
+    timeout: Timeout = 30.0,
     *,
+    no_wait: NoWait = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -212,7 +269,17 @@ def discard(
     waits for a handler that is gone.
     """
     given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job}
-    _many("discard", letters, _filter(where), dry_run=dry_run, yes=yes, as_json=as_json, **given)
+    _many(
+        "discard",
+        letters,
+        _filter(where),
+        dry_run=dry_run,
+        yes=yes,
+        as_json=as_json,
+        timeout=timeout,
+        no_wait=no_wait,
+        **given,
+    )
 
 
 @app.command()
@@ -222,12 +289,24 @@ def restore(
     who: Who = "",
     worker: At = "",
     job: Job = "",
+    timeout: Timeout = 30.0,
     *,
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Take a discard back: the letters are dead again, and can be replayed."""
     given = {"why": why, "who": who, "worker": worker, "job": job}
-    _many("restore", letters, {}, dry_run=False, yes=True, as_json=as_json, **given)
+    _many(
+        "restore",
+        letters,
+        {},
+        dry_run=False,
+        yes=True,
+        as_json=as_json,
+        timeout=timeout,
+        no_wait=no_wait,
+        **given,
+    )
 
 
 @app.command()
@@ -242,7 +321,9 @@ def edit(
     who: Who = "",
     worker: At = "",
     job: Job = "",
+    timeout: Timeout = 30.0,
     *,
+    no_wait: NoWait = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -255,7 +336,17 @@ def edit(
     if header:
         pairs = [one.partition("=") for one in header]
         given["headers"] = [(name, b64encode(text.encode()).decode()) for name, _, text in pairs]
-    _many("edit", [letter], {}, dry_run=False, yes=True, as_json=as_json, **given)
+    _many(
+        "edit",
+        [letter],
+        {},
+        dry_run=False,
+        yes=True,
+        as_json=as_json,
+        timeout=timeout,
+        no_wait=no_wait,
+        **given,
+    )
 
 
 # -- printing ---------------------------------------------------------------------------------------------

@@ -20,6 +20,9 @@ from streams.units import DAY
 BUCKETS = 2
 
 
+_BUCKETS = "_inbox-"
+
+
 def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) -> None:
     """Raises SettingsError when a replayed dead letter could outlive its inbox entry. Seconds."""
     if inbox < dead_letters + longest_retry:
@@ -29,6 +32,11 @@ def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) 
             " Raise inbox_retention or lower dead_letter_retention (STEADFAUST_INBOX_RETENTION_DAYS,"
             " STEADFAUST_DEAD_LETTER_RETENTION_DAYS, STEADFAUST_RETRY_DELAYS)."
         )
+
+
+def source_prefix(handler: bytes, source: bytes) -> bytes:
+    """What the changelog keys begin with of what a handler has from a source."""
+    return blake2b(handler + b"\0" + source, digest_size=8).digest()
 
 
 class Inbox:
@@ -49,7 +57,7 @@ class Inbox:
                 len(self._prefixes) > 10_000
             ):  # sources are few; a client that invents one for each message is not
                 self._prefixes.clear()
-            prefix = blake2b(handler + b"\0" + source, digest_size=8).digest()
+            prefix = source_prefix(handler, source)
             self._prefixes[handler, source] = prefix
         return prefix + message_id
 
@@ -80,6 +88,14 @@ class Inbox:
                     found[i] = True
         return found
 
+    @staticmethod
+    def note_of(store: Store, local: bytes) -> bytes | None:
+        """What a committed entry says of its outcome, by its local key; None: there is no such entry."""
+        for table in store.tables():
+            if table.startswith(_BUCKETS) and (value := store.get(table, local)) is not None:
+                return value
+        return None
+
     def expire(self, now: float) -> list[str]:
         """Drop buckets of which every entry is older than the retention; returns their names."""
         oldest = self._writes.inbox_table(int((now - self._retention) * 1000))
@@ -93,7 +109,7 @@ class Inbox:
         return [table for table in self._buckets() if table >= oldest]
 
     def _buckets(self) -> list[str]:
-        return sorted(table for table in self._store.tables() if table.startswith("_inbox-"))
+        return sorted(table for table in self._store.tables() if table.startswith(_BUCKETS))
 
 
 def bucket_length(retention: float) -> float:

@@ -196,6 +196,16 @@ class Jobs:
         await self._view.operate(posts)
 
 
+def operation_id(job: str, operation: LetterCommand, letter: str) -> bytes:
+    """The id of an operation: of one letter in one job there is one."""
+    return derived_id(job.encode(), f"{operation}:{letter}".encode(), 0)
+
+
+def source_of(app: Application) -> str:
+    """What operations say that they come from."""
+    return f"{app.layout.app_id}/desk"
+
+
 def message_of(app: Application, asked: Ask, letter: str, now: float) -> tuple[TP, Outgoing]:
     """The message that asks a letter's lane for an operation, and where it goes."""
     partition, key = partition_and_key(app, letter)
@@ -212,13 +222,9 @@ def message_of(app: Application, asked: Ask, letter: str, now: float) -> tuple[T
     )
     if asked.message is not None:
         operation = _encoded(app, topic_of(key), operation, asked.message)
-    own_id = derived_id(asked.job.encode(), f"{asked.operation}:{letter}".encode(), 0)
+    own_id = operation_id(asked.job, asked.operation, letter)
     headers = new_headers(
-        "steadfaust.operation",
-        letter,
-        source=f"{app.layout.app_id}/desk",
-        time=now,
-        message_id=own_id.decode(),
+        "steadfaust.operation", letter, source=source_of(app), time=now, message_id=own_id.decode()
     )
     return TP(app.layout.operations, partition), Outgoing(key, encode_operation(operation), headers)
 

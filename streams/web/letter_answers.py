@@ -149,6 +149,18 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str = ""
 
 
+class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a letter's lane has answered to an operation; `result` is empty until it is `settled`, and begins
+    with `refused:` where nothing was done.
+    """
+
+    letter: str
+    operation: str
+    job: str
+    settled: bool
+    result: str = ""
+
+
 class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of a worker since it started, the newest last."""
 

@@ -7,8 +7,16 @@ import msgspec
 from streams.web import desk
 from streams.web.asked import Asked, Form, Operation, Read
 from streams.web.audit import audit_page
-from streams.web.letter_answers import Ask, GroupsAnswer, JobsAnswer, LettersAnswer, LetterShown
+from streams.web.letter_answers import (
+    Ask,
+    GroupsAnswer,
+    JobsAnswer,
+    LettersAnswer,
+    LetterShown,
+    SettledAnswer,
+)
 from streams.web.letters import group_letters, list_letters, show_letter
+from streams.web.settled import settled
 
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
@@ -23,6 +31,10 @@ async def _groups(asked: Asked) -> msgspec.Struct:
 
 async def _letter(asked: Asked) -> msgspec.Struct:
     return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))
+
+
+async def _answer(asked: Asked) -> msgspec.Struct:
+    return await settled(asked.view, asked.names["letter"], asked.query, **asked.asker(SettledAnswer))
 
 
 async def _operate(asked: Asked) -> msgspec.Struct:
@@ -63,6 +75,7 @@ ROUTES = (
     Operation("/dead-letters/jobs/{job}/stop", _stop),
     Read("/dead-letters/audit", _audit, "letter_audit.html"),
     Read("/dead-letters/{letter}", _letter),
+    Read("/dead-letters/{letter}/answer", _answer),
     # The pages, which show all lanes together.
     Read("/dead-letters", _groups_page, "letter_groups.html", json=None),
     Read("/dead-letters/letters", _letters_page, "letters.html", json=None),

@@ -27,7 +27,7 @@ from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.web.routes import site
 
-NOTHING, REFUSED = 3, 1
+NOTHING, REFUSED, UNFINISHED = 3, 1, 4
 
 
 class Pages:
@@ -199,3 +199,48 @@ async def test_no_worker_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     result = await asyncio.to_thread(CliRunner().invoke, app, ["dlq", "list"])
     assert result.exit_code == 1
     assert "no worker" in str(result.exception)
+
+
+async def test_a_command_about_a_letter_says_the_lanes_answer(fake: FakeWorld) -> None:
+    """Also where the lane refuses, and where the letter is gone: neither is done."""
+    async with a_desk(fake) as (desk, lane, work):
+        work.hooks.before = lambda _: None
+        ident, other = (await letter_ids(fake))[:2]
+
+        async def run(word: str, *letters: str, why: str = "as told") -> Result:
+            asking = asyncio.create_task(desk.run(word, *letters, "--why", why))
+            await fake.until(asking.done)
+            return asking.result()
+
+        refused = await run("restore", ident)
+        assert (refused.exit_code, refused.stdout.splitlines()[-1]) == (
+            REFUSED,
+            f"restore of {ident}: refused: it is not discarded",
+        )
+        done = await run("replay", ident)
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"replay of {ident}: replaying")
+        await quiet(fake, lane, replayed=1)
+        gone = await run("replay", ident)
+        assert (gone.exit_code, gone.stdout.splitlines()[-1]) == (
+            REFUSED,
+            f"replay of {ident}: refused: there is no such letter, or no more",
+        )
+        both = await run("discard", ident, other)
+        assert both.exit_code == REFUSED
+        assert f"discard of {other}: discarded" in both.stdout
+
+
+async def test_a_command_says_when_a_lane_has_not_answered(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def operate(_: Pages, __: Any) -> None:
+        """Kafka has it, and the lane has not read it yet."""
+
+    monkeypatch.setattr(Pages, "operate", operate)
+    async with a_desk(fake) as (desk, _, _):
+        ident = (await letter_ids(fake))[0]
+        late = await desk.run("replay", ident, "--why", "as told", "--timeout", "0.1", "--job", "j1")
+        assert late.exit_code == UNFINISHED
+        assert (
+            "the lanes of 1 of 1 letters have not answered yet; to look again, give --job j1" in late.stderr
+        )
