@@ -30,8 +30,8 @@ _STOPS = ("TopicRecreated", "PositionLost")
 
 
 async def recreate_topic(planned: Planned, ground: Ground) -> Happened:
-    """The receipts' topic is deleted and made again. Lanes stop for it and handle nothing of it, until an
-    operator accepts it; then the client sends all receipts again.
+    """The receipts' topic is deleted and made again under running workers. Lanes stop for it within seconds
+    and handle nothing of it, until an operator accepts it; then the client sends all receipts again.
     """
     topic, app_id = StockReceived.TOPIC, ground.layout.app_id
     with ground.load.without_receipts():
@@ -46,12 +46,14 @@ async def recreate_topic(planned: Planned, ground: Ground) -> Happened:
             return {event["lane"] for event in events if any(name in str(event) for name in _STOPS)}
 
         await until(stopped, f"a lane stops because {topic} was recreated", within=OPEN_WITHIN)
+        noticed = time.time() - began
         accepted = await asyncio.to_thread(_accept, ground, topic)
         slots = sorted(worker.slot for worker in ground.fleet.alive)
         for slot in slots:
             await ground.until_open(await restart(planned, ground, slot))
     names = ", ".join(map(worker_name, slots))
-    confirmed = f"{len(stopped())} lanes stopped for it; {accepted} partitions accepted, then handled again"
+    lanes = f"{len(stopped())} lanes stopped for it, the first {noticed:.1f} s later"
+    confirmed = f"{lanes}; {accepted} partitions accepted, then handled again"
     return happened(planned, names, began, confirmed)
 
 

@@ -18,6 +18,10 @@ DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
 #: Settings of which -1 means without end.
 _ENDLESS = ("retention.ms", "retention.bytes")
 _UNBOUNDED = 1 << 63
+#: Whose clock stamps records: retention deletes by these stamps.
+STAMPED, BY_BROKER = "message.timestamp.type", "LogAppendTime"
+#: How old a client's stamp may be; brokers have it since Kafka 3.6.
+OLDEST = "message.timestamp.before.max.ms"
 #: How long it is known who did what about dead letters, in seconds.
 AUDIT_RETENTION = 365 * DAY
 
@@ -55,12 +59,13 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     dead = _dead_letters(lane_options, replication)
     # A payload by reference is swept when no message can refer to it any more.
     bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
-    specs = [
-        TopicSpec(
-            topic, layout.partitions, replication, messages, bounded, outside=is_from_outside(app, topic)
-        )
-        for topic in app.message_codecs
-    ]
+    # Whoever writes from outside has a clock of its own (docs/adr/0052).
+    stamped = {**messages, STAMPED: BY_BROKER}
+    specs = []
+    for topic in app.message_codecs:
+        outside = is_from_outside(app, topic)
+        config = stamped if outside else messages
+        specs.append(TopicSpec(topic, layout.partitions, replication, config, bounded, outside=outside))
     letters = {**compacted, "max.message.bytes": dead["max.message.bytes"]}
     own = {INBOX: inbox, DEAD_LETTERS: letters}
     specs += [
@@ -68,7 +73,8 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
         for topic, table in app.changelogs.items()
     ]
     audit = {**kept, "retention.ms": _ms(AUDIT_RETENTION)}
-    specs.append(TopicSpec(layout.operations, layout.partitions, replication, kept))
+    operations = {**kept, STAMPED: BY_BROKER}
+    specs.append(TopicSpec(layout.operations, layout.partitions, replication, operations))
     specs.append(TopicSpec(layout.operations_log, 1, replication, audit))
     specs += [TopicSpec(name, 1, replication, dead) for name in _beside_sources(app)]
     specs.append(TopicSpec(layout.announcements, 1, replication, compacted))
@@ -133,7 +139,9 @@ def differences(
         found.append(f"{spec.name} has {replication} replicas, declared are {spec.replication}")
     for name, wanted in spec.config.items():
         actual = config.get(name)
-        if not _fits(name, wanted, actual):
+        if name == STAMPED:
+            found += _stamps(spec.name, config)
+        elif not _fits(name, wanted, actual):
             found.append(f"{spec.name} has {name}={actual}, declared is {wanted}")
         elif name in spec.exact and actual != wanted:
             found.append(
@@ -141,6 +149,21 @@ def differences(
                 " longer. Set it so, or STEADFAUST_MESSAGE_RETENTION_DAYS to the longest of these topics"
             )
     return found
+
+
+def _stamps(topic: str, config: Mapping[str, str | None]) -> list[str]:
+    """What is wrong with whose clock stamps a topic's records, in words."""
+    kept, oldest = config.get("retention.ms"), config.get(OLDEST)
+    if config.get(STAMPED) == BY_BROKER or kept == "-1":
+        return []
+    if kept is not None and oldest is not None and int(oldest) < int(kept):
+        return []
+    difference = (
+        f"{topic} has {STAMPED}={config.get(STAMPED)} and {OLDEST}={oldest}: what a client stamps with an old"
+        f" time is deleted before it is read. Set {STAMPED}={BY_BROKER} (kafka-configs.sh --alter --topic"
+        f" {topic} --add-config {STAMPED}={BY_BROKER}), or {OLDEST} below retention.ms"
+    )
+    return [difference]
 
 
 def _fits(name: str, wanted: str, actual: str | None) -> bool:

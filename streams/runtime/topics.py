@@ -21,7 +21,7 @@ from streams.brokers import Bootstrap
 from streams.errors import TopicMismatch
 from streams.model.application import Application
 from streams.runtime.clients import KafkaOptions, ask
-from streams.runtime.declared import TopicSpec, declare, differences
+from streams.runtime.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 
 DESCRIBED = (
     "cleanup.policy",
@@ -30,6 +30,8 @@ DESCRIBED = (
     "retention.ms",
     "retention.bytes",
     "delete.retention.ms",
+    STAMPED,
+    OLDEST,
 )
 
 

@@ -15,6 +15,7 @@ from streams.lane.watch import ASK_INTERVAL
 from streams.ports import TP
 from streams.positions.review import accept, standings
 from streams.runtime.declared import TopicSpec, differences
+from streams.runtime.topics import KafkaTopics, ensure_topics
 
 
 async def handled_five(world: World, **options: Any) -> tuple[Any, Running]:
@@ -212,11 +213,37 @@ def test_more_partitions_are_fine_of_topics_from_outside_alone() -> None:
     assert differences(TopicSpec("t", 3, 1, {}, outside=True), partitions=2, replication=1, config={})
 
 
+async def test_what_a_client_stamps_with_an_old_time_is_kept(world: World) -> None:
+    """Retention deletes by stamps: these are the broker's, whatever clock a client has."""
+    if world.is_fake:
+        pytest.skip("the fake deletes nothing by its stamp")
+    work = await counter(world, partitions=1)
+    began = int(world.clock.now() * 1000) - 1000
+    (post,) = some(world, work, range(1), "a")
+    for at in (1, int(world.clock.now())):  # of 1970, and in seconds
+        await world._producer.send_and_wait(
+            post.topic, post.value, post.key, 0, timestamp_ms=at, headers=post.headers
+        )
+    assert all(record.timestamp >= began for record in await world.records(work.source))
+    async with KafkaTopics(world.bootstrap) as topics:
+        (found,) = (await topics.describe([work.source])).values()
+    assert found.config["message.timestamp.type"] == "LogAppendTime"
+
+
+async def test_a_log_that_begins_late_is_told_with_numbers(fake: FakeWorld) -> None:
+    work = await counter(fake, partitions=1)
+    await fake.post(*some(fake, work, range(3), "a"))
+    await fake.truncate(TP(work.source, 0), 2)
+    lane = await fake.open()
+    assert lane.lane.measures.topics.late == {TP(work.source, 0): 2}
+    await stopped(fake, lane, work.source)
+    lane = await fake.open()
+    assert lane.lane.measures.topics.late == {}
+
+
 async def test_a_worker_starts_beside_added_partitions(world: World) -> None:
     if world.is_fake:
         pytest.skip("the fake has no topics to describe")
-    from streams.runtime.topics import ensure_topics
-
     work = await counter(world, partitions=1)
     await world.add_partitions(work.source, 2)
     await ensure_topics(world.app, world.bootstrap, replication=1)

@@ -179,6 +179,13 @@ def _clock(t: Thrower) -> Thrown:
     return replace(t.good(), timestamp=at)
 
 
+@kind("good, of an old clock", 2)
+def _old(t: Thrower) -> Thrown:
+    """As a client stamps that counts in seconds, and a mirror of years ago."""
+    now = int(time.time())
+    return replace(t.good(), timestamp=t.random.choice((now, (now - 3 * 365 * 86_400) * 1000)))
+
+
 @kind("good, in another partition", 2)
 def _elsewhere(t: Thrower) -> Thrown:
     made = t.good()

@@ -271,6 +271,33 @@ def test_a_topic_that_is_as_declared_or_better_fits() -> None:
     assert found(retention_ms="-1") == []
 
 
+def test_topics_from_outside_are_stamped_by_brokers() -> None:
+    declared = specs()
+    stamped = {name for name, spec in declared.items() if "message.timestamp.type" in spec.config}
+    assert stamped == {"orders.placed.v1", "app-operations"}
+
+
+@pytest.mark.parametrize(
+    ("actual", "fits"),
+    [
+        ({}, True),
+        ({"message_timestamp_type": "CreateTime"}, False),
+        ({"message_timestamp_type": None}, False),
+        ({"message_timestamp_type": "CreateTime", "message_timestamp_before_max_ms": str(2**63 - 1)}, False),
+        ({"message_timestamp_type": "CreateTime", "message_timestamp_before_max_ms": "1000"}, False),
+        ({"message_timestamp_type": "CreateTime", "message_timestamp_before_max_ms": "999"}, True),
+        ({"message_timestamp_type": "CreateTime", "retention_ms": "-1"}, True),
+    ],
+)
+def test_old_stamps_must_not_bring_a_message_below_retention(
+    actual: dict[str, str | None], fits: bool
+) -> None:
+    spec = TopicSpec("t", 6, 2, {"retention.ms": "1000", "message.timestamp.type": "LogAppendTime"})
+    differing = found(spec, **actual)
+    assert fits == (not differing)
+    assert all("--add-config message.timestamp.type=LogAppendTime" in each for each in differing)
+
+
 @pytest.mark.parametrize(
     ("actual", "message"),
     [
