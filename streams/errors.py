@@ -134,7 +134,45 @@ class OutcomeUnknown(SteadfaustError):
 
 
 class Refused(OutcomeUnknown):
-    """The broker refused a record for what it is; the same transaction would be refused again."""
+    """The broker refused a transaction for a reason that has nothing to do with its messages. Somebody has to
+    mend it; then the same transaction is taken. The message begins with the cause.
+    """
+
+
+class ClockWrong(Refused):
+    """The broker refused the time of records: this machine's clock and the broker's differ.
+
+    Attributes:
+        ahead: by how many seconds this machine's is ahead, where that is known.
+    """
+
+    def __init__(self, text: str = "", *, ahead: float | None = None) -> None:
+        self.ahead = ahead
+        super().__init__(text)
+
+
+class RecordRefused(OutcomeUnknown):
+    """The broker refused one record for what it is: the message that leads to it cannot be committed.
+
+    Attributes:
+        limit: the bytes that the record's topic takes, where it is too large; else 0.
+    """
+
+    def __init__(self, text: str = "", *, limit: int = 0) -> None:
+        self.limit = limit
+        super().__init__(text)
+
+
+class NotCommittable(DataError):
+    """The broker refuses what a message leads to, so its transaction cannot be committed.
+
+    Attributes:
+        omit: whether its dead letter was refused, too, and is to go without the message's value.
+    """
+
+    def __init__(self, text: str, *, omit: bool = False) -> None:
+        self.omit = omit
+        super().__init__(text)
 
 
 class ClusterUnavailable(SteadfaustError):

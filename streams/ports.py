@@ -175,8 +175,9 @@ class Transactions(Protocol):
     async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
         """Write every record and wait until the broker has them all.
 
-        Returns for each partition the offset after its last record. Raises Fenced, Refused when the broker
-        does not take a record for what it is, or OutcomeUnknown when an answer was lost.
+        Returns for each partition the offset after its last record. Raises Fenced, RecordRefused when
+        the broker does not take a record for what it is, Refused when it takes none now, or OutcomeUnknown
+        when an answer was lost.
         """
 
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:

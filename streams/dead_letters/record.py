@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from streams.errors import text_of
+from streams.errors import NotCommittable, text_of
 from streams.model.envelope import record_size, rfc3339
 from streams.ports import Damaged, Outgoing, Record
 
@@ -39,7 +39,8 @@ def dead_letter(
     """The record as it came, with `dlq-*` headers added. `now` in epoch seconds; `handler` may be empty.
 
     A record that was compressed can have more than `limit` bytes, which no topic of ours would take. Its
-    value and headers are left out then; they are in the source topic, at the offset that is named here.
+    value and headers are left out then, as where the broker refuses the letter with them; they are in the
+    source topic, at the offset that is named here.
     """
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
     added = [
@@ -58,6 +59,11 @@ def dead_letter(
     if isinstance(record, Damaged):
         added.append((RAW, record.form.encode()))
     size = record_size(record.key, record.value, record.headers)
-    if size > limit + ROOM_FOR_HEADERS:
+    if omits(size, error, limit):
         return Outgoing((record.key or b"")[:limit], None, [*added, (OMITTED, b"%d" % size)])
     return Outgoing(record.key, record.value, [*record.headers, *added])
+
+
+def omits(size: int, error: BaseException, limit: int) -> bool:
+    """Whether a letter goes without its record's value and headers, which have `size` bytes with its key."""
+    return size > limit + ROOM_FOR_HEADERS or (isinstance(error, NotCommittable) and error.omit)

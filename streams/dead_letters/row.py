@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from streams.dead_letters.place import place_of
-from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS
+from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, omits
 from streams.errors import Unreadable, text_of
 from streams.model.envelope import TYPE, headers_size, record_size
 from streams.model.row_keys import row_key, split_row_key
@@ -181,7 +181,7 @@ def new_letter(
     """The letter of a record that was given up. `limit` is that of `dead_letters.dead_letter`, in bytes."""
     headers: list[tuple[str, bytes | None]] = [(name, value) for name, value in record.headers]
     size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
-    omit = record_size(record.key, record.value, record.headers) > limit + ROOM_FOR_HEADERS
+    omit = omits(record_size(record.key, record.value, record.headers), error, limit)
     return Letter(
         topic=record.topic,
         partition=record.partition,

@@ -18,6 +18,7 @@ from streams.staging.keys import prefix_of
 from streams.staging.loops import Loops
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import require_reference
+from streams.staging.refusals import Refusals
 from streams.staging.sequences import Entry, Overlay, Sequences, size_of
 from streams.staging.unpacking import checked, decoded
 
@@ -35,8 +36,10 @@ class Admission:
         letters: DeadLetters,
         schemas: SchemaWaits,
         counters: Counters,
+        refusals: Refusals,
         loops: Loops | None = None,
     ) -> None:
+        self._refusals = refusals
         self._loops = loops
         self._app = app
         self._inbox = inbox
@@ -81,6 +84,8 @@ class Admission:
             self._take_from_added(entry, route, record, now)
             return True
         try:
+            if self._refusals and (refused := self._refusals.of(entry)) is not None:
+                raise refused
             envelope = checked(record)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
             if home != record.partition:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
+from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
 from streams.lane.measures import LaneMeasures
 from streams.lane.parts import Parts
 from streams.lane.signals import Signals
@@ -18,6 +19,7 @@ from streams.policy.pacing import rest
 from streams.policy.reopening import Reopening
 from streams.ports import TP, Clock, Faults, Store, Transactions
 from streams.staging.changes import Writes
+from streams.staging.refusals import Refusals
 from streams.staging.sequences import Staged, writes_of
 
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
@@ -32,7 +34,7 @@ FIRST_COMMIT = 5.0
 async def commit(producer: Transactions, staged: Staged, group: str, faults: Faults) -> Mapping[TP, int]:
     """Commit what is staged; returns the end of each partition written to.
 
-    Raises Fenced, OutcomeUnknown or Refused.
+    Raises Fenced, OutcomeUnknown, RecordRefused or Refused.
     """
     await faults.reach("staged")
     await producer.begin()
@@ -70,6 +72,7 @@ class Commits:
         clock: Clock,
         faults: Faults,
         reopening: Reopening,
+        refusals: Refusals,
         signals: Signals,
         measures: LaneMeasures,
     ) -> None:
@@ -81,6 +84,7 @@ class Commits:
         self._clock = clock
         self._faults = faults
         self._reopening = reopening
+        self._refusals = refusals
         self._signals = signals
         self._measures = measures
         self._idle_until: float | None = None
@@ -105,8 +109,13 @@ class Commits:
         self._idle_until = None
         staged = sequences.take(self._reopening.limit, options.max_batch_bytes)
         began = self._clock.now()
-        with self._measures.transaction(staged.messages):
-            ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
+        try:
+            with self._measures.transaction(staged.messages):
+                ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
+        except (RecordRefused, TooLarge) as error:
+            raise self._blamed(staged, str(error)) from error
+        if self._refusals:
+            self._refusals.committed()
         self._ended = self._clock.now()
         self._spent = self._ended - began
         # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
@@ -123,6 +132,16 @@ class Commits:
         if self._parts.spans is not None:
             self._parts.spans.committed()
         return True
+
+    def _blamed(self, staged: Staged, why: str) -> OutcomeUnknown:
+        """A record was refused. Of several messages it is not known whose: the next transactions are
+        smaller.
+        """
+        if staged.messages > 1:
+            return RecordRefused(why)
+        if staged.last is not None and self._refusals.blame(staged.last, why):
+            return RecordRefused(why)
+        return Refused(f"{why}. No message is to blame that could be a dead letter: raise the limit")
 
     async def _is_idle(self) -> bool:
         """Wait for work; True when there was none for long, but markers have moved positions on, or the first

@@ -43,6 +43,7 @@ from streams.staging.arrival import Counters
 from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
 from streams.staging.measures import Measures
+from streams.staging.refusals import Refusals
 from streams.staging.unreadable import Unreadable
 from streams.tracing.tracer import Tracer
 
@@ -95,6 +96,7 @@ class Lane:
         self._stopping = asyncio.Event()
         self._may_open = may_open
         self._signals = Signals()
+        self._refusals = Refusals()
         self._disagreed = ""
         self._parts: Parts | None = None
         self._handlers, self._tracer = handlers or {}, tracer
@@ -205,6 +207,7 @@ class Lane:
         await reader.assign(start.positions, start.topic_ids)
         self._reads = start.positions.keys()
         self._signals.error = None
+        self._refusals.begin()
         parts = parts_of(
             self._app,
             self.number,
@@ -217,6 +220,7 @@ class Lane:
             tracer=self._tracer,
             bursts=self.measures.bursts,
             topics=self.topics,
+            refusals=self._refusals,
             ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
         )
         parts.sequences.begin(start.missing, start.changes, start.ahead)
@@ -326,6 +330,7 @@ class Lane:
             clock=self._clock,
             faults=self._faults,
             reopening=self._reopening,
+            refusals=self._refusals,
             signals=self._signals,
             measures=self.measures,
         )

@@ -39,6 +39,7 @@ from streams.staging.loops import Loops
 from streams.staging.measures import Measures
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Payloads
+from streams.staging.refusals import Refusals
 from streams.staging.sequences import Overlay, Sequences
 from streams.staging.unreadable import Unreadable
 from streams.tracing.tracer import Tracer
@@ -81,6 +82,7 @@ def parts_of(
     topics: Collection[str],
     ends: Mapping[TP, int],
     bursts: Bursts,
+    refusals: Refusals,
 ) -> Parts:
     """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
     its error if it failed. `measures` are those of the worker. Without a `tracer` there are no traces.
@@ -110,7 +112,7 @@ def parts_of(
     retries.load(clock.now())
     schemas = SchemaWaits(options, gates, line, retries)
     partitions = len(app.layout.partitions_of(lane))
-    scheduler = RetryScheduler(app, queues, gates, sequences, busy, schemas.log_unknown, partitions)
+    scheduler = RetryScheduler(app, queues, gates, sequences, busy, schemas.log_unknown, partitions, refusals)
 
     pauses = Pauses(app, gates, queues, writer)
     pauses.load(store)
@@ -140,8 +142,8 @@ def parts_of(
         sequences,
         overlay,
         gates,
-        Admission(app, inbox, overlay, sequences, writer, letters, schemas, counters, loops),
-        OperationAdmission(app, inbox, overlay, sequences, letters, counters),
+        Admission(app, inbox, overlay, sequences, writer, letters, schemas, counters, refusals, loops),
+        OperationAdmission(app, inbox, overlay, sequences, letters, counters, refusals),
         dispatch,
         timers,
         Housekeeping(chores),

@@ -32,6 +32,7 @@ from streams.ports import Batch, Record
 from streams.staging.arrival import Arrival, Counters, PendingOperation
 from streams.staging.inbox import Inbox
 from streams.staging.keys import store_key
+from streams.staging.refusals import Refusals
 from streams.staging.sequences import Entry, Overlay, Sequences, size_of
 
 log = structlog.get_logger(__name__)
@@ -54,7 +55,9 @@ class OperationAdmission:
         sequences: Sequences,
         letters: DeadLetters,
         counters: Counters,
+        refusals: Refusals,
     ) -> None:
+        self._refusals = refusals
         self._inbox = inbox
         self._overlay = overlay
         self._sequences = sequences
@@ -71,7 +74,11 @@ class OperationAdmission:
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
         self._sequences.add(entry)
-        arrival = self._read(entry, record, now)
+        refused = self._refusals.of(entry) if self._refusals else None
+        if refused is not None:
+            at = {"partition": record.partition, "offset": record.offset}
+            log.warning("operation_refused", error=str(refused), action="passed over; ask again", **at)
+        arrival = None if refused is not None else self._read(entry, record, now)
         if arrival is None:
             entry.done = True
         return arrival

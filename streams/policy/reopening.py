@@ -2,8 +2,10 @@
 
 What has nothing to do with the messages is waited out, with growing pauses: the connection, a refusal of the
 broker, the disk. Being fenced, too: it is another owner, whom membership tells of, or a transaction that is
-too slow. An error that the lane is not made for makes its transactions smaller, at the same place again and
-again; when it comes with one message alone, the lane is quarantined, and tried again now and then.
+too slow. Where a record is refused, transactions become smaller until its message is alone in one, and known:
+it becomes a dead letter (`streams.staging.refusals`). An error that the lane is not made for makes its
+transactions smaller, at the same place again and again; when it comes with one message alone, the lane is
+quarantined, and tried again now and then.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from streams.errors import (
     OutcomeUnknown,
     PartitionsAdded,
     PositionsDisagree,
+    RecordRefused,
     Refused,
     StoreBusy,
     StoreTooOld,
@@ -36,6 +39,9 @@ WAITING_CAP = 30.0
 QUARANTINE, QUARANTINE_CAP = 60.0, 600.0
 #: How much smaller each transaction is than the one that failed.
 SHRINK = 8
+#: So many transactions of one message follow where a record was refused: the message that leads to it comes
+#: alone in one of them, whichever partition it is in.
+ALONE = 64
 #: A size that took too long is not tried again at once: the sizes below it grow by this part in each commit.
 REGROW = 16
 
@@ -88,7 +94,7 @@ class Reopening:
         self._fitting = max_batch
         self._fenced_pause = fenced_pause
         self._place: object = None
-        self._failures = self._quarantines = 0
+        self._failures = self._quarantines = self._alone = 0
 
     @property
     def failing(self) -> bool:
@@ -107,6 +113,10 @@ class Reopening:
                 self._fitting = max(1, self.limit // 2)
                 self._shrink()
             return Reopen(self._fenced_pause)
+        if isinstance(error, RecordRefused):
+            self._shrink()
+            self._alone = ALONE
+            return Reopen(DELAY)
         self._failures += 1
         waited = waited_out(error)
         delay = min(DELAY * 2 ** min(self._failures - 1, 10), WAITING_CAP if waited else DELAY_CAP)
@@ -125,5 +135,8 @@ class Reopening:
         """The lane has made progress: grow again."""
         self._place = None
         self._failures = self._quarantines = 0
+        if self.limit == 1 and self._alone:
+            self._alone -= 1
+            return
         self.limit = min(self.limit * 2, self._fitting)
         self._fitting = min(self._fitting + max(1, self._fitting // REGROW), self._max_batch)

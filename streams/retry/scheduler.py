@@ -19,6 +19,7 @@ from streams.retry.queues import Queues
 from streams.staging.arrival import Arrival
 from streams.staging.keys import name_in, prefix_in
 from streams.staging.payloads import refers
+from streams.staging.refusals import Refusals
 from streams.staging.sequences import Entry, Sequences
 from streams.staging.unpacking import unpacked
 
@@ -47,6 +48,7 @@ class RetryScheduler:
         busy: Mapping[bytes, object],
         log_unknown: Callable[[UnknownSchema], None],
         partitions: int,
+        refusals: Refusals | None = None,
     ) -> None:
         """`busy` has the keys in flight; `log_unknown` is called with a schema that a head waits for.
         `partitions`: how many the lane has.
@@ -60,6 +62,7 @@ class RetryScheduler:
         self._busy = busy
         self._log_unknown = log_unknown
         self._partitions = partitions
+        self._refusals = Refusals() if refusals is None else refusals
         self._may_try = 0
         self._turn = 0
 
@@ -181,10 +184,13 @@ class RetryScheduler:
             gate.unroutable.add(local)  # until a version that knows what to do with it
             return None
         entry = Entry(waiting.partition, None, 0, waiting.size, waiting.key or b"")
+        entry.head = (local, queue.head)
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)
         try:
+            if self._refusals and (refused := self._refusals.of(entry)) is not None:
+                raise refused
             arrival.message = unpacked(route, waiting, arrival.envelope)
             if not waiting.letter:  # whoever replays a letter wants it done all the same
                 _check_deadline(arrival, queue, now)

@@ -31,17 +31,16 @@ class KafkaCluster:
         self._metadata = Metadata(bootstrap, self._options)
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._closing: set[asyncio.Task[None]] = set()
+        #: What topics have turned out to take, in bytes: batches for them are packed smaller.
+        self._limits: dict[str, int] = {}
 
     def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
-        make = KafkaTransactions if self._options.producer == "aiokafka" else TransactionalProducer
-        return make(
-            self._bootstrap,
-            transactional_id,
-            self._options,
-            starting=self._starting[transactional_id],
-            closing=self._closing,
-        )
+        starting, closing = self._starting[transactional_id], self._closing
+        given = (self._bootstrap, transactional_id, self._options)
+        if self._options.producer == "aiokafka":
+            return KafkaTransactions(*given, starting=starting, closing=closing)
+        return TransactionalProducer(*given, starting=starting, closing=closing, limits=self._limits)
 
     async def reader(self) -> KafkaReader:
         """A connected reader with nothing assigned. Raises ClusterUnavailable."""

@@ -17,7 +17,7 @@ from streams.brokers import Bootstrap
 from streams.errors import TooLarge
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, deliver_within, require_partitions
-from streams.runtime.discarding import REFUSALS, close_cut, cut, retrieve
+from streams.runtime.discarding import close_cut, cut, retrieve
 from streams.runtime.transactions.steps import Steps
 
 # The broker answers CONCURRENT_TRANSACTIONS to the first request of a transaction while it still writes
@@ -45,7 +45,7 @@ class KafkaTransactions(Steps):
         starting: asyncio.Lock,
         closing: set[asyncio.Task[None]],
     ) -> None:
-        super().__init__(transactional_id, options, closing, REFUSALS)
+        super().__init__(transactional_id, options, closing)
         self._bootstrap = bootstrap
         self._starting = starting
         self._producer: Any = None
@@ -80,8 +80,8 @@ class KafkaTransactions(Steps):
         """Write every record and wait until the broker has them all.
 
         Returns for each partition the offset after its last record; the transaction's marker comes later
-        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch, and
-        Refused when the broker does not take one for what it is.
+        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch,
+        RecordRefused when the broker does not take one for what it is, and Refused when it takes none.
         """
         self._running()
         timestamp = int(time.time() * 1000)

@@ -49,6 +49,7 @@ class Entry:
         "changes",
         "counted",
         "done",
+        "head",
         "key",
         "looped",
         "next_offset",
@@ -76,6 +77,8 @@ class Entry:
         """
         self.key = key
         self.offset = offset
+        #: Of a message that has waited: its queue, by local key, and its number there.
+        self.head: tuple[bytes, int] | None = None
         #: Whether it was committed before another one of its topic that had come before it.
         self.ahead = False
         self.partition = partition
@@ -113,12 +116,14 @@ class Entry:
 class Staged:
     """One transaction to be: records by partition, source positions, and the changes to apply after it,
     by table and local key: of a row that was changed twice, only the last state goes to the changelog.
+    `last` is the entry that was staged last.
     """
 
     records: dict[TP, list[Outgoing]] = field(default_factory=dict)
     offsets: dict[TP, int] = field(default_factory=dict)
     changes: dict[str, dict[bytes, Change]] = field(default_factory=dict)
     messages: int = 0
+    last: Entry | None = None
 
 
 class Overlay:
@@ -474,6 +479,7 @@ class Sequences:
         if entry.tp is not None and not entry.ahead:
             staged.offsets[entry.tp] = entry.next_offset
         staged.messages += 1
+        staged.last = entry
 
     def _changelog(self, table: str, prefix: bytes) -> TP:
         partitions = self._changelogs.setdefault(table, {})

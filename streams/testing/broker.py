@@ -65,6 +65,12 @@ class FakeBroker:
         self.transaction_timeout = inf
         #: Whether readers can say which topic they mean by its id; brokers before Kafka 3.1 know names alone.
         self.knows_ids = True
+        #: By how many seconds the clients' clock is ahead of the broker's, and how many it bears.
+        self.clock_ahead, self.most_ahead = 0.0, 3600.0
+        #: Why it takes no transaction now, such as a right that was taken away; and how often that was in
+        #: the way.
+        self.refuses = ""
+        self.refused = 0
         #: How often each fault has happened: a test ends with asserting that its own did.
         self.happened: Counter[Fault] = Counter()
         self.id = f"cluster#{next(_ids)}"

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from streams.errors import Fenced, OutcomeUnknown, PositionLost, Refused, TooLarge
+from streams.errors import ClockWrong, Fenced, OutcomeUnknown, PositionLost, RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
 from streams.ports import NO_IDS, TP, Batch, HeldUp, Outgoing, Record
 from streams.testing.broker import FakeBroker, Fault, Producer
@@ -53,6 +53,7 @@ class FakeTransactions:
         for tp in wanted:
             self._broker.log(tp)
         transaction = await self._request("send")
+        self._refuse_all()
         for tp, records in wanted.items():
             self._refuse_too_large(tp, records)
         transaction.partitions |= wanted.keys()
@@ -107,6 +108,19 @@ class FakeTransactions:
             if size > limit:
                 raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
 
+    def _refuse_all(self) -> None:
+        """What the broker does where the clocks differ, or somebody has taken away a right."""
+        if abs(ahead := self._broker.clock_ahead) > self._broker.most_ahead:
+            way = "ahead of" if ahead > 0 else "behind"
+            self._failure = ClockWrong(
+                f"this machine's clock is {abs(ahead):,.0f} s {way} the broker's", ahead=ahead
+            )
+        elif self._broker.refuses:
+            self._failure = Refused(self._broker.refuses)
+        if self._failure is not None:
+            self._broker.refused += 1
+            raise self._failure
+
     def _refuse_too_large(self, tp: TP, records: Sequence[Outgoing]) -> None:
         """What the broker does with a batch that its topic does not take: nothing of this send is written."""
         limit = self._broker.limits.get(tp.topic)
@@ -114,7 +128,11 @@ class FakeTransactions:
             return
         for size in (record_size(*record) for record in records):
             if size > limit:
-                self._failure = Refused(f"{tp.topic} takes {limit} bytes, not {size}: MessageSizeTooLarge")
+                self._failure = RecordRefused(
+                    f"the broker refuses a batch of {size} bytes for {tp.topic}[{tp.partition}], whose"
+                    f" max.message.bytes is {limit} (MessageSizeTooLarge)",
+                    limit=limit,
+                )
                 raise self._failure
 
     def _check_usable(self) -> None:

@@ -9,19 +9,23 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streams.errors import (
+    ClockWrong,
     ClusterUnavailable,
     Fenced,
     OutcomeUnknown,
     PositionLost,
+    RecordRefused,
     Refused,
     TooLarge,
     TopicMismatch,
@@ -58,6 +62,10 @@ PRODUCERS = [pytest.param(name, marks=marks_of(name)) for name in ALL]
 _names = count(time.time_ns())
 
 
+def kind_of(world: Any) -> str:
+    return world.options.producer if isinstance(world, KafkaWorld) else "fake"
+
+
 def unique(prefix: str) -> str:
     return f"{prefix}-{next(_names)}"
 
@@ -75,6 +83,9 @@ class FakeWorld:
         if limit:
             self.cluster.limits[name] = limit
         return name
+
+    async def be_ahead(self, topic: str, seconds: float, patch: pytest.MonkeyPatch) -> None:
+        self.cluster.clock_ahead = seconds
 
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
         for value in values:
@@ -118,6 +129,19 @@ class KafkaWorld:
         async with KafkaTopics(self.bootstrap) as topics:
             await topics.create([TopicSpec(name, partitions, 1, config)])
         return name
+
+    async def be_ahead(self, topic: str, seconds: float, patch: pytest.MonkeyPatch) -> None:
+        """The producers' clock is; an older broker bears that until its topic does not."""
+        ahead = SimpleNamespace(time=lambda: time.time() + seconds)
+        patch.setattr("streams.runtime.transactions.producer.time", ahead)
+        patch.setattr("streams.runtime.producer.time", ahead)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            limit = {"message.timestamp.after.max.ms": "3600000"}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, limit)])
+        finally:
+            await admin.close()
 
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
@@ -693,10 +717,32 @@ async def test_a_topic_refuses_a_byte_more_than_its_limit(
     await write(await owner(unique("id")), {enough: [record]})
     producer = await owner(unique("id"))
     await producer.begin()
-    with pytest.raises(Refused, match="MessageSizeTooLarge"):
+    with pytest.raises(RecordRefused, match="MessageSizeTooLarge") as told:
         await producer.send({too_small: [record]})
+    if kind_of(world) != "aiokafka":
+        assert told.value.limit == size - 1
+        assert f"{size} bytes for {too_small.topic}[0]" in str(told.value)
+    with pytest.raises(RecordRefused):
+        await producer.commit()
+
+
+async def test_a_clock_that_is_ahead_is_named(
+    world: World, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tp = TP(await world.topic(), 0)
+    await write(await owner(unique("id")), {tp: out(b"1")})
+    producer = await owner(unique("id"))
+    await world.be_ahead(tp.topic, 7_260.0, monkeypatch)
+    await producer.begin()
+    with pytest.raises(ClockWrong, match="clock") as told:
+        await asyncio.gather(producer.send({tp: out(b"2")}), producer.send_offsets({tp: 1}, unique("group")))
+    if kind_of(world) != "aiokafka":
+        assert "clock is 7,26" in str(told.value)
+        assert told.value.ahead == pytest.approx(7_260.0, abs=30.0)
     with pytest.raises(Refused):
         await producer.commit()
+    await world.be_ahead(tp.topic, 0.0, monkeypatch)
+    await write(await owner(unique("id")), {tp: out(b"3")})
 
 
 async def test_topics_are_created_once_and_described(kafka: Any) -> None:

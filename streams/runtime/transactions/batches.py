@@ -35,17 +35,19 @@ class Batch(NamedTuple):
         return built
 
 
-def pack(tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions) -> list[Batch]:
-    """Batches of at most `max_batch` bytes, or of one record. Raises TooLarge when that is too large."""
+def pack(
+    tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions, most: int
+) -> list[Batch]:
+    """Batches of at most `most` bytes, or of one record. Raises TooLarge when that is too large."""
     packed: list[Batch] = []
-    builder, count = _builder(options.max_batch), 0
+    builder, count = _builder(most), 0
     append = builder.append
     for key, value, headers in records:
         if type(headers) is not list:
             headers = list(headers)  # noqa: PLW2901 - the compiled builder takes nothing else
         if append(count, timestamp, key, value, headers) is None:
             packed.append(Batch(builder, count))
-            builder, count = _builder(options.max_batch), 0
+            builder, count = _builder(most), 0
             append = builder.append
             append(count, timestamp, key, value, headers)
         count += 1

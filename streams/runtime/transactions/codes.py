@@ -22,7 +22,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from streams.runtime.discarding import REFUSALS
+from streams.runtime.transactions.refusals import InvalidRecord, ThrottlingQuotaExceeded
 
 #: Seconds until it is asked again while the markers of the transaction before are still written, a few
 #: milliseconds; while anything else passes; and while a leader or coordinator is elected. Each further time
@@ -35,12 +35,6 @@ class FencedLeaderEpoch(BrokerResponseError):
     """Of leaders: the one that was asked is not any more."""
 
     errno = 74
-
-
-class InvalidRecord(BrokerResponseError):
-    """The broker does not take a record for what it is, such as one without key in a compacted topic."""
-
-    errno = 87
 
 
 class ProducerWasFenced(BrokerResponseError):
@@ -56,11 +50,16 @@ class TransactionAbortable(BrokerResponseError):
 
 
 _FURTHER = {
-    each.errno: each for each in (FencedLeaderEpoch, InvalidRecord, ProducerWasFenced, TransactionAbortable)
+    each.errno: each
+    for each in (
+        FencedLeaderEpoch,
+        InvalidRecord,
+        ProducerWasFenced,
+        ThrottlingQuotaExceeded,
+        TransactionAbortable,
+    )
 }
 
-#: What the broker says about the records themselves: the same ones would be refused again.
-REFUSED = (*REFUSALS, InvalidRecord)
 #: Another owner has started, or the transaction timed out. The mapping: since then producer ids have changed
 #: too, as they do when epochs are used up, after 32,000 transactions.
 FENCED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerWasFenced)

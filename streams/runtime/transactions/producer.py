@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import TypeVar
 
+import structlog
 from aiokafka.errors import (
     IncompatibleBrokerVersion,
     InvalidTxnState,
@@ -21,12 +23,20 @@ from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.batches import Batch, pack
-from streams.runtime.transactions.codes import FENCED, REFUSED, error_of, moved, passes, pause
+from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, pause
 from streams.runtime.transactions.link import Coordinator, Link
+from streams.runtime.transactions.questions import describe_limit, describe_transaction
+from streams.runtime.transactions.refusals import clock_wrong, is_of_the_clock, is_too_large, too_large
 from streams.runtime.transactions.requests import V1, Owner, Protocol, Written
 from streams.runtime.transactions.sequences import Sequences
 from streams.runtime.transactions.steps import Steps
 
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: How long a question may take that makes an error clearer, in seconds.
+EXPLAINED_WITHIN = 2.0
 #: What stands for an answer where nothing was sent.
 _NOBODY = Written(LeaderNotAvailableError.errno, -1, "no leader can be reached")
 
@@ -48,8 +58,10 @@ class TransactionalProducer(Steps):
         *,
         starting: asyncio.Lock,
         closing: set[asyncio.Task[None]],
+        limits: dict[str, int] | None = None,
     ) -> None:
-        super().__init__(transactional_id, options, closing, REFUSED)
+        """`limits` are what topics have turned out to take, in bytes, where that is less than `max_batch`."""
+        super().__init__(transactional_id, options, closing)
         self._starting = starting
         self._started = False
         self._link = Link(bootstrap, options)
@@ -57,8 +69,10 @@ class TransactionalProducer(Steps):
         self._protocol = V1
         self._sequences = Sequences(Owner(transactional_id, -1, -1))
         self._known: set[TP] = set()
+        self._limits = {} if limits is None else limits
         # Of the transaction that is open.
         self._begun = False
+        self._began = 0.0
         self._enrolled: set[TP] = set()
         self._groups: set[str] = set()
         # Partitions become part of a transaction one request after the other: the coordinator would refuse
@@ -86,12 +100,17 @@ class TransactionalProducer(Steps):
         """Write every record and wait until the broker has them all.
 
         Returns for each partition the offset after its last record; the transaction's marker comes later
-        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch, and
-        Refused when the broker does not take one for what it is.
+        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch,
+        RecordRefused when the broker does not take one for what it is, and Refused when it takes none.
         """
         self._running()
         now = int(time.time() * 1000)
-        packed = {tp: pack(tp, records, now, self._options) for tp, records in batches.items() if records}
+        limits, options = self._limits, self._options
+        packed = {
+            tp: pack(tp, records, now, options, limits.get(tp.topic, options.max_batch))
+            for tp, records in batches.items()
+            if records
+        }
         return await self._step("send", self._send(packed))
 
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
@@ -142,7 +161,7 @@ class TransactionalProducer(Steps):
     async def _begin(self) -> None:
         if self._begun:
             raise KafkaError("a transaction is open already")
-        self._begun = True
+        self._begun, self._began = True, time.time()
         self._link.trouble = ""
 
     def _require_begun(self) -> None:
@@ -191,6 +210,7 @@ class TransactionalProducer(Steps):
                 elif passes(code):
                     codes.add(code)
                 elif code:
+                    await self._explain(tp, code, message, len(left[tp]), batches[tp].records)
                     raise error_of(code)(f"{tp.topic}[{tp.partition}]: code {code} {message}".rstrip())
                 else:
                     raise KafkaError(f"the broker did not say where it wrote a batch of {_names([tp])}")
@@ -201,6 +221,30 @@ class TransactionalProducer(Steps):
                 await asyncio.sleep(pause(codes, asked))
         self._enrolled |= ends.keys()
         return ends
+
+    async def _explain(self, tp: TP, code: int, message: str, size: int, records: int) -> None:
+        """Ask for what the error of a batch does not say. Raises Refused or RecordRefused, if it is one of
+        those that can be explained.
+        """
+        error = error_of(code)
+        if is_of_the_clock(error):
+            call = describe_transaction(self._id)
+            started = await self._told(self._link.ask_coordinator(self._coordinator, call))
+            raise clock_wrong(self._began - started.at_ms / 1000 if started else None, tp, message)
+        if is_too_large(error):
+            told = await self._told(self._link.ask(self._link.leader(tp), describe_limit(tp.topic)))
+            # A batch may also be over the bound on a segment, which is not asked for.
+            self._limits[tp.topic] = limit = told if told and told < size else size // 2
+            raise too_large(tp, size, records, limit)
+
+    async def _told(self, question: Awaitable[T]) -> T | None:
+        """The answer to what makes an error clearer; None where there is none in time."""
+        try:
+            async with asyncio.timeout(EXPLAINED_WITHIN):
+                return await question
+        except (KafkaError, TimeoutError) as error:
+            log.warning("refusal_not_explained", id=self._id, error=repr(error))
+            return None
 
     async def _produce(self, batches: Mapping[TP, bytearray]) -> Mapping[TP, Written]:
         """Ask each leader once; an answer for each partition."""

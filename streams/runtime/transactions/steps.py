@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from streams.errors import Fenced, OutcomeUnknown, Refused, SteadfaustError
+from streams.errors import Fenced, OutcomeUnknown, SteadfaustError
 from streams.runtime.clients import KafkaOptions
+from streams.runtime.transactions.refusals import refusal_of
 
 T = TypeVar("T")
 
@@ -15,8 +16,6 @@ T = TypeVar("T")
 class Steps:
     """A producer whose steps are bounded. After the first exception it is of no more use: every later step
     raises the same kind.
-
-    `refused` are the errors that say that the same transaction would be refused again.
     """
 
     def __init__(
@@ -24,12 +23,10 @@ class Steps:
         transactional_id: str,
         options: KafkaOptions,
         closing: set[asyncio.Task[None]],
-        refused: tuple[type[Exception], ...],
     ) -> None:
         self._id = transactional_id
         self._options = options
         self._closing = closing
-        self._refused = refused
         self._failure: Fenced | OutcomeUnknown | None = None
         self._discarded = False
         self._deadlines: set[asyncio.Timeout] = set()
@@ -61,6 +58,10 @@ class Steps:
                     return await work
                 finally:
                     self._deadlines.discard(deadline)
+        except OutcomeUnknown as error:
+            if self._failure is None:
+                self._failure = error
+            raise
         except SteadfaustError:
             raise
         except Exception as error:  # noqa: BLE001 - aiokafka raises assertions too, and all mean the same here
@@ -72,12 +73,15 @@ class Steps:
         if self._was_fenced(error):
             why = "another owner started, or its transaction timed out"
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
+        elif (refusal := refusal_of(error, f"{self._id} failed to {name}")) is not None:
+            self._failure = refusal
         else:
             reason = repr(error)
             if isinstance(error, TimeoutError):
                 reason = "; ".join(filter(None, (f"no answer within {bound:g} s", self._in_the_way())))
-            kind = Refused if isinstance(error, self._refused) else OutcomeUnknown
-            self._failure = kind(f"{self._id} failed to {name} ({reason}): discard it and start another")
+            self._failure = OutcomeUnknown(
+                f"{self._id} failed to {name} ({reason}): discard it and start another"
+            )
         raise self._failure from error
 
     def _in_the_way(self) -> str:

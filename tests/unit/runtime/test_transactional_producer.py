@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError, UnknownError
 
-from streams.errors import Fenced, OutcomeUnknown, Refused
+from streams.errors import ClockWrong, Fenced, OutcomeUnknown, RecordRefused, Refused
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.transactions.codes import error_of, passes, pause
 from streams.runtime.transactions.link import Link
 from streams.runtime.transactions.producer import TransactionalProducer
+from streams.runtime.transactions.questions import Started
 from streams.runtime.transactions.requests import V1, V2, Codes, Outcome, Owner, Protocol, Written
 from streams.runtime.transactions.sequences import Sequences
 
@@ -54,6 +56,8 @@ class Brokers:
         self.known = set(self.topics)
         self.open = self.most = 0
         self.ends: dict[TP, int] = {}
+        #: What a topic takes, in bytes, and by how many seconds the producer's clock is ahead.
+        self.limit, self.ahead = 10, 0.0
         self.owner = Owner("id", 70, 0)
 
     async def coordinator_lookup(self, *_: object) -> int:
@@ -85,6 +89,12 @@ class Brokers:
 
     def _18(self, call: Any, code: int) -> Any:
         return self.protocol
+
+    def _32(self, call: Any, code: int) -> Any:
+        return self.limit
+
+    def _65(self, call: Any, code: int) -> Any:
+        return Started(code, int((time.time() - self.ahead) * 1000))
 
     def _22(self, call: Any, code: int) -> Any:
         return Outcome(code, *self.owner[1:])
@@ -156,7 +166,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
             link.client = Connections(brokers)
 
         monkeypatch.setattr(Link, "open", connect)
-        more = {"starting": asyncio.Lock(), "closing": set[Any]()}
+        limits = options.pop("limits", None)
+        more = {"starting": asyncio.Lock(), "closing": set[Any](), "limits": limits}
         producer = TransactionalProducer("nowhere:1", "id", KafkaOptions(**options), **more)  # type: ignore[arg-type]
         await producer.start()
         brokers.asked.clear()
@@ -353,7 +364,10 @@ async def test_a_start_asks_again_also_when_its_answer_was_lost(start: Start, mo
         (V1, OutcomeUnknown, [48, 45, 46, 999]),
         (V2, OutcomeUnknown, [120, 7]),
         (V1, Refused, [29]),
-        (V2, Refused, [10, 87]),
+        (V1, RecordRefused, [87]),
+        (V2, RecordRefused, [10, 18, 87]),
+        (V1, ClockWrong, [32]),
+        (V2, Refused, [44, 17, 2, 89]),
     ],
 )
 async def test_errors_that_do_not_pass_tell_what_they_mean(
@@ -362,10 +376,47 @@ async def test_errors_that_do_not_pass_tell_what_they_mean(
     for code in codes:
         producer, brokers = await begin(protocol)
         brokers.told[PRODUCE] = [code]
-        with pytest.raises(OutcomeUnknown if kind is Refused else kind) as told:
+        with pytest.raises(kind) as told:
             await producer.send({A: records()})
         assert type(told.value) is kind, code
         assert kinds(brokers).count(PRODUCE) == 1
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [
+        (3700, "clock is 3,700 s ahead of"),
+        (-90_000, "clock is 90,000 s behind"),
+        (5, "though the clocks agree"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [V1, V2])
+async def test_a_refused_time_tells_the_difference_of_clocks(
+    begin: Start, protocol: Protocol, ahead: float, said: str
+) -> None:
+    producer, brokers = await begin(protocol)
+    brokers.told[PRODUCE], brokers.ahead = [32], ahead
+    with pytest.raises(ClockWrong, match=said) as told:
+        await producer.send({A: records()})
+    assert told.value.ahead == pytest.approx(ahead, abs=2.0)
+
+
+async def test_where_nobody_tells_the_time_the_refusal_stands(begin: Start) -> None:
+    producer, brokers = await begin(V2)
+    brokers.told[PRODUCE], brokers.told[65] = [32], [KafkaConnectionError("broken")]
+    with pytest.raises(ClockWrong, match="compare this machine's clock"):
+        await producer.send({A: records()})
+
+
+async def test_a_batch_over_a_limit_is_packed_smaller_next_time(begin: Start) -> None:
+    producer, brokers = await begin(V2)
+    many = [Outgoing(b"k", b"x" * 100, []) for _ in range(20)]
+    brokers.told[PRODUCE], brokers.limit = [10], 500
+    with pytest.raises(Refused, match=r"whose max\.message\.bytes is 500"):
+        await producer.send({A: many})
+    again, others = await begin(V2, limits=producer._limits)
+    await again.send({A: many})
+    assert sum(1 for each in kinds(others) if each == PRODUCE) > 3
 
 
 async def test_a_commit_beside_another_step_is_none(begin: Start) -> None:

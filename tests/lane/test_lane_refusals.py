@@ -1,0 +1,153 @@
+"""What the broker refuses: waited out where it passes, a dead letter where one message is the cause."""
+
+from __future__ import annotations
+
+import pytest
+from lane_checker import check, check_store
+from lane_hosts import host_of, opened
+from lane_scenes import counter, retrying_counter, some, stopped
+from lane_worlds import FakeWorld, ids
+from structlog.testing import capture_logs
+
+LARGE = 5_000
+Fatal = list[BaseException]
+
+
+@pytest.mark.parametrize("refusal", ["clock ahead", "clock behind", "right"])
+async def test_a_refusal_that_passes_is_waited_out_and_named(
+    fake: FakeWorld, fatal: Fatal, refusal: str
+) -> None:
+    work = await counter(fake, lanes=2)
+    host = host_of(fake, fatal)
+    if refusal == "right":
+        fake.cluster.refuses = said = "this worker may not write to a topic"
+    else:
+        fake.cluster.clock_ahead = 3700.0 if refusal == "clock ahead" else -3700.0
+        said = "this machine's clock is 3,700 s " + refusal.removeprefix("clock ")
+    await fake.post(*(events := some(fake, work, range(4))))
+    with capture_logs() as logs:
+        host.assign({0, 1}, set(), fake.app.sources)
+        await fake.until(lambda: all(lane.trouble.startswith(said) for lane in host.lanes.values()))
+        tried = fake.cluster.refused
+        await fake.clock.advance(600)
+        assert 20 < fake.cluster.refused - tried < 60  # each lane every half minute
+        assert {str(lane.state) for lane in host.lanes.values()} <= {"backing_off", "open", "opening"}
+        assert host.stuck() == list(host.lanes.values())
+        fake.cluster.clock_ahead, fake.cluster.refuses = 0.0, ""
+        await fake.settled(work.source)
+        await fake.until(lambda: not any(lane.trouble for lane in host.lanes.values()))
+    assert (host.stuck(), fatal) == ([], [])
+    assert said in next(each["cause"] for each in logs if each["event"] == "lane_waits")
+    assert {each["lane"] for each in logs if each["event"] == "lane_goes_on"} == {0, 1}
+    await host.stop()
+    await check(fake, work, events)
+
+
+def lowered(fake: FakeWorld, topic: str, limit: int) -> None:
+    """An operator lowers what a topic takes, while lanes run."""
+    fake.cluster.limits[topic] = limit
+
+
+@pytest.mark.parametrize("of", ["output", "row"])
+@pytest.mark.parametrize("max_batch", [1, 50])
+async def test_a_message_over_a_lowered_limit_is_buried_alone(
+    fake: FakeWorld, fatal: Fatal, of: str, max_batch: int
+) -> None:
+    work = await counter(fake, max_batch=max_batch, partitions=8)
+    refused = fake.event(work, "d", 5)
+    large = lambda event: "x" * LARGE if (event.k, event.i) == ("d", 5) else ""  # noqa: E731 - a hook
+    if of == "output":
+        work.hooks.passed, topic = large, work.output
+    else:
+        work.hooks.text, topic = large, fake.app.layout.changelog("counts")
+    lowered(fake, topic, 2_000)
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    events = some(fake, work, range(6))
+    assert refused in events
+    await fake.post(*events)
+    await fake.settled(work.source)
+    lane = host.lanes[0]
+    assert (host.stuck(), fatal, lane.trouble) == ([], [], "")
+    (letter,) = await fake.records(f"{work.source}.dlq")
+    headers = dict(letter.headers)
+    assert (letter.key, headers["ce_id"]) == (b"d", b"d-5")
+    assert headers["dlq-error-type"] == b"NotCommittable"
+    message = headers["dlq-error-message"].decode()
+    assert topic in message
+    assert "2000" in message
+    more = some(fake, work, range(6, 9))
+    await fake.post(*more)
+    await fake.settled(work.source)
+    await host.stop()
+    await check(fake, work, [each for each in events + more if each != refused])
+    await check_store(fake)
+
+
+async def test_a_refused_message_is_handled_under_a_raised_limit(fake: FakeWorld) -> None:
+    work = await counter(fake, max_batch=1)
+    work.hooks.passed = lambda event: "x" * LARGE
+    lowered(fake, work.output, 2_000)
+    lane = await fake.open()
+    await fake.post(event := fake.event(work, "a", 1))
+    await fake.settled(work.source)
+    assert lane.lane.counters.dead_letters == 1
+    lowered(fake, work.output, 20_000)
+    again = fake.event(work, "a", 1, message_id="a-1-again")
+    await fake.post(again)
+    await stopped(fake, lane, work.source)
+    assert ids(await fake.records(work.output)) == ["a-1-again"]
+    assert event != again
+
+
+async def test_a_letter_that_is_refused_too_goes_without_its_value(fake: FakeWorld) -> None:
+    work = await counter(fake, max_batch=1)
+    work.hooks.passed = lambda event: "x" * LARGE if event.i == 1 else ""
+    large = fake.raw(work.source, "a", b"x" * LARGE, fake.event(work, "a", 1).headers)
+    letters, rows = f"{work.source}.dlq", fake.app.layout.changelog("dead_letters")
+    assert rows in fake.app.changelogs
+    lowered(fake, letters, 4_500)
+    lowered(fake, rows, 4_500)
+    lane = await fake.open()
+    await fake.post(large, good := fake.event(work, "a", 2))
+    await stopped(fake, lane, work.source)
+    (letter,) = await fake.records(letters)
+    assert (letter.key, letter.value) == (b"a", None)
+    assert "dlq-omitted-bytes" in dict(letter.headers)
+    assert ids(await fake.records(work.output)) == [dict(good.headers)["ce_id"].decode()]
+
+
+async def test_a_waiting_message_that_is_refused_is_a_dead_letter(fake: FakeWorld) -> None:
+    work = await retrying_counter(fake, max_batch=10)
+    failed = []
+
+    def fails_once(event: object) -> None:
+        if not failed:
+            failed.append(True)
+            raise OSError("away")
+
+    work.hooks.before = fails_once
+    work.hooks.passed = lambda event: "x" * LARGE if event.i == 1 else ""
+    lowered(fake, work.output, 2_000)
+    lane = await fake.open()
+    await fake.post(fake.event(work, "a", 1), fake.event(work, "a", 2), fake.event(work, "b", 2))
+    await fake.until(lambda: lane.lane.counters.dead_letters)
+    await fake.settled(work.source)
+    await fake.until(lambda: lane.lane.counters.handled and not lane.lane.backlog)
+    await lane.stop()
+    (letter,) = await fake.records(f"{work.source}.dlq")
+    assert dict(letter.headers)["ce_id"] == b"a-1"
+    assert sorted(ids(await fake.records(work.output))) == ["a-2", "b-2"]
+
+
+async def test_where_no_message_is_to_blame_the_lane_waits(fake: FakeWorld) -> None:
+    work = await counter(fake, max_batch=1)
+    lowered(fake, fake.app.layout.changelog("lane"), 70)
+    lane = fake.lane()
+    await fake.post(*(events := some(fake, work, range(2))))
+    await fake.until(lambda: "raise the limit" in lane.lane.trouble)
+    assert fake.cluster.visible(f"{work.source}.dlq") == []
+    lowered(fake, fake.app.layout.changelog("lane"), 20_000)
+    await stopped(fake, lane, work.source)
+    await check(fake, work, events)
