@@ -119,7 +119,12 @@ class Driver:
         with (
             Network(self._stack, names=_NAMES) as network,
             Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=self._by_slot(network)) as fleet,
-            Edge(self._plan.var, self._stack.url("postgres"), self._settings_of_edge()) as edge,
+            Edge(
+                self._plan.var,
+                self._stack.url("postgres"),
+                self._settings_of_edge(),
+                way=network.postgres(),
+            ) as edge,
         ):
             brokers = Brokers(self._stack, LAYOUT)
             ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, self._load, edge)

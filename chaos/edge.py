@@ -10,8 +10,8 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,6 +40,7 @@ WHERE locktype = 'advisory' AND objsubid = 2 AND granted
 GROUP BY pid HAVING count(*) > 1
 """
 _WAITS = "SELECT count(*) FROM outbox WHERE published_at IS NULL AND position <= $1"
+_LOCK = "SELECT position FROM outbox WHERE published_at IS NULL LIMIT 500 FOR UPDATE SKIP LOCKED"
 _LAST = "SELECT coalesce(max(position), 0) FROM outbox"
 _SETTLED = "SELECT count(*) FROM orders WHERE status <> 'pending' AND updated_at > to_timestamp($1)"
 _TOLD = (OrderConfirmed.TOPIC, OrderCancelled.TOPIC, CancellationRefused.TOPIC)
@@ -53,14 +54,14 @@ class Edge:
         urls: where the APIs are, the same after each start.
     """
 
-    def __init__(self, var: Path, postgres: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, var: Path, postgres: str, settings: Mapping[str, str], *, way: str = "") -> None:
         """`settings` are the processes' environment beside ours and must name STEADFAUST_APP_ID and
-        STEADFAUST_BOOTSTRAP.
+        STEADFAUST_BOOTSTRAP; `way` is the URL by which they reach PostgreSQL, where it is another than ours.
         """
         self.processes: list[Process] = []
         self.postgres = postgres
         self.urls: dict[Way, str] = {}
-        self._settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_POSTGRES_URL": postgres}
+        self._settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_POSTGRES_URL": way or postgres}
         self._log = var / "log"
         self._ports: dict[Way, int] = {}
         self._held = ExitStack()
@@ -141,6 +142,28 @@ class Edge:
             return int((await self._fetch(_SETTLED, began))[0][0]) > 0
 
         await until_answered(settled, "the projection writes", within=within)
+
+    @asynccontextmanager
+    async def locked_rows(self, *, within: float) -> AsyncIterator[tuple[int, int]]:
+        """Hold the locks of rows that wait, as an operator's transaction; yields its pid, and how many.
+
+        Raises ChaosFailed when no row waits, again and again.
+        """
+        connection = await connect(self.postgres, name="operator")
+        try:
+            rows: list[Any] = []
+
+            async def locked() -> bool:
+                # Another transaction each time: this one is to hold nothing but what it has found.
+                await connection.execute("ROLLBACK; BEGIN")
+                rows[:] = await connection.fetch(_LOCK)
+                return bool(rows)
+
+            await connection.execute("BEGIN")
+            await until_answered(locked, "rows of the outbox wait, and are locked", within=within)
+            yield connection.get_server_pid(), len(rows)
+        finally:
+            await connection.close()
 
     async def unpublished(self) -> int:
         """How many rows of the outbox wait."""

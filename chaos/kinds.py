@@ -46,6 +46,8 @@ class Kind(StrEnum):
     FREEZE_RELAY = "freeze_relay"
     KILL_API = "kill_api"
     KILL_POSTGRES = "kill_postgres"
+    SILENT_POSTGRES = "silent_postgres"
+    LOCK_OUTBOX = "lock_outbox"
     S3_DOWN = "s3_down"
     S3_CUT = "s3_cut"
     S3_SLOW = "s3_slow"
@@ -111,7 +113,16 @@ OF_EDGES = {
     Kind.S3_SLOW,
 }
 #: The database edge: relays of the outbox, orders APIs, PostgreSQL.
-OF_DATABASE = {Kind.KILL_RELAY, Kind.FREEZE_RELAY, Kind.KILL_API, Kind.KILL_POSTGRES}
+OF_DATABASE = {
+    Kind.KILL_RELAY,
+    Kind.FREEZE_RELAY,
+    Kind.KILL_API,
+    Kind.KILL_POSTGRES,
+    Kind.SILENT_POSTGRES,
+    Kind.LOCK_OUTBOX,
+}
+#: Of those, the ones that hit one of two.
+OF_ONE_OF_TWO = {Kind.KILL_RELAY, Kind.FREEZE_RELAY, Kind.KILL_API}
 #: These let handlers fail, which costs messages attempts.
 COSTS_ATTEMPTS = {
     Kind.GATEWAY_DOWN,
@@ -160,6 +171,8 @@ TAKES = {
     Kind.FREEZE_RELAY: 15,
     Kind.KILL_API: 6,
     Kind.KILL_POSTGRES: 8,
+    Kind.SILENT_POSTGRES: 22,
+    Kind.LOCK_OUTBOX: 12,
     Kind.S3_DOWN: 16,
     Kind.S3_CUT: 9,
     Kind.S3_SLOW: 9,
@@ -184,6 +197,8 @@ LASTS: dict[Kind, tuple[float, float]] = {
     Kind.HANDLERS_FAIL: (4.0, 8.0),
     Kind.FREEZE_RELAY: (12.0, 14.0),  # longer than its lease of 10 s
     Kind.KILL_POSTGRES: (1.0, 4.0),
+    Kind.SILENT_POSTGRES: (13.0, 16.0),  # longer than a relay's statement may take
+    Kind.LOCK_OUTBOX: (5.0, 9.0),  # longer than two attempts of a relay to mark
     Kind.S3_DOWN: (6.0, 9.0),  # its clients give an answer up after 5 s
     Kind.S3_CUT: (4.0, 8.0),
     Kind.S3_SLOW: (5.0, 8.0),

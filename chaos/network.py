@@ -19,7 +19,9 @@ from chaos.proxy import Answer, Begin, Count, End, Open, Request, Route
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
 
-GATEWAY, S3 = "gateway", "s3"
+GATEWAY, S3, POSTGRES = "gateway", "s3", "postgres"
+
+_EDGE = "edge"
 
 _ANSWER_WITHIN = 30.0
 """Seconds for the proxy to do what it is told."""
@@ -66,14 +68,15 @@ class Network:
         self._turn = threading.Lock()
         self._faults = 0
         self._brokers: dict[str, dict[int, Route]] = {}
-        self._servers: dict[str, dict[str, Route]] = {GATEWAY: {}, S3: {}}
+        self._servers: dict[str, dict[str, Route]] = {GATEWAY: {}, S3: {}, POSTGRES: {}}
 
     def __enter__(self) -> Self:
         self._brokers = {name: self._ways_to_brokers(name) for name in self._names}
         with ExitStack() as held:
             for server in self._servers.keys() & self._stack.state.processes.keys():
                 upstream = urlsplit(self._stack.url(server)).port or 80
-                for name in self._names:
+                # The database edge is one client of PostgreSQL; workers use the others, each by its own way.
+                for name in [_EDGE] if server == POSTGRES else self._names:
                     port = reserve()
                     held.callback(port.release)
                     self._servers[server][name] = Route(f"{name}/{server}", port.port, upstream)
@@ -108,6 +111,12 @@ class Network:
     def s3(self, name: str) -> str:
         """The URL of the object store as this client reaches it."""
         return self._url(S3, name)
+
+    def postgres(self) -> str:
+        """The URL of PostgreSQL as the processes of the database edge reach it."""
+        url = urlsplit(self._stack.url(POSTGRES))
+        user = url.netloc.rpartition("@")[0]
+        return url._replace(netloc=f"{user}@{HOST}:{self._servers[POSTGRES][_EDGE].port}").geturl()
 
     # -- faults ---------------------------------------------------------------------------------------
 
@@ -145,6 +154,12 @@ class Network:
     def gateway_loses_answers(self) -> Iterator[Injected]:
         """Let the gateway do what it is asked, and close the connection instead of passing on its answer."""
         with self._fault(Kind.LOSE_ANSWERS, self._server_links(GATEWAY)) as fault:
+            yield fault
+
+    @contextmanager
+    def postgres_silent(self) -> Iterator[Injected]:
+        """Let nothing through between the database edge and PostgreSQL, and close nothing."""
+        with self._fault(Kind.BLACKHOLE, self._server_links(POSTGRES)) as fault:
             yield fault
 
     @contextmanager

@@ -15,7 +15,9 @@ LARGEST = 1_000_000
 #: A worker that was killed, and killed again while it recovered: two faults in a row, and judged as such.
 KILLED_TWICE = "kill_in_recovery"
 #: Faults that hit nothing a lane needs but a processor: they excuse nothing that is late for tens of seconds.
-OUTSIDE_LANES = frozenset({"kill_relay", "freeze_relay", "kill_api", "kill_postgres"})
+OUTSIDE_LANES = frozenset(
+    {"kill_relay", "freeze_relay", "kill_api", "kill_postgres", "silent_postgres", "lock_outbox"}
+)
 #: What the orders API has orders do: be settled by choreography, or by a saga.
 Way: TypeAlias = Literal["placed", "submitted"]
 #: The status of a request to which no answer came, and of one that is taken.

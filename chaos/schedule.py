@@ -23,6 +23,7 @@ from chaos.kinds import (
     OF_BROKERS,
     OF_DATABASE,
     OF_EDGES,
+    OF_ONE_OF_TWO,
     OF_WORKERS,
     POINTS,
     RARE,
@@ -84,7 +85,7 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
 def _dealt_first(seed: int) -> list[Kind]:
     """Three kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
     kinds = [kind for kind in Kind if kind is not Kind.OUTAGE and kind not in RARE]
-    return [kinds[(seed + step) % len(kinds)] for step in (0, 8, 16)]
+    return [kinds[(seed + step) % len(kinds)] for step in (0, 9, 18)]
 
 
 class _Dealer:
@@ -165,7 +166,7 @@ class _Dealer:
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
             seconds=round(self.chance.uniform(low, high), 1),
             delay=round(self.chance.uniform(slower, slowest), 2),
-            which=self.chance.randrange(2) if kind in OF_DATABASE - {Kind.KILL_POSTGRES} else 0,
+            which=self.chance.randrange(2) if kind in OF_ONE_OF_TWO else 0,
             rate=round(self.chance.uniform(*RATES[kind]), 2) if kind in RATES else 0.0,
         )
 

@@ -11,13 +11,14 @@ import signal
 import time
 from pathlib import Path
 
-from chaos.edge import WAYS, api_name, relay_name
+from chaos.edge import RELAYS, WAYS, api_name, relay_name
 from chaos.errors import ChaosFailed
-from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting
+from chaos.faults.ground import MEETS_WITHIN, OPEN_WITHIN, Ground, happened, lasting
 from chaos.kinds import Planned
 from chaos.processes import Process
 from chaos.records import Happened
 from chaos.waiting import until, until_answered
+from chaos.worker_log import Event
 from streams.postgres.relay.options import SHARDS
 
 #: Seconds from when what was hit is there again until the edge does all of its work.
@@ -97,6 +98,52 @@ async def kill_postgres(planned: Planned, ground: Ground) -> Happened:
     await ground.edge.until_shared(within=RECOVERS_WITHIN)
     confirmed = f"pid {before.pid} ended by SIGKILL, away for {away:.1f} s; pid {after.pid} in its place"
     return happened(planned, "PostgreSQL", began, f"{confirmed}, recovered from its log, {recovered}")
+
+
+async def silent_postgres(planned: Planned, ground: Ground) -> Happened:
+    """Nothing passes between the edge and PostgreSQL, and no connection is closed: relays cut theirs."""
+    edge = ground.edge
+    relays = [edge.named(relay_name(number)) for number in range(RELAYS)]
+    marks = [relay.log.mark() for relay in relays]
+    began = time.time()
+    with ground.network.postgres_silent() as silence:
+        async with lasting(planned.seconds):
+            for relay, mark in zip(relays, marks, strict=True):
+                await until(
+                    lambda relay=relay, mark=mark: relay.log.events("relay_without_database", mark),  # type: ignore[misc]
+                    f"{relay.name} cuts its silent connection: see {relay.log.path}",
+                    within=MEETS_WITHIN,
+                )
+    silent = time.time() - began
+    if not silence.count:
+        raise ChaosFailed("nothing was on its way to PostgreSQL while the network was silent")
+    recovered = await _edge_works(ground)
+    await edge.until_shared(within=RECOVERS_WITHIN)
+    confirmed = f"{silence.count} chunks held back in {silent:.1f} s, both relays cut their connections"
+    return happened(planned, "PostgreSQL", began, f"{confirmed}, {recovered}")
+
+
+async def lock_outbox(planned: Planned, ground: Ground) -> Happened:
+    """An operator's transaction locks rows that wait: the relay says who has them, and marks them later."""
+    edge = ground.edge
+    relays = [edge.named(relay_name(number)) for number in range(RELAYS)]
+    marks = [relay.log.mark() for relay in relays]
+
+    def waits(pid: int) -> list[Event]:
+        return [
+            event
+            for relay, mark in zip(relays, marks, strict=True)
+            for event in relay.log.events("relay_waits", mark)
+            if f"held by pid {pid} " in event.get("error", "")
+        ]
+
+    began = time.time()
+    async with edge.locked_rows(within=MEETS_WITHIN) as (pid, rows), lasting(planned.seconds):
+        await until(lambda: waits(pid), f"a relay waits for pid {pid}: see its log", within=MEETS_WITHIN)
+    held = time.time() - began
+    recovered = await _relays_recover(ground)
+    confirmed = f"pid {pid} locked {rows} rows that waited, for {held:.1f} s; a relay said so, {recovered}"
+    return happened(planned, "the outbox", began, confirmed)
 
 
 def _read(log: Path) -> str:

@@ -37,6 +37,8 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.FREEZE_RELAY: database.freeze_relay,
     Kind.KILL_API: database.kill_api,
     Kind.KILL_POSTGRES: database.kill_postgres,
+    Kind.SILENT_POSTGRES: database.silent_postgres,
+    Kind.LOCK_OUTBOX: database.lock_outbox,
     Kind.S3_DOWN: object_store.s3_down,
     Kind.S3_CUT: object_store.s3_cut,
     Kind.S3_SLOW: object_store.s3_slow,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,8 +44,22 @@ class Edge:
         self.hears = True
         self.publishes = True
         self.heirs = True
+        self.tells = True
         for name in ("relay-0", "relay-1", "api-placed", "api-submitted"):
             self.process(name)
+
+    def tell(self, event: str, error: str = "") -> None:
+        """Each relay says so, if they tell."""
+        for process in self.processes:
+            if self.tells and process.name.startswith("relay"):
+                with process.log.path.open("a") as file:
+                    file.write(json.dumps({"event": event, "error": error}) + "\n")
+
+    @asynccontextmanager
+    async def locked_rows(self, *, within: float) -> AsyncIterator[tuple[int, int]]:
+        assert within
+        self.tell("relay_waits", "marking waits for a lock held by pid 4711 (operator)")
+        yield 4711, 3
 
     def process(self, name: str) -> Process:
         log = self._var / f"{name}.{len(self.processes)}.log"
@@ -103,6 +118,19 @@ class Stack:
             file.write(self.says)
 
 
+class Network:
+    """Which holds so many chunks back while PostgreSQL is silent."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self.held = 5
+
+    @contextmanager
+    def postgres_silent(self) -> Iterator[Any]:
+        self._edge.tell("relay_without_database")
+        yield SimpleNamespace(count=self.held)
+
+
 class Load:
     """Of which each API accepts an order whenever somebody looks."""
 
@@ -119,7 +147,8 @@ class Load:
 def ground(tmp_path: Path) -> Iterator[Any]:
     edge = Edge(tmp_path)
     fleet = SimpleNamespace(alive=[])
-    yield SimpleNamespace(edge=edge, stack=Stack(tmp_path), load=Load(), fleet=fleet)
+    network = Network(edge)
+    yield SimpleNamespace(edge=edge, stack=Stack(tmp_path), load=Load(), fleet=fleet, network=network)
     for process in edge.processes:
         if process.alive:
             process.kill("the end of the test")
@@ -130,6 +159,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what never comes."""
     monkeypatch.setattr("chaos.faults.database.RECOVERS_WITHIN", 0.0)
     monkeypatch.setattr("chaos.faults.database.OPEN_WITHIN", 0.0)
+    monkeypatch.setattr("chaos.faults.database.MEETS_WITHIN", 0.01)
 
 
 def planned(kind: Kind, which: int = 0) -> Planned:
@@ -182,6 +212,29 @@ async def test_a_frozen_relay_continues_after_the_other_took_over(ground: Any) -
     done = await perform(planned(Kind.FREEZE_RELAY), ground)
     assert "the other had all shards; awake, it joined again" in done.confirmed
     assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
+
+
+async def test_a_silent_network_holds_back_and_relays_cut(ground: Any) -> None:
+    done = await perform(planned(Kind.SILENT_POSTGRES), ground)
+    assert done.confirmed.startswith("5 chunks held back in ")
+    assert "both relays cut their connections" in done.confirmed
+
+
+async def test_a_locked_row_is_waited_for_by_name(ground: Any) -> None:
+    done = await perform(planned(Kind.LOCK_OUTBOX), ground)
+    assert done.confirmed.startswith("pid 4711 locked 3 rows that waited, for ")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_silence_that_nobody_met_did_not_happen(ground: Any) -> None:
+    ground.network.held = 0
+    with pytest.raises(ChaosFailed, match="nothing was on its way to PostgreSQL"):
+        await perform(planned(Kind.SILENT_POSTGRES), ground)
+    ground.edge.tells = False
+    with pytest.raises(ChaosFailed, match="cuts its silent connection"):
+        await perform(planned(Kind.SILENT_POSTGRES), ground)
+    with pytest.raises(ChaosFailed, match="a relay waits for pid 4711"):
+        await perform(planned(Kind.LOCK_OUTBOX), ground)
 
 
 @pytest.mark.usefixtures("impatient")
