@@ -222,6 +222,7 @@ class Lane:
             topics=self.topics,
             refusals=self._refusals,
             ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
+            limit=lambda: self._reopening.limit,
         )
         parts.sequences.begin(start.missing, start.changes, start.ahead)
         took = round(self._clock.now() - began, 3)

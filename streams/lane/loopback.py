@@ -7,7 +7,7 @@ is to be written - is taken back, and handled when the lane has read it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 
 from streams.errors import HandlerFailed, StoreFailed
@@ -26,7 +26,7 @@ from streams.staging.sequences import Entry
 from streams.staging.unpacking import decoded
 from streams.tracing.span import Span
 
-#: Messages that are handled with one that was read: all of them are one turn, and one transaction.
+#: Messages that are handled with one that was read, at most: all of them are one turn, and one transaction.
 MOST = 32
 #: And for how long, in seconds: the rest is read back, so that others have their turn.
 TURN = 0.05
@@ -59,15 +59,19 @@ class Loopback:
         rows: RowReader,
         writer: OutcomeWriter,
         loops: Loops,
+        limit: Callable[[], int],
         spans: LaneSpans | None = None,
     ) -> None:
-        """`group` is the application's id, by which it knows its own messages."""
+        """`group` is the application's id, by which it knows its own messages; `limit` says how many messages
+        a transaction may hold now.
+        """
         self._mark = (LOOPBACK, group.encode())
         self._routes = routes
         self._gates = gates
         self._rows = rows
         self._writer = writer
         self._loops = loops
+        self._limit = limit
         self._turns = Turns(writer.counters)
         self._spans = spans
 
@@ -82,12 +86,13 @@ class Loopback:
         `now` in epoch seconds. Raises HandlerFailed.
         """
         sent = list(_taken_from(entry))
-        at, until = 0, perf_counter() + TURN
-        while at < min(len(sent), MOST) and perf_counter() < until:
+        at, until, most = 0, perf_counter() + TURN, min(MOST, self._limit() - 1)
+        while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]
             if self._is_handled(entry, tp, outgoing, sent[at], now):
                 marked = outgoing._replace(headers=[*outgoing.headers, self._mark])
                 entry.sends[sent[at].number] = (tp, marked)
+                entry.messages += 1
                 sent += _taken_from(entry)
             at += 1
 

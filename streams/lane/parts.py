@@ -83,10 +83,12 @@ def parts_of(
     ends: Mapping[TP, int],
     bursts: Bursts,
     refusals: Refusals,
+    limit: Callable[[], int],
 ) -> Parts:
     """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
     its error if it failed. `measures` are those of the worker. Without a `tracer` there are no traces.
     `topics` are those that the lane consumes, `ends` those of partitions that it writes and has not read.
+    `limit` says how many messages a transaction may hold now.
 
     Longer than other functions: it only says who is given whom.
     """
@@ -124,7 +126,7 @@ def parts_of(
     spans = None if tracer is None else LaneSpans(tracer, app.layout.app_id, lane)
     loopback = None
     if loops is not None:
-        loopback = Loopback(app.layout.app_id, app.routes, gates, rows, writer, loops, spans)
+        loopback = Loopback(app.layout.app_id, app.routes, gates, rows, writer, loops, limit, spans)
     runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock, spans, loopback)
     dispatch = Dispatch(runner, processor, scheduler, payloads, busy, clock, options.max_in_flight, progress)
     timers = Timers(options, store, overlay, sequences, writer, busy)

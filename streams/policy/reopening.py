@@ -42,6 +42,9 @@ SHRINK = 8
 #: So many transactions of one message follow where a record was refused: the message that leads to it comes
 #: alone in one of them, whichever partition it is in.
 ALONE = 64
+#: Errors with a few commits between them, fewer than these, count as at the same place: what a lane does
+#: first when it has opened may be smaller than what failed, such as a message of which nothing is looped.
+SOON = 8
 #: A size that took too long is not tried again at once: the sizes below it grow by this part in each commit.
 REGROW = 16
 
@@ -95,6 +98,8 @@ class Reopening:
         self._fenced_pause = fenced_pause
         self._place: object = None
         self._failures = self._quarantines = self._alone = 0
+        #: Commits since the last error.
+        self._commits = SOON
 
     @property
     def failing(self) -> bool:
@@ -104,12 +109,13 @@ class Reopening:
     def failed(self, error: Exception, place: object) -> Reopen | Quarantine:
         """Decide. `place` is what the lane has committed so far, None while it was opening."""
         again = place == self._place
+        soon, self._commits = again or 0 < self._commits < SOON, 0
         self._place = place
         self._failures = self._failures if again else 0
         if isinstance(error, Fenced):
-            # Fenced here before, and nobody has committed since: no other owner, but a transaction that takes
-            # longer than its timeout. If it was another owner all the same, a few commits make up for it.
-            if again and place is not None:
+            # Fenced just before, too: no other owner, but a transaction that takes longer than its timeout.
+            # If it was another owner all the same, a few commits make up for it.
+            if soon and place is not None:
                 self._fitting = max(1, self.limit // 2)
                 self._shrink()
             return Reopen(self._fenced_pause)
@@ -120,9 +126,9 @@ class Reopening:
         self._failures += 1
         waited = waited_out(error)
         delay = min(DELAY * 2 ** min(self._failures - 1, 10), WAITING_CAP if waited else DELAY_CAP)
-        if place is None or not again or waited:
+        if place is None or not soon or waited:
             return Reopen(delay)
-        if self.limit == 1 and self._failures > QUARANTINE_AFTER and not is_expected(error):
+        if again and self.limit == 1 and self._failures > QUARANTINE_AFTER and not is_expected(error):
             self._quarantines += 1
             return Quarantine(min(QUARANTINE * 2 ** min(self._quarantines - 1, 10), QUARANTINE_CAP))
         self._shrink()
@@ -135,6 +141,7 @@ class Reopening:
         """The lane has made progress: grow again."""
         self._place = None
         self._failures = self._quarantines = 0
+        self._commits += 1
         if self.limit == 1 and self._alone:
             self._alone -= 1
             return

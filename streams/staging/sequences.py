@@ -52,6 +52,7 @@ class Entry:
         "head",
         "key",
         "looped",
+        "messages",
         "next_offset",
         "offset",
         "partition",
@@ -95,6 +96,8 @@ class Entry:
         self.sends: list[tuple[TP, Outgoing]] = []
         #: Those of them that its lane may handle before it has read them, until it has tried.
         self.looped: list[Sent] | None = None
+        #: What is handled in it: its own message, and those of them that were.
+        self.messages = 1
         self.done = False
         self.taken = False
 
@@ -333,7 +336,7 @@ class Sequences:
 
     def take(self, limit: int, max_bytes: int = 1 << 62) -> Staged:
         """Stage what has finished in every partition, as far as nothing of its key holds it up: `limit`
-        messages at most, and no more once they came to `max_bytes`.
+        messages at most, those that were looped included, and no more once they came to `max_bytes`.
         """
         staged = Staged(offsets=self._passed)
         self._passed, self.has_looped = {}, False
@@ -411,33 +414,34 @@ class Sequences:
 
     def _finished(self, staged: Staged, limit: int, max_bytes: int) -> Iterator[Entry]:
         for partition in list(self._queues):
-            if limit == 0 or max_bytes <= 0:
+            if limit <= 0 or max_bytes <= 0:
                 return
             queue = self._queues[partition] = self._queues.pop(partition)  # next time the others come first
-            while limit and max_bytes > 0 and queue and queue[0].done:
+            while max_bytes > 0 and queue and queue[0].done and _fits(queue[0], limit, staged.messages):
                 entry = queue.popleft()
-                limit -= 1
+                limit -= entry.messages
                 max_bytes -= entry.counted
                 self.backlog_bytes -= entry.counted
                 yield entry
             if queue and partition in self._finished_in:
                 free = self._free(staged, partition, limit, max_bytes)
-                limit -= len(free)
                 for entry in free:
+                    limit -= entry.messages
                     max_bytes -= entry.counted
                     self.backlog_bytes -= entry.counted
                     yield entry
 
     def _free(self, staged: Staged, partition: int, limit: int, max_bytes: int) -> list[Entry]:
         """Take out what nothing of its key holds up, from behind what holds up the partition number."""
-        if limit == 0 or max_bytes <= 0 or not self._has_free(partition):
+        if limit <= 0 or max_bytes <= 0 or not self._has_free(partition):
             return []
         look, free = _Look(self._max_ahead, self._ahead), []
         queue, rest = self._queues[partition], deque[Entry]()
         while queue:
             entry = queue.popleft()
-            if limit and max_bytes > 0 and look.may_go(entry):
-                limit -= 1
+            fits = max_bytes > 0 and _fits(entry, limit, staged.messages + len(free))
+            if fits and look.may_go(entry):
+                limit -= entry.messages
                 max_bytes -= entry.counted
                 self._went_ahead(staged, entry, look)
                 free.append(entry)
@@ -487,6 +491,13 @@ class Sequences:
         if tp is None:
             tp = partitions[prefix] = TP(self._layout.changelog(table), int.from_bytes(prefix, "big"))
         return tp
+
+
+def _fits(entry: Entry, limit: int, before: int) -> bool:
+    """Whether a transaction that has `before` entries takes one more, with `limit` messages left: its first
+    one it takes in any case.
+    """
+    return entry.messages <= limit or not before
 
 
 def writes_of(staged: Staged, writes: Writes) -> Iterator[Write]:

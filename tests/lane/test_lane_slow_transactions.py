@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lane_checker import check, check_store
-from lane_scenes import counter, opened, some
-from lane_worlds import World
+from lane_relays import relay
+from lane_scenes import counter, opened, some, stopped
+from lane_worlds import FakeWorld, World
 
 #: Seconds: what each message adds to its transaction, and what a transaction may take.
 EACH, TIMEOUT = 0.3, 1.0
@@ -48,3 +49,15 @@ async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: Worl
     await lane.stop()
     await check(world, work, events)
     await check_store(world)
+
+
+async def test_a_slow_lane_loops_no_more_than_its_transactions_may_hold(fake: FakeWorld) -> None:
+    work = relay(fake.name)
+    await fake.start(work, partitions=1, transaction_timeout=TIMEOUT)
+    fake.cluster = Slow(fake.cluster, fake.clock, work.middle)
+    lane = await opened(fake, fake.event(work, "a", -30))
+    await fake.until(lambda: fake.cluster.visible(work.end) or lane.lane.fenced > 10)
+    await stopped(fake, lane, work.source, work.middle, work.end)
+    assert 2 <= lane.lane.fenced <= 10
+    assert len(await fake.records(work.middle)) == 31
+    assert len(await fake.records(work.end)) == 1
