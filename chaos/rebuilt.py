@@ -26,6 +26,7 @@ _POSITIONS, _TIMERS, _TIMERS_BY_DUE = "_positions", "_timers", "_timers_by_due"
 _DEAD_LETTERS, _DEAD_LETTERS_BY_AGE = "dead_letters", "_dead_letters_by_age"
 _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
 _HANDLERS, _IDENTITIES, _CLAIMS = "_handlers", "_identities", "claims"
+_PRODUCERS = "_producers"
 _COPY_OF = "_copy_of"  # a note that no changelog has
 #: What a worker's pages make of the rows, in their own time.
 _BY_STATUS = ("_changed", "_status_of", "_by_status")
@@ -36,6 +37,7 @@ _OF_LANE = {
     b"w": _WAITING,
     b"h": _HANDLERS,
     b"i": _IDENTITIES,
+    b"o": _PRODUCERS,
 }
 _TIME = 8  # bytes of a time: when a message was handled, or a timer is due
 _read_ids = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode  # many entries to one record

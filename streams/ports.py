@@ -38,6 +38,18 @@ class Record(Protocol):
     def headers(self) -> Headers: ...
 
 
+class OwnRecord(NamedTuple):
+    """A record of a transactional producer that the reader was told to trust; see `Record`."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
 class Damaged(NamedTuple):
     """In the place of a record that nobody can read: its bytes as they came are its value.
 
@@ -125,6 +137,11 @@ class Reader(Protocol):
         brokers know ids (Kafka 3.1 or later).
         """
 
+    def trust(self, producers: Collection[int]) -> None:
+        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on: ids
+        as brokers give them, which no other client has.
+        """
+
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.
 
@@ -165,6 +182,12 @@ class Transactions(Protocol):
     """A transactional producer with a fixed id. After any exception its transaction's outcome is unknown:
     discard it and start another (docs/adr/0002).
     """
+
+    @property
+    def producer_id(self) -> int:
+        """By which brokers know it, once it has started; another one after a commit with which its epochs
+        were used up.
+        """
 
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open."""

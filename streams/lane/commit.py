@@ -137,7 +137,7 @@ class Commits:
         """A record was refused. Of several messages it is not known whose: the next transactions are
         smaller.
         """
-        if staged.messages > 1:
+        if staged.handled > 1:
             return RecordRefused(why)
         if staged.last is not None and self._refusals.blame(staged.last, why):
             return RecordRefused(why)

@@ -37,6 +37,7 @@ from streams.model.application import Application
 from streams.policy.reopening import Quarantine, Reopening, is_expected, waited_out
 from streams.ports import TP, Clock, Cluster, Faults, Reader, Store, Stores, Transactions
 from streams.positions.cuts import Cuts
+from streams.positions.producers import OwnProducers
 from streams.positions.topics import TopicLooks
 from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Counters
@@ -99,6 +100,7 @@ class Lane:
         self._refusals = Refusals()
         self._disagreed = ""
         self._parts: Parts | None = None
+        self._own: OwnProducers
         self._handlers, self._tracer = handlers or {}, tracer
         self._backlog_limit = backlog_limit or BacklogLimit(app.lane_options)
         self._cuts = cuts or Cuts(app.layout, cluster)
@@ -204,6 +206,8 @@ class Lane:
         self._disagreed = ""
         looped = [tp for tp in start.positions if tp.topic in self._app.looped]
         ends = await self._cluster.end_offsets(looped) if looped else {}
+        self._own = OwnProducers(self.store, self._app.layout.partitions_of(self.number), reader.trust)
+        changes = {**start.changes, **self._own.follow(producer.producer_id)}
         await reader.assign(start.positions, start.topic_ids)
         self._reads = start.positions.keys()
         self._signals.error = None
@@ -224,7 +228,7 @@ class Lane:
             ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
             limit=lambda: self._reopening.limit,
         )
-        parts.sequences.begin(start.missing, start.changes, start.ahead)
+        parts.sequences.begin(start.missing, changes, start.ahead)
         took = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return parts
@@ -337,6 +341,7 @@ class Lane:
         )
         while not self._stopping.is_set():
             if await commits.step():
+                parts.sequences.record(self._own.follow(producer.producer_id))
                 self.commits += 1
                 self.last_progress = self._clock.now()
                 self._reopening.committed()

@@ -7,7 +7,7 @@ https://kafka.apache.org/documentation/#recordbatch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from streams.ports import TP, Damaged, Headers, Record
@@ -46,7 +46,13 @@ def damaged_batch(tp: TP, raw: bytes, base: int, last: int, timestamp: int, why:
     return Damaged(*tp, last, timestamp, None, raw, (), BATCH, said)
 
 
-def read_batch(tp: TP, raw: bytes, limit: int, end: int | None = None) -> Iterator[Record]:
+#: What a sound record is made into.
+Make = Callable[..., Record]
+
+
+def read_batch(
+    tp: TP, raw: bytes, limit: int, end: int | None = None, make: Make = Plain
+) -> Iterator[Record]:
     """Every record of a batch whose checksum is right, in order of their offsets, which are all different.
     `limit` bounds the bytes that it may decompress to; `end` is the offset behind it, if its head lies.
     """
@@ -56,7 +62,7 @@ def read_batch(tp: TP, raw: bytes, limit: int, end: int | None = None) -> Iterat
         return
     last = head.last if end is None else end - 1
     try:
-        yield from walk(tp, head, opened(head, raw, limit), last)
+        yield from walk(tp, head, opened(head, raw, limit), last, make)
     except CannotOpen as error:
         yield damaged_batch(tp, raw, head.base, last, head.max_timestamp, str(error))
 
@@ -69,7 +75,7 @@ def opened(head: Head, raw: bytes, limit: int) -> bytes:
     return decompressed(head.codec, body, limit)
 
 
-def walk(tp: TP, head: Head, body: bytes, last: int) -> Iterator[Record]:
+def walk(tp: TP, head: Head, body: bytes, last: int, make: Make = Plain) -> Iterator[Record]:
     """The records of an opened batch. A damaged one has the place after the one before it; of what cannot be
     told apart any more, the rest is one, in the place of the last offset.
     """
@@ -83,7 +89,7 @@ def walk(tp: TP, head: Head, body: bytes, last: int) -> Iterator[Record]:
             yield _rest(tp, head, body[pos:], at + 1, last, str(why))
             return
         # Each of those that are to come needs a place too.
-        record = _record(tp, head, body, pos, stop, at, last - (most - number))
+        record = _record(tp, head, body, pos, stop, (at, last - (most - number)), make)
         yield record
         at, pos = record.offset, stop
     if number < most:
@@ -113,15 +119,18 @@ def _frame(body: bytes, pos: int, *, is_last: bool) -> int:
     return begin + size
 
 
-def _record(tp: TP, head: Head, body: bytes, pos: int, stop: int, before: int, most: int) -> Record:
-    """The record between two places, of an offset after `before` up to `most`."""
+def _record(
+    tp: TP, head: Head, body: bytes, pos: int, stop: int, between: tuple[int, int], make: Make
+) -> Record:
+    """The record between two places, of an offset after the first of `between` up to the second."""
+    before, _ = between
     try:
-        offset, timestamp, key, value, headers = _parsed(head, body, pos, stop, (before, most))
+        offset, timestamp, key, value, headers = _parsed(head, body, pos, stop, between)
     except _Broken as why:
         said = f"the record at offset {before + 1} of {tp.topic}[{tp.partition}] cannot be read: {why}"
         raw = body[pos:stop]
         return Damaged(*tp, before + 1, head.max_timestamp, why.key, raw, (), RECORD, said)
-    return Plain(*tp, offset, timestamp, key, value, headers)
+    return make(*tp, offset, timestamp, key, value, headers)
 
 
 def _parsed(

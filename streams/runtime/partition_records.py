@@ -19,8 +19,8 @@ from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
-from streams.ports import TP
-from streams.records.batches import MAX_HEADERS, Plain, damaged_batch, opened, read_batch, walk
+from streams.ports import TP, OwnRecord
+from streams.records.batches import MAX_HEADERS, Make, Plain, damaged_batch, opened, read_batch, walk
 from streams.records.heads import Head, end_of, head_of, split, uncompressed
 from streams.units import MIB
 
@@ -40,6 +40,8 @@ class Isolation:
     #: By partition the offset and digest of a batch with a wrong checksum. It is fetched a second time: what
     #: the network has damaged is right then, what the disk has damaged is the same.
     suspects: dict[TP, tuple[int, int]] = field(default_factory=dict)
+    #: Transactional producers, by their ids, of which records come as `OwnRecord`.
+    trusted: frozenset[int] = frozenset()
 
     def lets_through(self, tp: TP, head: Head, body: bytes) -> bool:  # noqa: ARG002 - for those that choose
         """Whether the records of a sound batch, decompressed, are read at all."""
@@ -143,6 +145,8 @@ class IsolatingRecords(fetcher.PartitionRecords):
         One by one as they are asked for: in memory a record takes several times its bytes. Each when the one
         after it was read, too, since what is behind the last one tells whether that is whole.
         """
+        is_own = head.is_transactional and head.producer_id in isolation.trusted
+        make: Make = OwnRecord if is_own else Plain
         try:
             body = opened(head, raw, isolation.limit)
             if not isolation.lets_through(self._place, head, body):
@@ -152,10 +156,10 @@ class IsolatingRecords(fetcher.PartitionRecords):
             else:
                 records = iter(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
         except Exception:  # noqa: BLE001 - looked for again by `read_batch`, which says what it is
-            yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
+            yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
             return
         if records is None:
-            yield from self._from_here(walk(self._place, head, body, end - 1))
+            yield from self._from_here(walk(self._place, head, body, end - 1, make))
             return
         del body  # while records wait to be asked for, one copy of them is enough
         topic, partition = self._place
@@ -170,7 +174,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
                 self.next_fetch_offset = before + 1
                 # Not aiokafka's `ConsumerRecord`: it takes more time, and twice the memory.
                 key, value, headers = last.key, last.value, tuple(last.headers)
-                yield Plain(topic, partition, before, last.timestamp, key, value, headers)
+                yield make(topic, partition, before, last.timestamp, key, value, headers)
             if record is None:
                 return
             # Whether `walk` would find the same: a client chooses offsets within its batch, and brokers do
@@ -178,7 +182,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
             if not before < record.offset <= most or len(record.headers) > MAX_HEADERS:
                 break
             before, most, last = record.offset, most + 1, record
-        yield from self._from_here(read_batch(self._place, raw, isolation.limit, end))
+        yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
 
     def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
         """Those that were not read before."""

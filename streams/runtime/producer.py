@@ -51,6 +51,11 @@ class KafkaTransactions(Steps):
         self._producer: Any = None
         self._known: set[TP] = set()
 
+    @property
+    def producer_id(self) -> int:
+        """By which brokers know it, once it has started."""
+        return int(self._producer._txn_manager.producer_id)
+
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open.
 

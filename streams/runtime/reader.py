@@ -37,6 +37,7 @@ class KafkaReader:
     ) -> None:
         self._options = options
         self._log_range = log_range
+        self._isolation = isolation or Isolation(options.max_unpacked)
         self._consumer = AIOKafkaConsumer(
             **options.connection(bootstrap),
             group_id=None,
@@ -46,7 +47,7 @@ class KafkaReader:
             fetch_max_bytes=options.max_fetch,
             max_partition_fetch_bytes=options.max_partition_fetch,
             fetch_max_wait_ms=int(options.fetch_wait * 1000),
-            check_crcs=isolation or Isolation(options.max_unpacked),
+            check_crcs=self._isolation,
         )
         self._sessions = Sessions(self._consumer._client.send)
         self._consumer._client.send = self._sessions.send
@@ -135,6 +136,10 @@ class KafkaReader:
         await asyncio.wait(pending)
         for connection in list(self._consumer._client._conns.values()):
             connection.close()
+
+    def trust(self, producers: Collection[int]) -> None:
+        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on."""
+        self._isolation.trusted = frozenset(producers)
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.

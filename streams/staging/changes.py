@@ -19,6 +19,7 @@ from streams.staging.keys import (
     IDENTITY,
     PLACE,
     POSITION,
+    PRODUCERS,
     QUEUE,
     TIME,
     TIMER,
@@ -42,6 +43,7 @@ QUEUES_BY_DUE = "_queues_by_due"
 MESSAGES = "_waiting"
 HANDLERS = "_handlers"
 IDENTITIES = "_identities"
+OWN_PRODUCERS = "_producers"
 #: A local note that no changelog has: of which topics the store is a copy.
 COPY_OF = "_copy_of"
 #: Rows that have changed since they were indexed: their tables' names, a zero byte, their local keys; and the
@@ -172,3 +174,5 @@ class Writes:
             yield Write(HANDLERS, name, value)
         elif kind == IDENTITY:
             yield Write(IDENTITIES, name, value)
+        elif kind == PRODUCERS:
+            yield Write(OWN_PRODUCERS, name, value)

@@ -25,6 +25,7 @@ QUEUE = b"q"
 WAITING = b"w"
 HANDLER = b"h"
 IDENTITY = b"i"
+PRODUCERS = b"o"
 
 #: Bytes of a partition, of a time, and of a place.
 PARTITION, TIME, PLACE = 2, 8, 16

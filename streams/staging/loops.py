@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from streams.model.envelope import LOOPBACK
-from streams.ports import TP, Record
+from streams.ports import TP, OwnRecord, Record
 
 
 class Sent(NamedTuple):
@@ -24,8 +24,12 @@ class Sent(NamedTuple):
 
 
 def was_looped(record: Record, group: bytes) -> bool:
-    """Whether a record of the application `group` was handled in the transaction that wrote it."""
-    headers: Any = record.headers  # those of others have any values: compiled, this would insist on bytes
+    """Whether a record of the application `group` was handled in the transaction that wrote it. Of anybody
+    else's record the mark is a header as any other: it is forged, or was copied with the rest.
+    """
+    if not isinstance(record, OwnRecord):
+        return False
+    headers: Any = record.headers
     if not headers:
         return False
     name, value = headers[-1]

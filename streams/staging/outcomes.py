@@ -14,6 +14,7 @@ from streams.model.codecs import encode_row
 from streams.model.envelope import (
     EXPIRY,
     ID,
+    LOOPBACK,
     RECORD_OVERHEAD,
     SUBJECT,
     TIME,
@@ -309,7 +310,10 @@ class OutcomeWriter:
         if size > self._app.lane_options.max_message_bytes:  # it came compressed
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
-        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, record.headers)))
+        headers = record.headers
+        if headers and headers[-1][0] == LOOPBACK:  # it came so; our writing it must not make it our mark
+            headers = sorted(headers, key=lambda header: header[0] != LOOPBACK)
+        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, headers)))
         self.refer(entry, record, now)
 
     def fire(self, due: Due, now: float) -> None:

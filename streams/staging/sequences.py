@@ -126,6 +126,8 @@ class Staged:
     offsets: dict[TP, int] = field(default_factory=dict)
     changes: dict[str, dict[bytes, Change]] = field(default_factory=dict)
     messages: int = 0
+    #: Those, and what was looped with them.
+    handled: int = 0
     last: Entry | None = None
 
 
@@ -295,6 +297,11 @@ class Sequences:
         self._first = dict(changes)
         self._ahead = {tp: Ahead(ranges) for tp, ranges in ahead.items() if ranges}
 
+    def record(self, changes: Mapping[bytes, Change]) -> None:
+        """Further changes that the next transaction records, as above."""
+        if changes:
+            self._first |= changes
+
     def unseen(self, batch: Batch) -> Batch:
         """What was read, without what was handled ahead of the position."""
         ahead = self._ahead.get(batch.tp)
@@ -435,7 +442,8 @@ class Sequences:
         """Take out what nothing of its key holds up, from behind what holds up the partition number."""
         if limit <= 0 or max_bytes <= 0 or not self._has_free(partition):
             return []
-        look, free = _Look(self._max_ahead, self._ahead), []
+        look = _Look(self._max_ahead, self._ahead)
+        free: list[Entry] = []
         queue, rest = self._queues[partition], deque[Entry]()
         while queue:
             entry = queue.popleft()
@@ -483,6 +491,7 @@ class Sequences:
         if entry.tp is not None and not entry.ahead:
             staged.offsets[entry.tp] = entry.next_offset
         staged.messages += 1
+        staged.handled += entry.messages
         staged.last = entry
 
     def _changelog(self, table: str, prefix: bytes) -> TP:

@@ -35,10 +35,11 @@ class Fault(Enum):
 class Producer:
     """A transactional id at the broker."""
 
-    __slots__ = ("began", "epoch", "transaction")
+    __slots__ = ("began", "epoch", "id", "transaction")
 
     def __init__(self) -> None:
         self.epoch = -1
+        self.id = next(_ids)
         self.began = 0.0
         self.transaction: Transaction | None = None
 
@@ -132,6 +133,10 @@ class FakeBroker:
         producer.epoch += 1
         self.end(producer, TransactionState.ABORTED)
 
+    def use_up_epochs(self, transactional_id: str) -> None:
+        """An id gets another producer id with its next transaction, as when its epochs are used up."""
+        self._producers[transactional_id].id = next(_ids)
+
     def sweep(self) -> None:
         """Abort what has been open for too long."""
         for name, producer in self._producers.items():
@@ -142,7 +147,7 @@ class FakeBroker:
     def opened(self, producer: Producer) -> Transaction:
         """The open transaction of an id; a new one when there is none."""
         if producer.transaction is None:
-            producer.transaction, producer.began = Transaction(), self._now()
+            producer.transaction, producer.began = Transaction(producer.id), self._now()
         return producer.transaction
 
     def first_open(self, tp: TP) -> OpenTransaction | None:

@@ -26,6 +26,11 @@ class FakeTransactions:
         self._requested = False
         self._failure: Fenced | OutcomeUnknown | None = None
 
+    @property
+    def producer_id(self) -> int:
+        """By which the broker knows it."""
+        return self._broker.producer(self._id).id
+
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open."""
         await asyncio.sleep(0)
@@ -167,6 +172,7 @@ class FakeReader:
         self._broker = broker
         self._positions: dict[TP, int] = {}
         self._ids: Mapping[str, str] = NO_IDS
+        self._trusted: frozenset[int] = frozenset()
         self._closed = False
 
     async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
@@ -188,6 +194,10 @@ class FakeReader:
     def unknown_topics(self) -> Collection[str]:
         """Those that are not there any more, or are others by now."""
         return {tp.topic for tp in self._positions if self._log(tp) is None}
+
+    def trust(self, producers: Collection[int]) -> None:
+        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on."""
+        self._trusted = frozenset(producers)
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds of the loop's time for records; empty when none came."""
@@ -224,7 +234,7 @@ class FakeReader:
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
                     f"but its log holds {log.start} to {log.end}"
                 )
-            records, next_offset = log.read(position, max_records)
+            records, next_offset = log.read(position, max_records, self._trusted)
             if next_offset == position:
                 continue
             # To the back of the queue, so that one full partition does not starve the others.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from streams.ports import TP, Headers, Record
+from streams.ports import TP, Headers, OwnRecord, Record
 from streams.records.batches import damaged_batch, read_batch
 from streams.records.heads import HEADER, head_of
 from streams.testing.batches import is_whole
@@ -36,9 +36,10 @@ class TransactionState(Enum):
 class Transaction:
     """A transaction at the broker: the partitions it touched, and positions that its commit would set."""
 
-    __slots__ = ("offsets", "partitions", "state")
+    __slots__ = ("offsets", "partitions", "producer_id", "state")
 
-    def __init__(self) -> None:
+    def __init__(self, producer_id: int = -1) -> None:
+        self.producer_id = producer_id
         self.state = TransactionState.OPEN
         self.partitions: set[TP] = set()
         self.offsets: dict[str, dict[TP, int]] = {}
@@ -127,9 +128,11 @@ class Log:
         self._entries.append(Entry(self.end, None, transaction))
         self.end += 1
 
-    def read(self, position: int, max_records: int) -> tuple[list[Record], int]:
+    def read(
+        self, position: int, max_records: int, trusted: Collection[int] = ()
+    ) -> tuple[list[Record], int]:
         """Committed records from a position, and the position after them: over markers and aborted records,
-        unless the limit stopped it right behind a record.
+        unless the limit stopped it right behind a record. Those of `trusted` producers are `OwnRecord`.
         """
         records: list[Record] = []
         stable = self.stable
@@ -139,7 +142,10 @@ class Log:
             if entry.visible and entry.record is not None:
                 if len(records) == max_records:
                     return records, records[-1].offset + 1
-                records.append(entry.record)
+                record, of = entry.record, entry.transaction
+                if of is not None and of.producer_id in trusted and isinstance(record, FakeRecord):
+                    record = OwnRecord(*record)
+                records.append(record)
                 if len(records) == max_records:
                     return records, entry.offset + 1
         return records, max(position, stable)

@@ -31,7 +31,7 @@ from streams.errors import (
     TopicMismatch,
 )
 from streams.model.envelope import record_size
-from streams.ports import TP, Damaged, HeldUp, Outgoing, Reader, Record, Transactions
+from streams.ports import TP, Damaged, HeldUp, Outgoing, OwnRecord, Reader, Record, Transactions
 from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import TopicSpec
@@ -393,6 +393,23 @@ async def test_send_returns_the_positions_that_readers_see(world: World, owner: 
         records = await read(reader, {first: 0, second: 0}, ends)
         last = {tp: max(r.offset for r in records if r.partition == tp.partition) for tp in ends}
         assert ends == {tp: offset + 1 for tp, offset in last.items()}
+
+
+async def test_what_a_trusted_producer_has_written_comes_as_own(
+    world: World, owner: Any, reader: Reader, tp: TP
+) -> None:
+    first, other = await owner(unique("id")), await owner(unique("id"))
+    await write(first, {tp: out(b"own", bytes(100))})
+    await write(other, {tp: out(b"another lane's")})
+    await world.produce(tp, [b"a client's"])
+    reader.trust({first.producer_id})
+    ends = await world.cluster.end_offsets([tp])
+    found = await read(reader, {tp: 0}, ends)
+    assert [isinstance(each, OwnRecord) for each in found] == [True, True, False, False]
+    again = world.cluster.transactions(first._id)
+    await again.start()
+    assert again.producer_id == first.producer_id, "the next owner has the same id"
+    await again.discard()
 
 
 async def test_the_position_moves_over_a_marker(world: World, owner: Any, reader: Reader, tp: TP) -> None:

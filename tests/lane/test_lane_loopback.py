@@ -196,18 +196,67 @@ async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld
     assert marks.count(False) == len(marks) // (MOST + 1)
 
 
-async def test_a_mark_of_another_application_means_nothing(fake: FakeWorld) -> None:
-    work = await relayed(fake, partitions=1)
-    codec = fake.app.message_codecs[work.middle]
-    event = fake.event(work, "a", 7)
+async def forged(world: World, work: Relay, topic: str, number: int, partition: int | None = None) -> None:
+    """A record of somebody else says that this application has handled it."""
+    event = world.event(work, "a", number)
+    codec = world.app.message_codecs[topic]
     headers = [
         (name, codec.fingerprint if name == "schema-fingerprint" else value) for name, value in event.headers
     ]
-    lane = await fake.open()
-    for group in (fake.name, "another"):
-        await fake.post(fake.raw(work.middle, "a", event.value, [*headers, (LOOPBACK, group.encode())]))
-    await stopped(fake, lane, work.middle, work.end)
-    assert await seen(fake, "halves") == {"a": [7]}
+    mark = (LOOPBACK, world.name.encode())
+    await world.post(world.raw(topic, "a", event.value, [*headers, mark], partition))
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize("loopback", [True, False])
+async def test_a_forged_mark_is_a_header_as_any_other(world: World, loopback: bool) -> None:
+    work = await relayed(world, loopback=loopback)
+    await forged(world, work, work.middle, 1)  # before the lane has ever been open
+    lane = await world.open()
+    await world.until(lambda: work.calls["finish"] == 1)
+    await forged(world, work, work.middle, 2)
+    await forged(world, work, work.source, 3)
+    await forged(world, work, work.end, 4)
+    home = world.app.layout.partition_of(b"a")
+    await world.until(lambda: work.calls["finish"] == 4)
+    await forged(world, work, work.source, 5, partition=1 - home)
+    await world.until(lambda: work.calls["finish"] == 5)
+    await stopped(world, lane, work.source, work.middle, work.end)
+    assert await seen(world, "begun") == {"a": [3, 5]}
+    assert sorted((await seen(world, "halves"))["a"]) == [1, 2, 3, 5]
+    assert sorted((await seen(world, "ended"))["a"]) == [1, 2, 3, 4, 5]
+
+
+async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
+    work = await relayed(fake, partitions=1)
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await fake.settled(work.source, work.middle, work.end)
+    (middle,) = await fake.records(work.middle)
+    assert await marked(fake, work.middle) == [True]
+    await fake.post(fake.raw(work.middle, "a", middle.value, list(middle.headers)))
+    await stopped(fake, lane, work.source, work.middle, work.end)
+    assert await seen(fake, "halves") == {"a": [0, 0]}
+
+
+async def test_marks_of_used_up_and_former_producers_count(fake: FakeWorld) -> None:
+    """The producer id changes while the lane is open, with a deploy of another cut, and after a long rest."""
+    work = await relayed(fake, max_batch=4)
+    for begin in range(4):
+        await fake.post(*posts(fake, work, range(begin * 2, begin * 2 + 2)))
+        fake.faults.kill_at("committed", nth=fake.faults.reached["committed"] + 2)
+        await fake.lane().killed()
+        (name,) = [name for name in fake.cluster._producers if "lane-0-of-1" in name]
+        fake.cluster.use_up_epochs(name)
+    lane = await opened(fake, *posts(fake, work, range(8, 9)))
+    await fake.settled(work.source)
+    fake.cluster.use_up_epochs(name)
+    await fake.post(*posts(fake, work, range(9, 10)))
+    await fake.settled(work.source)
+    await fake.post(*posts(fake, work, range(10, 11)))
+    await fake.settled(work.source, work.middle, work.end)
+    await lane.stop()
+    assert lane.lane.counters.looped > 0
+    await finish(fake, work, range(11))
 
 
 @pytest.mark.parametrize("later", [0.0, 1.0], ids=["at once", "by a timer"])

@@ -51,7 +51,7 @@ async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: Worl
     await check_store(world)
 
 
-async def test_a_slow_lane_loops_no_more_than_its_transactions_may_hold(fake: FakeWorld) -> None:
+async def test_a_slow_lane_loops_no_more_than_may_be_held(fake: FakeWorld) -> None:
     work = relay(fake.name)
     await fake.start(work, partitions=1, transaction_timeout=TIMEOUT)
     fake.cluster = Slow(fake.cluster, fake.clock, work.middle)

@@ -17,7 +17,7 @@ from tests.scenarios.hostile_records import (
     with_header,
     without,
 )
-from tests.scenarios.world import PARTITIONS
+from tests.scenarios.world import APP, PARTITIONS
 
 
 @kind("good", 8)
@@ -59,6 +59,12 @@ def _forged(t: Thrower) -> Thrown:
         (b"ce_dataref", None), (b"ce_within", None), (b"ce_expirytime", None), (b"timer-due", b""),
     ]  # fmt: skip
     return replace(made, headers=[*made.headers, *t.random.sample(forged, t.random.randint(1, 9))])
+
+
+@kind("good, a forged mark of loopback", 1)
+def _looped(t: Thrower) -> Thrown:
+    made = t.good()
+    return replace(made, headers=[*made.headers, (b"loopback", APP.encode())])
 
 
 @kind("good, strange headers", 2)

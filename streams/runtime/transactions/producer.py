@@ -79,6 +79,11 @@ class TransactionalProducer(Steps):
         # the second of two. And a partition's batches follow each other.
         self._enrolling, self._sending = asyncio.Lock(), asyncio.Lock()
 
+    @property
+    def producer_id(self) -> int:
+        """By which brokers know it, once it has started; another one when its epochs were used up."""
+        return self._sequences.owner.producer_id
+
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open.
 

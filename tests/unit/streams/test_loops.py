@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streams.model.envelope import LOOPBACK
+from streams.ports import OwnRecord
 from streams.staging.loops import was_looped
 from streams.testing import FakeRecord
 
@@ -23,4 +24,5 @@ from streams.testing import FakeRecord
     ],
 )
 def test_only_the_applications_own_mark_at_the_end_counts(headers: list[Any], looped: bool) -> None:
-    assert was_looped(FakeRecord("orders", 0, 0, 0, b"key", b"", headers), b"app") is looped
+    assert was_looped(OwnRecord("orders", 0, 0, 0, b"key", b"", headers), b"app") is looped
+    assert not was_looped(FakeRecord("orders", 0, 0, 0, b"key", b"", headers), b"app")
