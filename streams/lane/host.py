@@ -123,6 +123,14 @@ class LaneHost:
         """Lanes that have work and make no progress, or that have given up: the worker is not ready."""
         return self._watchdog.stuck()
 
+    def waited_for_machine(self) -> float:
+        """How long, in seconds, the lane has made no progress for its clock or disk that has waited longest;
+        0: none waits for them.
+        """
+        now = self._clock.now()
+        waiting = [now - lane.last_progress for lane in self.lanes.values() if lane.waits_for_machine]
+        return max(waiting, default=0.0)
+
     def _settle_all(self) -> None:
         wanted = self._wanted
         for number in sorted({*wanted.active, *wanted.standby, *self.lanes, *self.standbys}):

@@ -34,7 +34,7 @@ from streams.lane.state import LaneState
 from streams.lane.stopping import side_by_side, unless
 from streams.lane.watch import ClusterWatch
 from streams.model.application import Application
-from streams.policy.reopening import Quarantine, Reopening, is_expected, waited_out
+from streams.policy.reopening import Quarantine, Reopening, is_expected, is_of_the_machine, waited_out
 from streams.ports import TP, Clock, Cluster, Faults, Reader, Store, Stores, Transactions
 from streams.positions.cuts import Cuts
 from streams.positions.producers import OwnProducers
@@ -107,6 +107,11 @@ class Lane:
         self._looks = looks or TopicLooks(cluster, clock)
         self._reads: Collection[TP] = ()
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
+
+    @property
+    def waits_for_machine(self) -> bool:
+        """Whether it cannot commit for its machine: the clock or the disk."""
+        return bool(self.trouble) and is_of_the_machine(self.error)
 
     @property
     def backlog(self) -> int:

@@ -8,7 +8,9 @@ import msgspec
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a member says of itself when it joins. `generation` is that of the lanes it claims."""
+    """What a member says of itself when it joins. `generation` is that of the lanes it claims. One that is
+    `unfit` cannot commit, for its machine: it gets no lanes while others can have them.
+    """
 
     partitions: int
     lanes: int
@@ -17,6 +19,7 @@ class Member(msgspec.Struct, frozen=True):
     standby: tuple[int, ...] = ()
     generation: int = -1
     url: str = ""
+    unfit: bool = False
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -51,8 +54,9 @@ def assign(
     layout = _group_layout(related)
     fitting = {name: m for name, m in related.items() if (m.partitions, m.lanes) == layout}
     lanes = range(layout[1])
-    owners = _owners(fitting, lanes)
-    followers = _followers(fitting, owners, standbys)
+    able = {name: m for name, m in fitting.items() if not m.unfit} or fitting
+    owners = _owners(able, lanes)
+    followers = _followers(able, owners, standbys)
     known = [set(m.topics) for m in fitting.values()]
     topics = tuple(sorted(set.intersection(*known)))
     urls = {lane: fitting[owner].url for lane, owner in owners.items()}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from streams.errors import (
     ChangelogDamaged,
+    ClockWrong,
     ClusterUnavailable,
     Fenced,
     OutcomeUnknown,
@@ -84,6 +85,11 @@ def is_expected(error: Exception) -> bool:
 def waited_out(error: Exception) -> str:
     """The cause of an error, in words for people, where it passes once somebody has mended it; else empty."""
     return str(error) if isinstance(error, (Refused, StoreUnavailable)) else ""
+
+
+def is_of_the_machine(error: Exception | None) -> bool:
+    """Whether another machine would not have it."""
+    return isinstance(error, (ClockWrong, StoreUnavailable))
 
 
 class Reopening:

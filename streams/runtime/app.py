@@ -29,6 +29,7 @@ from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.declared import DEAD_LETTER_ROOM
+from streams.runtime.handover import hand_over
 from streams.runtime.loop import tune_process
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.open_files import shortage
@@ -257,6 +258,8 @@ class LaneApp(faust.App):
             "worker_started", slot=self.slot.number if self.slot else None, web=str(self.conf.canonical_url)
         )
         await self.consumer.subscribe(self.lane_application.sources)
+        if self.host is not None:
+            self._spawn(hand_over(self.host, self.assignor, self.consumer))
         await self.on_joining()
         if self.on_startup_finished:
             await self.on_startup_finished()

@@ -25,6 +25,8 @@ class LaneAssignor(PartitionAssignor):
         #: asks for these before others, as a standby does.
         self.kept: tuple[int, ...] = ()
         self._generation = -1
+        #: Whether this worker cannot commit, and wants no lanes; see `streams.policy.fitness`.
+        self.unfit = False
         self._lanes: Application = app.lane_application
         self._standbys: int = app.standbys
         self._generation_of: Callable[[], int] = app.current_generation
@@ -52,6 +54,7 @@ class LaneAssignor(PartitionAssignor):
             self.assigned.standby if self.assigned.members else self.kept,
             self._generation,
             str(self.app.conf.canonical_url),
+            self.unfit,
         )
         return ConsumerProtocolMemberMetadata(self.version, sorted(topics), _encode(member))
 

@@ -181,6 +181,11 @@ class Membership(FaustConsumer):
         coordinator = self._thread._ensure_consumer()._coordinator
         asyncio.get_running_loop().call_later(REJOIN_AFTER, coordinator.request_rejoin)
 
+    def rejoin(self) -> None:
+        """Join again at once: this worker has something else to say of itself. Called in the main thread."""
+        coordinator = self._thread._ensure_consumer()._coordinator
+        self._thread.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)
+
     def generation(self) -> int:
         """The group generation that this worker is a member of."""
         return int(self._thread._ensure_consumer()._coordinator.generation)

@@ -33,10 +33,11 @@ async def test_a_refusal_that_passes_is_waited_out_and_named(
         assert 20 < fake.cluster.refused - tried < 60  # each lane every half minute
         assert {str(lane.state) for lane in host.lanes.values()} <= {"backing_off", "open", "opening"}
         assert host.stuck() == list(host.lanes.values())
+        assert (host.waited_for_machine() > 300) is (refusal != "right")  # every worker has that
         fake.cluster.clock_ahead, fake.cluster.refuses = 0.0, ""
         await fake.settled(work.source)
         await fake.until(lambda: not any(lane.trouble for lane in host.lanes.values()))
-    assert (host.stuck(), fatal) == ([], [])
+    assert (host.stuck(), fatal, host.waited_for_machine()) == ([], [], 0.0)
     assert said in next(each["cause"] for each in logs if each["event"] == "lane_waits")
     assert {each["lane"] for each in logs if each["event"] == "lane_goes_on"} == {0, 1}
     await host.stop()

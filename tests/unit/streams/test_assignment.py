@@ -222,3 +222,18 @@ def test_everyone_is_told_who_owns_what() -> None:
     told = {msgspec.json.encode(own.owners) for own in given.values()}
     assert len(told) == 1
     assert given["a"].owners == {lane: f"http://{name}" for lane, name in owners(given).items()}
+
+
+@given(histories(), st.sets(st.sampled_from([f"w{n}" for n in range(8)])))
+def test_a_member_that_cannot_commit_gets_no_lanes_from_others(
+    history: tuple[int, int, dict[str, Member]], unfit: set[str]
+) -> None:
+    lanes, standbys, members = history
+    members = {name: msgspec.structs.replace(each, unfit=name in unfit) for name, each in members.items()}
+    given = assign(members, standbys)
+    assert given.keys() == members.keys()
+    assert sorted(lane for own in given.values() for lane in own.active) == list(range(lanes))
+    able = [name for name, each in members.items() if not each.unfit] or list(members)
+    loads = [len(given[name].active) for name in able]
+    assert max(loads) - min(loads) <= 1
+    assert not any(given[name].active or given[name].standby for name in members.keys() - set(able))

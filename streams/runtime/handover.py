@@ -1,0 +1,39 @@
+"""A worker that cannot commit for its machine gives its lanes to others, and asks for them again later."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import structlog
+
+from streams.lane.host import LaneHost
+from streams.policy.fitness import Fitness
+
+log = structlog.get_logger(__name__)
+
+#: Between two looks, in seconds.
+LOOK = 5.0
+
+
+async def hand_over(host: LaneHost, assignor: Any, membership: Any) -> None:
+    """Look until cancelled. `assignor` says what this worker is when `membership` joins the group again."""
+    fitness = Fitness()
+    while True:
+        await asyncio.sleep(LOOK)
+        changed = fitness.look(
+            waited=host.waited_for_machine(),
+            others=len(assignor.assigned.members) > 1,
+            monotonic=time.monotonic(),
+            wall=time.time(),
+        )
+        if not changed:
+            continue
+        assignor.unfit = not fitness.fit
+        log.warning(
+            "lanes_given_away" if assignor.unfit else "lanes_wanted_again",
+            lanes=assignor.assigned.active,
+            action="other workers take them" if assignor.unfit else "the group shares them anew",
+        )
+        membership.rejoin()
