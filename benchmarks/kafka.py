@@ -28,7 +28,7 @@ from benchmarks.sections import NotMeasured
 from streams.model.codecs import fingerprint_of
 from streams.model.envelope import FINGERPRINT, ID, SOURCE
 from streams.model.layout import partition_of
-from streams.runtime.declared import TopicSpec
+from streams.runtime.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.runtime.topics import KafkaTopics
 
 SAMPLE_INTERVAL = 0.02
@@ -41,7 +41,7 @@ COMMITTED_WITHIN = 20.0
 async def create(bootstrap: str, topic: str) -> None:
     """Create a topic of the workload."""
     async with KafkaTopics(bootstrap) as topics:
-        await topics.create([TopicSpec(topic, PARTITIONS, 1, {})])
+        await topics.create([TopicSpec(topic, PARTITIONS, 1, {STAMPED: BY_BROKER})])
 
 
 async def delete_topics_of(bootstrap: str, run: str) -> None:

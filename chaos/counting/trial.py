@@ -19,7 +19,7 @@ from chaos.counting.workers import Supervised
 from chaos.counting.workload import PARTITIONS, output_topic
 from chaos.errors import ChaosFailed
 from chaos.records import Happened
-from streams.runtime.declared import TopicSpec
+from streams.runtime.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.runtime.topics import KafkaTopics
 
 #: A contestant of which nothing new has come for this long after the load is given up, in seconds.
@@ -72,7 +72,11 @@ async def run(contestant: Contestant, plan: Plan, bootstrap: str, var: Path, say
     app_id = f"{contestant.name.replace('_', '-')}-{time.time_ns() // 1_000_000}"
     topic = f"counting.{app_id}.v1"
     async with KafkaTopics(bootstrap) as topics:
-        await topics.create([TopicSpec(name, PARTITIONS, 1) for name in (topic, output_topic(topic))])
+        # As Steadfaust wants its sources; to the other contestants it makes no difference.
+        stamped = {STAMPED: BY_BROKER}
+        await topics.create(
+            [TopicSpec(topic, PARTITIONS, 1, stamped), TopicSpec(output_topic(topic), PARTITIONS, 1)]
+        )
     workers = Supervised(contestant, app_id, topic, bootstrap, var)
     watch = OutputWatch(bootstrap, topic, plan.events)
     aside: list[asyncio.Task[NoReturn]] = []
