@@ -33,6 +33,7 @@ from streams.staging.inbox import Inbox
 from streams.staging.keys import store_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry, Overlay
+from streams.staging.unreadable import Unreadable
 
 log = structlog.get_logger(__name__)
 
@@ -46,8 +47,15 @@ class DeadLetters:
     """Reads rows, staged or committed, makes their changes, and stages a message that is given up."""
 
     def __init__(
-        self, app: Application, store: Store, overlay: Overlay, writer: OutcomeWriter, bursts: Bursts
+        self,
+        app: Application,
+        store: Store,
+        overlay: Overlay,
+        writer: OutcomeWriter,
+        bursts: Bursts,
+        unreadable: Unreadable,
     ) -> None:
+        self._unreadable = unreadable
         self._bursts = bursts
         self._store = store
         self._overlay = overlay
@@ -63,7 +71,13 @@ class DeadLetters:
         if staged is not None:
             return staged.row if isinstance(staged.row, Letter) else None
         data = self._store.get(DEAD_LETTERS, local)
-        return None if data is None else decode_letter(data)
+        try:
+            return None if data is None else decode_letter(data)
+        except (ValueError, IndexError) as error:
+            what = f"the row of dead letter {letter_id(local)}"
+            follows = "it is in its topic of dead letters alone, and cannot be replayed from here"
+            self._unreadable.own(DEAD_LETTERS, local, what, error, follows)
+            return None
 
     def set(self, letter: Letter) -> Change:
         """The change that keeps a letter as it is now."""

@@ -104,10 +104,10 @@ def parts_of(
     loops = Loops(looped, ends) if looped else None
     writer = OutcomeWriter(app, overlay, sequences, counters, loops)
     unreadable = Unreadable()
-    letters = DeadLetters(app, store, overlay, writer, bursts)
+    letters = DeadLetters(app, store, overlay, writer, bursts, unreadable)
     payloads = Payloads(app.claims)
 
-    queues = Queues(store, overlay)
+    queues = Queues(store, overlay, unreadable)
     giving_up = GivingUp(writer, letters)
     line = WaitingLine(options, queues, gates, writer, giving_up)
     retries = Retries(options, gates, queues, line, giving_up, letters, writer)
@@ -129,7 +129,7 @@ def parts_of(
         loopback = Loopback(app.layout.app_id, app.routes, gates, rows, writer, loops, limit, spans)
     runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock, spans, loopback)
     dispatch = Dispatch(runner, processor, scheduler, payloads, busy, clock, options.max_in_flight, progress)
-    timers = Timers(options, store, overlay, sequences, writer, busy)
+    timers = Timers(options, store, overlay, sequences, writer, busy, unreadable)
     chores: list[Chore] = [
         Seldom(inbox_expiry(inbox, lane), lambda _: replays.log_holds(), scheduler.drop_stale),
         timers,

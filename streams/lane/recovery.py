@@ -215,7 +215,13 @@ async def source_positions(
     forgotten = set()
     for tp in sources:
         data = store.get(POSITIONS, position_key(tp, app.layout.partitions))
-        stands = None if data is None else decode_position(data)
+        try:
+            stands = None if data is None else decode_position(data)
+        except ValueError as error:
+            raise PositionLost(
+                f"{tp.topic} partition {tp.partition}: the position in the changelog cannot be read:"
+                f' {data!r}. See docs/operating.md, "Positions that disagree".'
+            ) from error
         recorded = None if stands is None else stands.offset
         if stands is not None and stands.ahead:
             ahead[tp] = stands.ahead

@@ -9,6 +9,7 @@ old when all of them have gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from streams.claims.claim import DATAREF
@@ -89,8 +90,7 @@ class References:
 
     def _begin(self, now: float) -> Iterator[list[tuple[int, Change]]]:
         for page in self._pages(MESSAGES):
-            waiting = ((local, read_message(data).headers) for local, data in page if _DATAREF in data)
-            yield self._renewed(waiting, now)
+            yield self._renewed(_waiting(page), now)
         yield from self._letters_renewed(now)
         for page in self._pages(CLAIMS):
             yield [
@@ -142,6 +142,14 @@ class References:
         staged = self._overlay.get(CLAIMS, key)
         time = self._store.get(CLAIMS, key) if staged is None else staged.value
         return time is None or _seconds(time) <= now - self._retention / 2
+
+
+def _waiting(page: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, Headers]]:
+    """Messages that wait and refer to something, with their headers; the lane says which it cannot read."""
+    for local, data in page:
+        if _DATAREF in data:
+            with suppress(ValueError):
+                yield local, read_message(data).headers
 
 
 def _seconds(time: bytes) -> float:

@@ -8,11 +8,12 @@ from contextlib import closing
 from streams.model.application import LaneOptions
 from streams.model.layout import LANE
 from streams.ports import Store, Write
-from streams.staging.changes import TIMERS_BY_DUE
-from streams.staging.keys import TIMER, local_lane_key
+from streams.staging.changes import TIMERS, TIMERS_BY_DUE
+from streams.staging.keys import TIMER, local_lane_key, name_in
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Overlay, Sequences, Staged
 from streams.staging.timers import DueIndex, timer_key
+from streams.staging.unreadable import Unreadable
 
 
 class Timers:
@@ -28,6 +29,7 @@ class Timers:
         sequences: Sequences,
         writer: OutcomeWriter,
         busy: Collection[bytes],
+        unreadable: Unreadable,
     ) -> None:
         """`busy` are the keys in flight."""
         self._options = options
@@ -36,7 +38,8 @@ class Timers:
         self._sequences = sequences
         self._writer = writer
         self._busy = busy
-        self._due = DueIndex()
+        self._unreadable = unreadable
+        self._due = DueIndex(self._note)
 
     def step(self, now: float, room: int) -> bool:
         """Stage what is due at `now`, epoch seconds. True when there was any. A key in flight has its turn
@@ -61,6 +64,10 @@ class Timers:
     def committed(self, staged: Staged) -> None:
         """These changes are in the store now."""
         self._due.written(staged.changes.get(LANE, {}).values())
+
+    def _note(self, timer: bytes, error: Exception) -> None:
+        what = f"the timer {name_in(timer)!r}"
+        self._unreadable.own(TIMERS, timer, what, error, "it does not ring; its handler may set it anew")
 
     def _is_staged(self, timer: bytes) -> bool:
         """Whether a change of a timer, by its local name, is not committed yet."""

@@ -55,7 +55,7 @@ class Pauses:
         states: dict[str, dict[PauseState, int]] = {}
         for local, data in store.scan(HANDLERS):
             partition, name = split_store_key(local)
-            handler, pause = name.decode(), read_pause(data)
+            handler, pause = name.decode("utf-8", "replace"), read_pause(data)
             gate = self._gates.get(handler)
             if gate is not None:
                 self._apply(gate, partition, pause, None)
@@ -177,5 +177,8 @@ def set_pause(handler: str, pause: Pause | None) -> Change:
 
 
 def read_pause(data: bytes) -> Pause:
-    """A handler's row from its value."""
-    return _decode_pause(data)
+    """A handler's row from its value; one that cannot be read holds the handler, as a pause does."""
+    try:
+        return _decode_pause(data)
+    except ValueError as error:
+        return Pause(PauseState.PAUSED, "lane", f"its row cannot be read ({error}): pause or resume it", 0)

@@ -8,6 +8,7 @@ from itertools import islice
 import structlog
 
 from streams.dead_letters.row import Letter, LetterState
+from streams.errors import RowUnreadable
 from streams.model.application import Application, BoundHandler
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import (
@@ -65,6 +66,8 @@ class Replays:
         else:
             local = queue_of_order(arrival, handler)
         queue = self._queues.get(local)
+        if queue is None and local in self._gates[handler.name].queues:
+            return "what waits of its ordering key cannot be read: see row_unreadable in the log"
         number = None if queue is None or not letter.queue else self._place(local, queue, letter)
         if queue is not None and number is not None:
             grown = message.size - self._queues.message(local, number).size
@@ -122,7 +125,10 @@ class Replays:
     def _place(self, local: bytes, queue: Queue, letter: Letter) -> int | None:
         """The number of a letter's message in a queue: at its head, or among and behind replays of others."""
         for number in dict.fromkeys((queue.head, *queue.numbers)):
-            message = self._queues.message(local, number)
+            try:
+                message = self._queues.message(local, number)
+            except RowUnreadable:
+                continue
             if message.letter and (message.topic, message.offset) == (letter.topic, letter.offset):
                 return number
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from streams.errors import TopicRecreated
+from streams.errors import ChangelogDamaged, TopicRecreated
 from streams.ports import TP, Identity, Store, Write
 from streams.staging.changes import COPY_OF
 
@@ -39,8 +39,14 @@ def encode(recorded: Recorded) -> bytes:
 
 
 def decode(data: bytes | None) -> Recorded:
-    """What was kept; NOTHING for None."""
-    return NOTHING if data is None else _decode(data)
+    """What was kept; NOTHING for None. Raises ChangelogDamaged."""
+    try:
+        return NOTHING if data is None else _decode(data)
+    except ValueError as error:
+        raise ChangelogDamaged(
+            f"which topics a partition's rows belong to cannot be read: {error}. See docs/operating.md,"
+            ' "A changelog is damaged".'
+        ) from error
 
 
 def made_anew(recorded: Recorded, actual: Identity, topics: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from heapq import merge
 from itertools import islice
 
-from streams.errors import HandlerFailed
+from streams.errors import RowUnreadable
 from streams.model.layout import LANE
 from streams.ports import Store, Write
 from streams.retry.queue import (
@@ -37,6 +37,7 @@ from streams.staging.keys import (
     split_queue_entry,
 )
 from streams.staging.sequences import Overlay
+from streams.staging.unreadable import Unreadable
 
 #: Later than anything is due, in epoch seconds.
 END_OF_TIME = 1e15
@@ -48,39 +49,52 @@ MOST_PASSED = 5_000
 class Queues:
     """Queues by their local keys: partition, handler and ordering key."""
 
-    def __init__(self, store: Store, overlay: Overlay) -> None:
+    def __init__(self, store: Store, overlay: Overlay, unreadable: Unreadable) -> None:
         self._store = store
+        self._unreadable = unreadable
         self._overlay = overlay
         #: Where a look at parts of the index goes on that had passed too many entries.
         self._from: dict[tuple[bytes, ...], bytes] = {}
 
-    def committed(self) -> Iterator[tuple[bytes, Queue]]:
-        """All that the store has."""
+    def committed(self) -> Iterator[tuple[bytes, Queue | None]]:
+        """All that the store has; None for one that cannot be read."""
         for local, value in self._store.scan(QUEUES):
-            yield local, read_queue(value)
+            yield local, self._read(local, value)
 
     def get(self, local: bytes) -> Queue | None:
-        """A queue, staged or committed; None: there is none."""
+        """A queue, staged or committed; None: there is none, or it cannot be read."""
         staged = self._overlay.get(LANE, local_lane_key(QUEUE, local))
         if staged is not None:
             return staged.row if isinstance(staged.row, Queue) else None
         data = self._store.get(QUEUES, local)
-        return None if data is None else read_queue(data)
+        return None if data is None else self._read(local, data)
+
+    def _read(self, local: bytes, data: bytes) -> Queue | None:
+        try:
+            return read_queue(data)
+        except ValueError as error:
+            what = f"the queue {name_in(local)!r} of messages that wait"
+            follows = "they wait on, and later messages of its key become dead letters"
+            self._unreadable.own(QUEUES, local, what, error, follows)
+            return None
 
     def head(self, local: bytes, queue: Queue) -> WaitingMessage:
-        """The first message of a queue. Raises HandlerFailed when the store has lost it."""
+        """The first message of a queue. Raises RowUnreadable."""
         return self.message(local, queue.head)
 
     def message(self, local: bytes, number: int) -> WaitingMessage:
-        """A message of a queue, by its number. Raises HandlerFailed when the store has lost it."""
+        """A message of a queue, by its number. Raises RowUnreadable, also when the store has lost it."""
         key = number.to_bytes(8, "big")
         staged = self._overlay.get(LANE, local_lane_key(WAITING, local) + key)
         if staged is not None and isinstance(staged.row, WaitingMessage):
             return staged.row
         data = self._store.get(MESSAGES, local + key)
-        if data is None:
-            raise HandlerFailed(f"message {number} of the queue {name_in(local)!r} is not in the store")
-        return read_message(data)
+        try:
+            return read_message(data or b"")
+        except ValueError as error:
+            what = f"message {number} of the queue {name_in(local)!r}"
+            self._unreadable.own(MESSAGES, local + key, what, error, "later ones of its key wait behind it")
+            raise RowUnreadable(f"{what} is lost, or cannot be read: {error!r}") from error
 
     def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
         """The queues of a handler and a message key, whatever it orders by within the key: whoever asks need

@@ -74,6 +74,8 @@ class Retries:
                 unknown_handlers.add(name)
                 continue
             gate.add(local)
+            if queue is None:  # what comes of its key must not pass it
+                continue
             self.await_head(gate, local, queue)
             if Reason.BREAKER in _reasons(queue) and gate.breaker.state is BreakerState.CLOSED:
                 gate.breaker.start_half_open(now)
@@ -84,7 +86,11 @@ class Retries:
         """Look out for the schema that the head of a queue waits for, or what is behind replays."""
         if Reason.SCHEMA in _reasons(queue):
             number = queue.head if queue.reason is Reason.SCHEMA else queue.first
-            message = self._queues.message(local, number)
+            try:
+                message = self._queues.message(local, number)
+            except RowUnreadable:
+                gate.unroutable.add(local)
+                return
             fingerprint = dict(message.headers).get(FINGERPRINT, b"")
             gate.unread.add(local, message.topic, fingerprint, message.waits_since)
 

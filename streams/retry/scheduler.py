@@ -10,7 +10,7 @@ from contextlib import closing
 
 import structlog
 
-from streams.errors import MessageExpired, PermanentError, UnknownSchema
+from streams.errors import MessageExpired, PermanentError, RowUnreadable, UnknownSchema
 from streams.model.application import Application, BoundHandler
 from streams.model.envelope import Envelope
 from streams.retry.gate import HandlerGate
@@ -173,11 +173,21 @@ class RetryScheduler:
         """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
         if len(self._busy) < self._app.lane_options.max_in_flight:
             return False
-        return handler.is_async or refers(self._queues.head(local, queue))
+        if handler.is_async:
+            return True
+        try:
+            return refers(self._queues.head(local, queue))
+        except RowUnreadable:
+            return False  # it will be put aside
 
     def _head(self, handler: BoundHandler, local: bytes, queue: Queue, now: float) -> Arrival | None:
         """The first message of a queue, on its way; None: not now."""
-        gate, waiting = self._gates[handler.name], self._queues.head(local, queue)
+        gate = self._gates[handler.name]
+        try:
+            waiting = self._queues.head(local, queue)
+        except RowUnreadable:
+            gate.unroutable.add(local)  # what is behind it waits: the order is that of its key
+            return None
         route = self._app.routes.get(waiting.topic)
         if route is None or handler not in route.handlers:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)

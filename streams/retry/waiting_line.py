@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import structlog
 
-from streams.errors import QueueFull, TooLarge
+from streams.errors import DataError, QueueFull, RowUnreadable, TooLarge
 from streams.model.application import BoundHandler, LaneOptions
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.retry.gate import HandlerGate
@@ -83,7 +83,11 @@ class WaitingLine:
         all that are none.
         """
         arrival, handler, queue = attempt.arrival, attempt.handler, self._queues.get(local)
-        assert queue is not None
+        if queue is None:
+            what = f"the queue {name_in(local)!r}"
+            error: DataError = RowUnreadable(f"it is to wait in {what}, which cannot be read")
+            self._giving_up.dead_letter(attempt, error, now)
+            return
         letter = is_replay(arrival.record)
         message = message_of(arrival.record, ms(now), letter=letter)
         if letter:  # its place is before them, as if its ordering key had been known from the start
@@ -92,11 +96,11 @@ class WaitingLine:
             longer = append(queue, message.size)
         number = longer.newest_replay if letter else queue.next
         if longer.length > self._options.max_waiting or longer.bytes > self._options.max_waiting_bytes:
-            error = QueueFull(
+            full = QueueFull(
                 f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for {handler.name}"
                 " already: it cannot wait behind them"
             )
-            self._giving_up.give_up(attempt, error, now)
+            self._giving_up.give_up(attempt, full, now)
         else:
             changes = with_message(local, longer, number, message)
             if self._put_or_give_up(attempt, changes, None, now) and letter:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from streams.errors import ChangelogDamaged
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.ports import Store, Write
 from streams.staging.keys import (
@@ -122,7 +123,13 @@ class Writes:
         """The writes for records of a table's changelog partition."""
         prefix = prefix_of(partition)
         if table == INBOX:
-            records = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
+            try:
+                records = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
+            except ValueError as error:  # what has been handled is not known then
+                raise ChangelogDamaged(
+                    f"a record of the changelog of the inbox, partition {partition}, cannot be read: {error}."
+                    ' See docs/operating.md, "A changelog is damaged".'
+                ) from error
         return self.local(table, [(prefix + key, value) for key, value in records])
 
     def local(self, table: str, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:

@@ -73,6 +73,10 @@ def remove_timer(name: bytes) -> Change:
     return Change(LANE, TIMER + name, None)
 
 
+#: Called with the local name of a timer that cannot be read, and the error.
+OnUnreadable = Callable[[bytes, Exception], None]
+
+
 class DueIndex:
     """Looks for timers that are due, each time from where there may be any.
 
@@ -80,7 +84,8 @@ class DueIndex:
     to read over those of 100,000 timers takes some ten milliseconds, and a lane looks ten times a second.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_unreadable: OnUnreadable = lambda *_: None) -> None:
+        self._on_unreadable = on_unreadable
         #: Before this key is no entry of the index.
         self._begin = b""
 
@@ -98,7 +103,7 @@ class DueIndex:
         try:
             for index_key, _ in store.scan(TIMERS_BY_DUE, start=self._begin, stop=_until(now)):
                 reached = index_key
-                due = None if (waits := staged(after_time(index_key))) else _timer(store, index_key)
+                due = None if (waits := staged(after_time(index_key))) else self._timer(store, index_key)
                 if first is None and (waits or due is not None):
                     first = index_key
                 if not waits:
@@ -113,16 +118,21 @@ class DueIndex:
             if change.value is not None and split_lane_key(change.key)[0] == TIMER:
                 self._begin = min(self._begin, change.value[:TIME])
 
-
-def _timer(store: Store, index_key: bytes) -> Due | None:
-    """The timer of an index entry; None when it has been moved or taken away."""
-    value = store.get(TIMERS, after_time(index_key))
-    if value is None or time_in(value) != time_in(index_key):
-        return None
-    partition, name = split_store_key(after_time(index_key))
-    stored = _decode(after_time(value))
-    outgoing = Outgoing(stored.key, stored.value, stored.headers)
-    return Due(partition, name, time_in(value), stored.topic, outgoing)
+    def _timer(self, store: Store, index_key: bytes) -> Due | None:
+        """The timer of an index entry; None when it has been moved or taken away, or cannot be read: then it
+        stays, and does not ring.
+        """
+        value = store.get(TIMERS, after_time(index_key))
+        if value is None or time_in(value) != time_in(index_key):
+            return None
+        partition, name = split_store_key(after_time(index_key))
+        try:
+            stored = _decode(after_time(value))
+        except ValueError as error:
+            self._on_unreadable(after_time(index_key), error)
+            return None
+        outgoing = Outgoing(stored.key, stored.value, stored.headers)
+        return Due(partition, name, time_in(value), stored.topic, outgoing)
 
 
 def _until(now: float) -> bytes:

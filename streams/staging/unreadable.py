@@ -10,7 +10,6 @@ import shlex
 import structlog
 
 from streams.errors import RowSchemaUnknown, RowUnreadable, Undecodable, UnknownSchema
-from streams.model.byte_kinds import look_of
 from streams.model.row_keys import split_row_key
 from streams.staging.keys import name_in
 
@@ -53,6 +52,10 @@ class Unreadable:
         self.note(table, local, f"{what} cannot be read, and {follows}: {see}", str(error), key=key)
         return made
 
+    def own(self, table: str, local: bytes, what: str, error: Exception, follows: str) -> None:
+        """Note something that the lane itself keeps, with what follows."""
+        self.note(table, local, f"{what} cannot be read: {follows}", repr(error), key=what)
+
     def note(self, table: str, local: bytes, text: str, error: str, *, key: str) -> None:
         """Say what cannot be read, and what follows: the first time in the log, from then on in health."""
         if (table, local) in self.found or len(self.found) >= MOST_NAMED:
@@ -67,8 +70,3 @@ class Unreadable:
     def texts(self) -> list[str]:
         """What there is, for people."""
         return list(self.found.values())
-
-
-def why_unreadable(data: bytes, error: Exception) -> str:
-    """What is wrong with bytes of the lane's own."""
-    return f"it {look_of(data)} ({type(error).__name__}: {error})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import uuid_utils
 from msgspec.structs import replace
@@ -70,7 +71,7 @@ def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], Pause]:
     found = {}
     for local, data in readable_store(view, lane).scan(HANDLERS):
         partition, name = split_store_key(local)
-        found[name.decode(), partition] = read_pause(data)
+        found[name.decode("utf-8", "replace"), partition] = read_pause(data)
     return found
 
 
@@ -182,8 +183,9 @@ async def _waiting(view: WorkerView, lane: int, name: str) -> tuple[dict[str, in
         for _, data in store.scan(QUEUES, start=first, stop=after(first)):
             if looked == MOST_COUNTED:
                 return dict(counts), False
-            queue = read_queue(data)
-            counts[str(queue.reason)] += queue.length
+            with suppress(ValueError):  # the lane says so
+                queue = read_queue(data)
+                counts[str(queue.reason)] += queue.length
             looked += 1
             if looked % AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -146,11 +146,13 @@ class Sampler:
     async def _count_waiting(self, sample: LaneSample, lane: int) -> None:
         store = readable_store(self._view, lane)
         async for local, data in rows_of(self._view, QUEUES, lane, pause=self._pause):
-            queue, handler = read_queue(data), handler_of(name_in(local)).decode("utf-8", "replace")
-            sample.waiting[handler, str(queue.reason)] += queue.length
-            head = store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
-            if head is not None:  # else its queue has changed since the row was read
-                _earlier(sample.oldest_waiting, handler, read_message(head).waits_since)
+            handler = handler_of(name_in(local)).decode("utf-8", "replace")
+            with suppress(ValueError):  # of what cannot be read, which the lane says
+                queue = read_queue(data)
+                sample.waiting[handler, str(queue.reason)] += queue.length
+                head = store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
+                if head is not None:  # else its queue has changed since the row was read
+                    _earlier(sample.oldest_waiting, handler, read_message(head).waits_since)
 
     async def _count_timers(self, sample: LaneSample, lane: int) -> None:
         async for _, data in rows_of(self._view, TIMERS, lane, pause=self._pause):

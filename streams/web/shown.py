@@ -145,8 +145,11 @@ def _timer(changelog_key: bytes, data: bytes) -> Fields:
     handler, _, rest = changelog_key.partition(b"\0")
     key, name = split_row_key(rest)
     due = rfc3339(time_in(data) / 1000)
-    value = {"due": due, "topic": _decode_timer(after_time(data)).topic, "handler": text_of(handler)}
-    return Fields(text_of(key), text_of(name), value)
+    try:
+        topic = _decode_timer(after_time(data)).topic
+    except ValueError as error:
+        return Fields(text_of(key), text_of(name), None, error=str(error), hex=data[:RAW_SHOWN].hex())
+    return Fields(text_of(key), text_of(name), {"due": due, "topic": topic, "handler": text_of(handler)})
 
 
 def _claim(changelog_key: bytes, data: bytes) -> Fields:

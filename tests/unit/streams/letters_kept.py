@@ -10,6 +10,7 @@ from streams.staging.arrival import Counters
 from streams.staging.changes import Writes
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Overlay, Sequences, Staged, writes_of
+from streams.staging.unreadable import Unreadable
 from streams.testing.store import MemoryStores
 
 
@@ -22,7 +23,7 @@ class Kept:
         self.store, self.overlay = MemoryStores().open(0), Overlay()
         self.sequences = Sequences(Layout("post", 2, 1))
         self.writer = OutcomeWriter(self.app, self.overlay, self.sequences, Counters())
-        self.letters = DeadLetters(self.app, self.store, self.overlay, self.writer, Bursts())
+        self.letters = DeadLetters(self.app, self.store, self.overlay, self.writer, Bursts(), Unreadable())
 
     def commit_staged(self) -> Staged:
         staged = self.sequences.take(1 << 30)
