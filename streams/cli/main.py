@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -28,6 +29,7 @@ from streams.cli import (
 )
 from streams.cli.environment import check_environment
 from streams.errors import SteadfaustError
+from streams.logs import configure_logs
 
 app = typer.Typer(
     name="steadfaust",
@@ -77,6 +79,7 @@ app.add_typer(schemas.app, name="schemas")
 
 def main() -> None:
     """Run a command; an error that a user can act on is one line, and exit status 1."""
+    configure_logs(logging.WARNING)  # on standard error: what is printed may be for programs
     try:
         app()
     except SteadfaustError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from aiokafka import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
+from streams.brokers import Bootstrap
 from streams.errors import SettingsError
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.security import client_arguments
@@ -14,6 +17,8 @@ from streams.settings import Settings
 
 #: Bound on the one question, in seconds.
 _ASK_WITHIN = 5.0
+#: Between two of them, in seconds.
+_ASK_EVERY = 1.0
 
 
 async def check_access(settings: Settings) -> None:
@@ -29,6 +34,23 @@ async def check_access(settings: Settings) -> None:
             await client.bootstrap()
     finally:
         await client.close()
+
+
+async def until_brokers_answer(bootstrap: Bootstrap, goes_on: Callable[[], bool]) -> None:
+    """Wait until a broker answers, or `goes_on` says no more; `connections` says in the log what for. Raises
+    AccessRefused, which does not pass.
+    """
+    options = KafkaOptions(request_timeout=_ASK_WITHIN)
+    while goes_on():
+        client = AIOKafkaClient(**options.connection(bootstrap))
+        try:
+            await client.bootstrap()
+        except (KafkaError, TimeoutError, OSError):
+            await asyncio.sleep(_ASK_EVERY)
+        else:
+            return
+        finally:
+            await client.close()
 
 
 def broker_urls(settings: Settings) -> list[str] | None:

@@ -23,7 +23,7 @@ from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.ports import Faults
 from streams.positions.cuts import Cuts
-from streams.runtime.access import broker_urls
+from streams.runtime.access import broker_urls, until_brokers_answer
 from streams.runtime.announcements import Announcements
 from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
@@ -224,6 +224,7 @@ class LaneApp(faust.App):
             options=options,
             ended_sessions=self.ended_sessions,
         )
+        await until_brokers_answer(bootstrap, lambda: not (self.process and self.process.ending))
         # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.
         await ensure_topics(app, bootstrap, [app.layout.announcements], settings.replication, options)
         await announcements.read()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+import structlog
 from aiokafka import client
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
@@ -20,6 +21,7 @@ from streams.runtime.shares import MOST
 from streams.units import MIB
 
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 
 client.create_conn = connect
 client.AIOKafkaClient.bootstrap = telling(client.AIOKafkaClient.bootstrap)
@@ -95,6 +97,36 @@ async def ask(what: str, question: Callable[[], Awaitable[T]], bound: float) -> 
         last = last or error
         raise ClusterUnavailable(f"Kafka did not tell {what} within {bound:g} s: {last!r}") from last
     raise ClusterUnavailable(f"Kafka does not tell {what}: {last!r}") from last
+
+
+#: Seconds that closing a client may take.
+CLOSE_WITHIN = 5.0
+
+
+async def close_within(what: str, close: Callable[[], Awaitable[object]]) -> None:
+    """Close a client, and go on without it where that does not end: aiokafka waits for tasks that may
+    swallow what is to end them. A shutdown must not hang of it; what is left ends with its connections.
+    """
+    closing = asyncio.ensure_future(close())
+    try:
+        done, _ = await asyncio.wait([closing], timeout=CLOSE_WITHIN)
+    except asyncio.CancelledError:
+        closing.cancel()
+        raise
+    if done:
+        closing.result()
+        return
+    closing.cancel()
+    closing.add_done_callback(_look_at)
+    log.warning(
+        "client_does_not_close", client=what, waited=CLOSE_WITHIN, action="left behind; the rest goes on"
+    )
+
+
+def _look_at(closing: asyncio.Future[object]) -> None:
+    """What ends after nobody waits for it any more is no error of asyncio's."""
+    if not closing.cancelled():
+        closing.exception()
 
 
 def deliver_within(producer: Any, seconds: float) -> None:

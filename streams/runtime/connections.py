@@ -18,16 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+import structlog
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from streams.errors import AccessRefused
 from streams.runtime.security import refusal
+
+log = structlog.get_logger(__name__)
 
 #: How long a broker may be silent with a request open until it is asked whether it is alive, in seconds.
 PATIENCE = 2.0
@@ -199,13 +203,36 @@ def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awai
     async def bootstrap_or_tell(client: Any) -> None:
         attempts: list[tuple[str, bool]] = []
         outer = _attempts.set(attempts)
+        addresses = str(client._bootstrap_servers)
+        late = asyncio.get_running_loop().call_later(SAID_AFTER, _say, addresses, attempts)
         try:
             await bootstrap(client)
         except KafkaConnectionError as error:
             if refusals := [what for what, refused in attempts if refused]:
                 raise AccessRefused("; ".join(refusals)) from error
+            _say(addresses, attempts)
             raise KafkaConnectionError("; ".join(what for what, _ in attempts)) from error
         finally:
+            late.cancel()
             _attempts.reset(outer)
 
     return bootstrap_or_tell
+
+
+#: Seconds after which it is said that no broker answers, and between lines that say so of the same brokers.
+SAID_AFTER, SAID_EVERY = 4.0, 10.0
+_said: dict[str, float] = {}
+
+
+def _say(addresses: str, attempts: list[tuple[str, bool]]) -> None:
+    """Say in the log that no broker answers, and what came of each attempt, once in a while."""
+    now = time.monotonic()
+    if now < _said.get(addresses, 0.0):
+        return
+    _said[addresses] = now + SAID_EVERY
+    log.warning(
+        "brokers_do_not_answer",
+        bootstrap=addresses,
+        error="; ".join(dict.fromkeys(what for what, _ in attempts)) or "no answer yet",
+        action="tried again; is STEADFAUST_BOOTSTRAP right, and do the brokers run?",
+    )

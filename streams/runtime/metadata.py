@@ -14,7 +14,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 
 from streams.brokers import Bootstrap
 from streams.ports import TP, Identity, OpenTransaction
-from streams.runtime.clients import KafkaOptions, ask, require_partitions
+from streams.runtime.clients import KafkaOptions, ask, close_within, require_partitions
 from streams.runtime.open_transactions import DescribeProducers, ListTransactions, first_open, ids_in
 from streams.runtime.stable_offsets import UNSTABLE, StableOffsets, positions_in
 from streams.runtime.topic_ids import TopicIdsRequest, identity_in
@@ -129,9 +129,9 @@ class Metadata:
         admin, self._admin = self._admin, None
         consumer, self._consumer = self._consumer, None
         if admin is not None:
-            await admin.close()
+            await close_within("the client that asks for topics", admin.close)
         if consumer is not None:
-            await consumer.stop()
+            await close_within("the client that asks for offsets", consumer.stop)
 
     async def _ask(self, what: str, question: Callable[[], Awaitable[T]]) -> T:
         # A little more than the bound on a missing topic, whose error says more.

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import NO_IDS, TP, Batch, HeldUp
-from streams.runtime.clients import KafkaOptions, ask, require_partitions
+from streams.runtime.clients import KafkaOptions, ask, close_within, require_partitions
 from streams.runtime.fetch_sessions import Sessions
 from streams.runtime.partition_records import Isolation
 from streams.runtime.topic_ids import id_bytes
@@ -61,7 +61,7 @@ class KafkaReader:
             async with asyncio.timeout(self._options.metadata_timeout):
                 await self._consumer.start()
         except BaseException as error:
-            await self._consumer.stop()
+            await close_within("a reader that did not connect", self._consumer.stop)
             if isinstance(error, (KafkaError, TimeoutError)):
                 raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
             raise
@@ -239,7 +239,10 @@ class KafkaReader:
         }
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections, within a bound."""
+        await close_within("a reader", self._close)
+
+    async def _close(self) -> None:
         if self._fetcher is not None:
             await self._end_fetching()
         await self._consumer.stop()

@@ -20,7 +20,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from streams.brokers import Bootstrap
 from streams.errors import TopicMismatch
 from streams.model.application import Application
-from streams.runtime.clients import KafkaOptions, ask
+from streams.runtime.clients import KafkaOptions, ask, close_within
 from streams.runtime.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 
 DESCRIBED = (
@@ -61,7 +61,7 @@ class KafkaTopics:
         try:
             await ask("who its brokers are", self._admin.start, self._options.metadata_timeout)
         except BaseException:
-            await self._admin.close()
+            await self.close()
             raise
         return self
 
@@ -164,7 +164,7 @@ class KafkaTopics:
 
     async def close(self) -> None:
         """Let go of the connection."""
-        await self._admin.close()
+        await close_within("the client that describes topics", self._admin.close)
 
 
 async def ensure_topics(

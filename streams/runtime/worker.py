@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from streams.errors import WiringError
 from streams.model.application import Application
 from streams.model.choreography import Choreography
 from streams.model.codecs import JsonCodec, MakeCodec, Schemas, avro, check_types
@@ -35,6 +36,18 @@ _CLAIMS = "claim checks"
 def _declared(name: str) -> Any:
     """What Faust's own app has under this name."""
     return property(lambda self: getattr(self.agents_app, name))
+
+
+def _refused(name: str) -> Any:
+    """What Faust's app has and a worker has not: its pages are complete, and for operators alone."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise WiringError(
+            f"@app.{name}: a worker serves its own pages and no others. Serve yours by an ASGI application"
+            " beside it, as `agents/api` does, or by an app of Faust's own with a web server (docs/faust.md)"
+        )
+
+    return staticmethod(refuse)
 
 
 class Worker(LaneApp):
@@ -98,6 +111,8 @@ class Worker(LaneApp):
     SetTable = _declared("SetTable")
     SetGlobalTable = _declared("SetGlobalTable")
     tables = _declared("tables")
+    page = _refused("page")
+    table_route = _refused("table_route")
 
     async def on_joining(self) -> None:
         """Start Faust's own app, if there is anything for it."""

@@ -234,8 +234,12 @@ class WorkerView(Protocol):
 
 
 def readable_store(view: WorkerView, lane: int) -> Store:
-    """The tables of a lane that this worker runs. Raises Problem 503 while they may lack committed rows."""
-    running = view.lanes[lane]
+    """The tables of a lane that this worker runs. Raises Problem 503 while they may lack committed rows, and
+    where it runs the lane no more: it may have moved while something else was looked at.
+    """
+    running = view.lanes.get(lane)
+    if running is None:
+        raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
     if running.store is None or running.state not in READABLE:
         why = f": {running.error}" if running.error is not None else ""
         # What does not pass by itself is no reason to wait: a topic is gone, a position is lost.

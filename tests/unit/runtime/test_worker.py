@@ -120,3 +120,10 @@ ROUTES = ["taken", "row", "sent"]
 def test_a_field_that_cannot_be_written_is_refused(codecs: Any, route: Any) -> None:
     with pytest.raises(WiringError, match=r"(Cast|Tone)\b.*complex"):
         Worker(choreography(route), codecs=codecs)
+
+
+@pytest.mark.parametrize("name", ["page", "table_route"])
+def test_pages_of_ones_own_are_refused_with_advice(name: str) -> None:
+    app = Worker(choreography(on(Rung, hear)), codecs=lambda _: json_without_schema)
+    with pytest.raises(WiringError, match=rf"@app\.{name}: a worker serves its own pages and no others"):
+        getattr(app, name)("/bells/")

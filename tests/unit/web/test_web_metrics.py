@@ -187,3 +187,16 @@ async def test_an_unmeasured_worker_says_so_and_counts_nothing(worker):
     async with Browser.of(worker) as browser:
         assert await browser.refusal("/metrics") == (404, "not_measured")
         assert "sampler" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_a_lane_may_go_while_it_is_counted(worker, monkeypatch):
+    worker.put_letter("k1")
+    sampler = Sampler(worker)
+
+    async def pause(share: float = 0.0) -> None:
+        worker.lanes.clear()
+
+    monkeypatch.setattr(sampler, "_pause", pause)
+    monkeypatch.setattr("streams.web.samples.catch_up", lambda *_: pause())
+    await sampler.round()
+    assert sampler.lanes == {}

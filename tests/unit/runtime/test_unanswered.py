@@ -1,0 +1,69 @@
+"""Brokers that do not answer are named in the log, and a client that does not close holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from streams.errors import ClusterUnavailable
+from streams.runtime import access, clients, connections
+from streams.runtime.access import until_brokers_answer
+from streams.runtime.clients import KafkaOptions, close_within
+from streams.runtime.topics import KafkaTopics
+from tests.waiting import BOUND
+
+
+@pytest.fixture
+async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """Where connections are taken, and nothing is ever answered."""
+    monkeypatch.setattr(connections, "_said", {})
+    open_ones: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: open_ones.append(writer), "127.0.0.1", 0)
+    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    for each in open_ones:
+        each.close()
+
+
+async def test_brokers_that_do_not_answer_are_said_before_giving_up(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SAID_AFTER", 0.05)
+    with capture_logs() as logs, pytest.raises(ClusterUnavailable):
+        async with KafkaTopics(silent, KafkaOptions(metadata_timeout=0.5)):
+            pass
+    (said,) = [each for each in logs if each["event"] == "brokers_do_not_answer"]
+    assert said["bootstrap"] == silent
+    assert "is STEADFAUST_BOOTSTRAP right" in said["action"]
+
+
+async def test_a_refused_connection_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_said", {})
+    monkeypatch.setattr(access, "_ASK_EVERY", 0.0)
+    tries = iter([True, True, True, False])
+    with capture_logs() as logs:
+        await until_brokers_answer("127.0.0.1:1", lambda: next(tries))
+    assert next(tries, None) is None  # it was tried again, as long as it was to go on
+    said = [each for each in logs if each["event"] == "brokers_do_not_answer"]
+    assert len(said) == 1  # once in a while
+    assert "127.0.0.1:1" in said[0]["error"]
+
+
+async def test_a_client_that_does_not_close_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "CLOSE_WITHIN", 0.05)
+    with capture_logs() as logs:
+        async with asyncio.timeout(BOUND):
+            await close_within("a reader", asyncio.Event().wait)
+    (said,) = logs
+    assert (said["event"], said["client"]) == ("client_does_not_close", "a reader")
+
+
+async def test_what_closing_fails_of_is_told() -> None:
+    async def close() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await close_within("a reader", close)
