@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from chaos.links import Fault, Kind
 from streams.postgres import Connection, ConsumerInbox, Database, QueueOptions, QueueWorker
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.database import connect
@@ -178,3 +179,19 @@ async def test_a_timeout_of_the_caller_stays_the_callers(postgres_url: str) -> N
                 await connection.fetchval("SELECT 1")
                 raise TimeoutError("of something else")
         assert not isinstance(raised.value, DatabaseUnavailable)
+
+
+async def test_a_pool_writes_no_traceback_while_its_server_is_away(
+    way: SilentWay, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Database(way.url, least=1, patience=QUICK) as database:
+        cut = Fault(Kind.CUT)
+        way.link.begin(cut)
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailable):
+                async with database.acquire() as connection:
+                    await connection.fetchval("SELECT 1")
+        way.link.end(cut)
+        async with database.acquire() as connection:
+            assert await connection.fetchval("SELECT 1") == 1
+    assert [record for record in caplog.records if record.exc_info] == []

@@ -6,13 +6,17 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from asyncpg import ObjectInUseError
 
 from streams.local import Stack, declared, local_stack
 from streams.postgres.cdc import RelayKind
+from streams.postgres.database import connect
+from streams.postgres.errors import DatabaseUnavailable
 from tests.postgres import in_a_loop, migrated
 from tests.scenarios.conftest import PROJECT
 from tests.scenarios.shop import MIGRATIONS, Shop, relaying
 from tests.scenarios.world import World
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.stack,
@@ -39,6 +43,34 @@ def world(stack: Stack) -> Iterator[World]:
 def shop(world: World, stack: Stack) -> Iterator[Shop]:
     with relaying(world, stack.url("postgres"), RelayKind.CDC, stack.url("connect")):
         yield Shop(world, stack.url("postgres"))
+
+
+def test_orders_survive_a_killed_database_and_a_dropped_slot(world: World, shop: Shop, stack: Stack) -> None:
+    world.until_shared([world.start_worker(**shop.settings)])
+    ids = shop.place("dropped", range(20))
+    stack.signal_process("postgres", signal.SIGKILL)  # the stack starts it again
+    ids += shop.place("dropped", range(20, 40))
+    eventually(lambda: in_a_loop(_drop_slot(stack.url("postgres"))), "the slot is dropped")
+    ids += shop.place("dropped", range(30, 60))  # ten of them once more
+    shop.until_told(ids)
+    world.check()
+
+
+async def _drop_slot(url: str) -> bool:
+    """Whether there was one, which no connector reads any more."""
+    try:
+        connection = await connect(url)
+    except DatabaseUnavailable:
+        return False
+    try:
+        ended = "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE active"
+        await connection.execute(ended)
+        drop = "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots"
+        return int(await connection.fetchval(drop)) == 1
+    except ObjectInUseError:  # the connector was faster
+        return False
+    finally:
+        await connection.close()
 
 
 def test_orders_are_settled_once_though_connect_is_killed(world: World, shop: Shop, stack: Stack) -> None:

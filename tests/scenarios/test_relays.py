@@ -289,7 +289,8 @@ async def test_a_row_that_the_connector_cannot_write_is_seen(
 
     async def told() -> bool:  # the relay may have started the task again just before it ended
         status, said = await ground.command("cdc", "status")
-        return status == 4 and "task 0 of the connector has failed" in said
+        named = f"The largest row that waits is {poison[0]}:1 (topic {Step.TOPIC}, 2000" in said
+        return status == 4 and named and "task 0 of the connector has failed" in said
 
     await until(told)
     assert not any(2 in numbers for numbers in (await ground.came()).values()), "it stops all rows"
@@ -298,6 +299,7 @@ async def test_a_row_that_the_connector_cannot_write_is_seen(
     for command in (["stop"], ["start", "--take-over"]):
         status, said = await ground.command("cdc", *command)
         assert status == 0, said
+    assert "problem    none" in said, "what is over is not reported"
     with ground.relay():
         await ground.drained()
     assert {order: first_time(found) for order, found in (await ground.came()).items()} == {
