@@ -49,7 +49,7 @@ class CdcStatus(NamedTuple):
         """Why the connector relays nothing now; empty: it does."""
         if self.connector is None:
             return (
-                "Kafka Connect has no connector for the outbox: a relay with STEADFAUST_OUTBOX=cdc makes it,"
+                "there is no connector for the outbox: a relay with STEADFAUST_OUTBOX=cdc makes it,"
                 " and so does `steadfaust cdc start`"
             )
         if not self.largest:
