@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from streams.claims.claim import Claim
-from streams.errors import BlobsUnavailable, DataError
+from streams.errors import BlobsUnavailable, ClusterUnavailable, DataError
 from streams.model.application import Application
 from streams.model.envelope import epoch_seconds, rfc3339
 from streams.ports import Record
@@ -41,15 +41,18 @@ class Changes(NamedTuple):
 async def changes_of(
     view: WorkerView, key: bytes, since_ms: int, messages: Sequence[Record], entries: Sequence[TimelineEntry]
 ) -> Changes:
-    """What the rows of a key, and of those that its messages went to, have been since a time. Raises as
-    `WorkerView.scan` does.
+    """What the rows of a key, and of those that its messages went to, have been since a time; why that is not
+    known, where Kafka does not answer. Raises TopicMismatch or PositionLost.
     """
     app = view.application
     others = Counter(record.key for record in messages if record.key and record.key != key)
     keys = (key, *(each for each, _ in others.most_common(MOST_KEYS - 1) if each))
     if not (partitions := row_partitions(app, keys)):
         return Changes([], "")
-    found = await view.scan(Question(partitions, since_ms, keys, rows=True))
+    try:
+        found = await view.scan(Question(partitions, since_ms, keys, rows=True))
+    except ClusterUnavailable as error:
+        return Changes([], f"Kafka does not answer: {error}")
     stopped = found.stopped
     if stopped and found.until_ms is not None:
         stopped = f"only until {rfc3339(found.until_ms / 1000)}: {stopped}"

@@ -383,3 +383,13 @@ async def test_a_message_leads_to_its_record_and_names_its_trace(browser, worker
     assert f'<a href="/topics/{T}/{worker.partition("k1")}/7">' in page
     assert f"; trace {TRACE}" in page
     assert page.count("; trace") == 1
+
+
+async def test_what_lanes_know_is_shown_while_kafka_is_away(worker, browser):
+    worker.put("k1", note="here")
+    worker.away = "no broker answered"
+    status, answer = await browser.json("/api/search?q=k1")
+    assert (status, answer["held"]["tables"][0]["table"]) == (200, "parcels")
+    assert "Kafka does not answer: no broker answered" in answer["stopped"]
+    assert "Kafka does not answer" in answer["changes_stopped"]
+    await browser.shows("/timeline?q=k1", "Kafka does not answer: no broker answered")

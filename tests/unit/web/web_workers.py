@@ -173,6 +173,7 @@ class FakeWorker:
 
     async def scan(self, question: Question) -> Scan:
         """What `records` has of it, as the topics would: from a time on, in some partitions."""
+        self._reach()
         self.scanned.append(question)
         there = [
             each
