@@ -24,6 +24,7 @@ from chaos.fleet import Fleet, worker_name
 from chaos.injection import Injection, Say
 from chaos.kinds import BROKERS, LANES, PARTITIONS, SLOTS, WORKERS, Planned
 from chaos.load import Load
+from chaos.machine import MACHINE, ailment_of
 from chaos.network import Network
 from chaos.notes import NoteMade
 from chaos.payloads import ATTACHED, payload_environment, payload_settings
@@ -178,6 +179,7 @@ class Driver:
                 "STEADFAUST_GATEWAY_URL": network.gateway(name),
                 **payload_environment(network.s3(name)),
                 ARMED: str(script_of(self._plan.var, name)),
+                MACHINE: str(ailment_of(self._plan.var, name)),
             }
             for slot, name in enumerate(_NAMES)
         }

@@ -26,6 +26,9 @@ class Kind(StrEnum):
     KILL_AT_POINT = "kill_at_point"
     FREEZE_WORKER = "freeze_worker"
     FREEZE_AT_POINT = "freeze_at_point"
+    CLOCK_AHEAD = "clock_ahead"
+    DISK_FULL = "disk_full"
+    TOO_MANY_FILES = "too_many_files"
     KILL_BROKER = "kill_broker"
     RESTART_BROKER = "restart_broker"
     PAUSE_BROKER = "pause_broker"
@@ -151,6 +154,9 @@ TAKES = {
     Kind.KILL_AT_POINT: 11,
     Kind.FREEZE_WORKER: 17,
     Kind.FREEZE_AT_POINT: 19,
+    Kind.CLOCK_AHEAD: 16,
+    Kind.DISK_FULL: 16,
+    Kind.TOO_MANY_FILES: 12,
     Kind.KILL_BROKER: 14,
     Kind.RESTART_BROKER: 12,
     Kind.PAUSE_BROKER: 25,
@@ -184,6 +190,10 @@ TAKES = {
 LASTS: dict[Kind, tuple[float, float]] = {
     Kind.FREEZE_WORKER: (9.0, 12.0),
     Kind.FREEZE_AT_POINT: (9.0, 12.0),
+    # Shorter than a worker keeps lanes that wait for its machine.
+    Kind.CLOCK_AHEAD: (6.0, 9.0),
+    Kind.DISK_FULL: (6.0, 9.0),
+    Kind.TOO_MANY_FILES: (4.0, 7.0),
     Kind.SLEEP_PAST_TOMBSTONES: (DELETE_RETENTION + 2.0, DELETE_RETENTION + 4.0),
     Kind.PAUSE_BROKER: (20.0, 20.0),
     Kind.NETWORK_CUT: (9.0, 12.0),

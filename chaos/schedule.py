@@ -83,9 +83,9 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
 
 
 def _dealt_first(seed: int) -> list[Kind]:
-    """Three kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
+    """Four kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
     kinds = [kind for kind in Kind if kind is not Kind.OUTAGE and kind not in RARE]
-    return [kinds[(seed + step) % len(kinds)] for step in (0, 9, 18)]
+    return [kinds[(seed + step) % len(kinds)] for step in (0, 8, 16, 24)]
 
 
 class _Dealer:

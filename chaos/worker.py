@@ -13,6 +13,7 @@ from agents.settings import OrderSettings
 from chaos.arming import armed_faults
 from chaos.failing import with_failures
 from chaos.kinds import DELETE_RETENTION
+from chaos.machine import install_machine
 from chaos.notes import VERSION, schema, whole, with_notes
 from streams import BreakerPolicy, Worker
 from streams.model.application import LaneOptions
@@ -30,6 +31,7 @@ class ChaosSettings(OrderSettings):
         return replace(super().lane_options(), breaker=_BREAKER, delete_retention=DELETE_RETENTION)
 
 
+install_machine()
 settings = ChaosSettings.read_or_exit()
 app = Worker(
     with_failures(with_notes if os.environ.get(VERSION) == "2" else whole),

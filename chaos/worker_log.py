@@ -63,5 +63,8 @@ class WorkerLog:
                 lane in self._assigned
             ):  # not one on its way out
                 self._opened.add(lane)
-            case {"event": "lane_reopens" | "lane_stopped" | "lane_quarantined", "lane": int(lane)}:
+            case {
+                "event": "lane_reopens" | "lane_waits" | "lane_stopped" | "lane_quarantined",
+                "lane": int(lane),
+            }:
                 self._opened.discard(lane)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import structs
 
-from chaos.faults import brokers, database, edges, object_store, topics, workers
+from chaos.faults import brokers, database, edges, machines, object_store, topics, workers
 from chaos.faults.ground import Ground
 from chaos.kinds import Kind, Planned
 from chaos.records import Happened
@@ -17,6 +17,9 @@ _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.KILL_AT_POINT: workers.kill_at_point,
     Kind.FREEZE_WORKER: workers.freeze_worker,
     Kind.FREEZE_AT_POINT: workers.freeze_at_point,
+    Kind.CLOCK_AHEAD: machines.clock_ahead,
+    Kind.DISK_FULL: machines.disk_full,
+    Kind.TOO_MANY_FILES: machines.too_many_files,
     Kind.KILL_BROKER: brokers.kill_broker,
     Kind.RESTART_BROKER: brokers.restart_broker,
     Kind.PAUSE_BROKER: brokers.pause_broker,
