@@ -253,7 +253,7 @@ def check_told(worker: Worker, lie: Mapping[Position, Thrown]) -> None:
 
 
 def check_untroubled(worker: Worker) -> None:
-    for event in ("lane_reopens", "lane_stopped", "lane_quarantined", "breaker_changed"):
+    for event in ("lane_reopens", "lane_waits", "lane_stopped", "lane_quarantined", "breaker_changed"):
         assert not worker.events(event), event
     assert worker.process.poll() is None
     (started,) = worker.events("worker_started")
